@@ -1,0 +1,62 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3.11
+VENV   ?= .venv
+RUN    := $(VENV)/bin/python
+OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
+# Busy-waiting OpenMP threads slow small batches manifold beside any other process.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: demo test check format bench docs wheel clean help
+
+help:
+	@echo "make demo   explain a few sentences with the embedded model (offline once set up)"
+	@echo "make test   format, lint, types and all tests"
+	@echo "make check  format, lint and types only"
+	@echo "make bench  speed and memory, as ratios to the bare model"
+	@echo "make docs   build the guide into site/"
+
+demo: $(VENV)/.demo
+	$(OFFLINE) $(RUN) examples/demo.py
+
+test: check
+	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup
+
+check: $(VENV)/.dev
+	$(RUN) -m ruff format --check src tests examples benchmarks training
+	$(RUN) -m ruff check src tests examples benchmarks training
+	$(RUN) -m mypy
+
+format: $(VENV)/.dev
+	$(RUN) -m ruff format src tests examples benchmarks training
+	$(RUN) -m ruff check --fix src tests examples benchmarks training
+
+bench: $(VENV)/.dev
+	$(OFFLINE) $(RUN) benchmarks/one_pass_cost.py
+
+docs: $(VENV)/.docs
+	$(RUN) -m mkdocs build --strict
+
+wheel: $(VENV)/.dev
+	$(RUN) -m pip wheel --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf build dist site demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Torch comes first and by its exact pin, so that no later step pulls another build of it.
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
+	$(RUN) -m pip install --quiet --constraint constraints.txt torch
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[cli,plots]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo pyproject.toml constraints.txt
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[cli,plots,bench,baselines]' --group test
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(RUN) -m pip install --quiet --constraint constraints.txt --group docs
+	touch $@

@@ -1,0 +1,54 @@
+"""tokenlight: which tokens made a Transformer decide, for or against, and can that be trusted?
+
+Names are loaded when first used, so ``import tokenlight`` does not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenlight.attribution import Attribution as Attribution
+    from tokenlight.attribution import load as load
+    from tokenlight.attribution import save as save
+    from tokenlight.explainer import Explainer as Explainer
+    from tokenlight.target import Contrast as Contrast
+    from tokenlight.target import SpanTarget as SpanTarget
+    from tokenlight.tokens import Question as Question
+    from tokenlight.tokens import Tokens as Tokens
+
+    __version__: str
+
+_HOMES = {
+    "Attribution": "tokenlight.attribution",
+    "Contrast": "tokenlight.target",
+    "Explainer": "tokenlight.explainer",
+    "Question": "tokenlight.tokens",
+    "SpanTarget": "tokenlight.target",
+    "Tokens": "tokenlight.tokens",
+    "load": "tokenlight.attribution",
+    "save": "tokenlight.attribution",
+}
+__all__ = [
+    "Attribution",
+    "Contrast",
+    "Explainer",
+    "Question",
+    "SpanTarget",
+    "Tokens",
+    "load",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("tokenlight.version").VERSION
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tokenlight' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""The only place that touches a live model: attention seam, rewiring, tape."""

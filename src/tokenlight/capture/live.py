@@ -1,0 +1,215 @@
+"""LiveModel: what must be known of a model before its numbers are believed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, Literal
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tokenlight.capture import seam
+from tokenlight.capture.rewired import rewired, takes_seam
+from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.target import Head
+from tokenlight.tokens import TokenRow
+
+TAKEN = ("ForSequenceClassification", "ForQuestionAnswering", "ForQuestionAnsweringSimple")
+_verified: WeakSet[nn.Module] = WeakSet()
+
+
+class LiveModel:
+    """A transformers model with its head read, its attention route chosen, its padding known."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = _unwrapped(model)
+        self.head = _head(self.model)
+        self.route: Literal["seam", "eager"] = "seam" if takes_seam(self.model) else "eager"
+        self.accepts = set(inspect.signature(self.model.forward).parameters)
+        config = self.model.config.get_text_config()
+        self.pad_id: int | None = getattr(config, "pad_token_id", None)
+        self.vocabulary: int = self.model.get_input_embeddings().num_embeddings
+        # Encoder-decoder models: tokens and layers are the encoder's.
+        self.encoder: nn.Module = (
+            self.model.get_encoder() if self.model.config.is_encoder_decoder else self.model
+        )
+        self._listened = {id(module) for module in self.encoder.modules()}
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go in; a model spread over devices takes the rest from there itself."""
+        weight: Tensor = self.model.get_input_embeddings().weight
+        return weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating dtype of the model's embeddings: what it computes in."""
+        found: torch.dtype = self.model.dtype
+        return found
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens the positions of this model reach; None where nothing limits them."""
+        config = self.model.config.get_text_config()
+        limit = getattr(config, "max_position_embeddings", None)
+        for name, module in self.encoder.named_modules():
+            # RoBERTa and its kin count positions from behind the padding index.
+            if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
+                start = 0 if module.padding_idx is None else module.padding_idx + 1
+                return int(module.num_embeddings - start)
+        return limit if isinstance(limit, int) and limit > 0 else None
+
+    def listens_to(self, module: nn.Module) -> bool:
+        """Whether ``module`` stands in the part of the model whose tokens are explained."""
+        return id(module) in self._listened
+
+    def inputs(self, rows: Sequence[TokenRow]) -> tuple[dict[str, Tensor], Tensor, int | None]:
+        """Rows as right-padded arguments of the model; which tokens are real (``batch token``); and
+        an id that stands in for the padding id where the model has none."""
+        filler = self.pad_id
+        if filler is None:
+            used = {i for row in rows for i in row.ids}
+            filler = next(i for i in range(self.vocabulary + 1) if i not in used)
+            if filler == self.vocabulary and len({len(row) for row in rows}) > 1:
+                raise UnsupportedModel(
+                    "this model has no padding id and the batch uses its whole vocabulary; set "
+                    "model.config.pad_token_id."
+                )
+        width = max(len(row) for row in rows)
+
+        def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
+            padded = [[*value, *[fill] * (width - len(value))] for value in values]
+            return torch.tensor(padded, dtype=torch.long, device=self.device)
+
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        real = torch.arange(width, device=self.device)[None, :] < lengths[:, None]
+        arguments = {
+            "input_ids": table([row.ids for row in rows], filler),
+            "attention_mask": table([row.attention for row in rows], 0),
+        }
+        if "token_type_ids" in self.accepts and all(row.token_types is not None for row in rows):
+            types = [row.token_types for row in rows if row.token_types is not None]
+            arguments["token_type_ids"] = table(types, 0)
+        return arguments, real, filler
+
+    def call(self, arguments: dict[str, Tensor], **flags: Any) -> Any:
+        """The model's own forward; caches, which nobody reads here, are switched off."""
+        if "use_cache" in self.accepts or "past_key_values" in self.accepts:
+            flags["use_cache"] = False
+        return self.model(**arguments, return_dict=True, **flags)
+
+    def logits_of(self, outputs: Any) -> Tensor:
+        """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head."""
+        if self.head.kind == "span":
+            return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
+        logits: Tensor = outputs.logits
+        if logits.dim() != 2 or logits.shape[1] != len(self.head.labels):
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} gives logits of shape {tuple(logits.shape)} but its "
+                f"config names {len(self.head.labels)} labels; a classifier gives one row a text "
+                "with one logit a label."
+            )
+        return logits
+
+    def verify(self, row: TokenRow) -> None:
+        """Before a model's first use: its logits through our eyes must equal the bare model's."""
+        if self.model in _verified:
+            return
+        arguments, real, filler = self.inputs([row])
+        with rewired(self.model, attention="own", gradients=False, filler=filler):
+            bare = self.logits_of(self.call(arguments)).double()
+        listener = seam.Listener("maps", real, self.listens_to)
+        name = seam.NAME if self.route == "seam" else "own"
+        flags = {"output_attentions": True} if self.route == "eager" else {}
+        with (
+            rewired(self.model, attention=name, gradients=False, filler=filler),
+            seam.listening(listener),
+        ):
+            ours = self.logits_of(self.call(arguments, **flags)).double()
+        if not bool(torch.isfinite(bare).all()):
+            raise NotFinite(
+                f"{type(self.model).__name__} gives logits that are not finite: {_where(self, row)}."
+            )
+        allowed = torch.finfo(self.dtype).eps ** 0.5 * max(1.0, float(bare.abs().max()))
+        gap = float((bare - ours).abs().max())
+        if not gap <= allowed:
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} computes other logits when its attention maps are "
+                f"asked for (they differ by {gap:.2g}); its explanation would be one of another "
+                "model, so it is refused."
+            )
+        _verified.add(self.model)
+
+
+def _where(live: LiveModel, row: TokenRow) -> str:
+    """The first weight or hidden state that is not finite, in words."""
+    for name, parameter in live.model.named_parameters():
+        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
+            return f"the weight {name} holds NaN or infinity"
+    arguments, _, filler = live.inputs([row])
+    with rewired(live.model, attention="own", gradients=False, filler=filler):
+        outputs = live.call(arguments, output_hidden_states=True)
+    for layer, hidden in enumerate(hidden_states_of(live, outputs)):
+        if not bool(torch.isfinite(hidden).all()):
+            return f"hidden state {layer} (0 is the embedding) is the first that is not finite"
+    return "the head is the first that is not finite"
+
+
+def hidden_states_of(live: LiveModel, outputs: Any) -> tuple[Tensor, ...]:
+    """h^0 … h^L, each ``batch token hidden``."""
+    name = "encoder_hidden_states" if live.model.config.is_encoder_decoder else "hidden_states"
+    states = getattr(outputs, name, None)
+    if not states:
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} does not give its hidden states; tokenlight cannot see "
+            "inside it."
+        )
+    return tuple(states)
+
+
+def _unwrapped(model: Any) -> PreTrainedModel:
+    """The transformers model inside torch.compile's and PEFT's wrappers."""
+    model = getattr(model, "_orig_mod", model)
+    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+        for adapter in model.peft_config.values():
+            if getattr(adapter, "is_prompt_learning", False):
+                raise UnsupportedModel(
+                    f"the PEFT adapter {type(adapter).__name__} puts tokens of its own before the "
+                    "text, which no token of the text could be credited with; use an adapter that "
+                    "changes weights, such as LoRA."
+                )
+        model = model.get_base_model()
+    if not isinstance(model, PreTrainedModel):
+        raise UnsupportedModel(
+            f"{type(model).__name__} is no transformers model; give a PreTrainedModel such as "
+            "BertForSequenceClassification."
+        )
+    return model
+
+
+def _head(model: PreTrainedModel) -> Head:
+    name, config = type(model).__name__, model.config
+    if "QuestionAnswering" in name:
+        return Head("span")
+    if "For" in name and not name.endswith(TAKEN):
+        raise UnsupportedModel(
+            f"{name} has a head tokenlight does not take; it takes "
+            f"{', '.join(kind for kind in TAKEN[:2])}."
+        )
+    if not any("For" in cls.__name__ for cls in type(model).__mro__[:-1]) and (
+        model.base_model is model
+    ):
+        raise UnsupportedModel(
+            f"{name} has no head, so there is no output to explain; load the fine-tuned model, for "
+            "example with AutoModelForSequenceClassification."
+        )
+    labels = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    problem = getattr(config, "problem_type", None)
+    if problem == "regression" or (problem is None and config.num_labels == 1):
+        return Head("classification", labels, "regression")
+    if problem == "multi_label_classification":
+        return Head("classification", labels, "multi")
+    return Head("classification", labels)

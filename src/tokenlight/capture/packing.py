@@ -1,0 +1,22 @@
+"""Which rows go through the model together: sorted by length, cut by a token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone).
+
+    Neighbours in length share a pack, so little is spent on padding. Longest first: if memory does
+    not suffice, that shows at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    groups: list[list[int]] = []
+    for position in order:
+        widest = lengths[groups[-1][0]] if groups else 0
+        if groups and widest * (len(groups[-1]) + 1) <= budget:
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    return groups

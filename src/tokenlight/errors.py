@@ -1,0 +1,76 @@
+"""Every error tokenlight raises, in one tree.
+
+TokenlightError
+├── UnknownName           a method, option, label, model or metric that does not exist
+├── BadInput              a text, pair, image or array that cannot be explained
+│   └── TextTooLong       more tokens than the model reads
+├── BadTarget             a target this model's head does not have
+├── UnsupportedModel      a model or head that would give wrong numbers
+├── UnsupportedTokenizer  a tokenizer that cannot tell where its tokens stand in the text
+├── DamagedFile           a file that is missing, cut short, changed or unsafe to open
+├── NotFinite             NaN or infinity, with the place where it arose
+└── MissingExtra          an optional library that is not installed
+
+A message says what was given, why it cannot be, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TokenlightError(Exception):
+    """Root of the tree: ``except TokenlightError`` catches all that tokenlight raises on purpose."""
+
+
+class UnknownName(TokenlightError):
+    """A name that is not in a closed list; near names are offered."""
+
+    @classmethod
+    def among(cls, kind: str, given: object, known: Iterable[str]) -> UnknownName:
+        """Build the message for ``given``, which is not one of ``known``."""
+        names = sorted(known)
+        near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+        return cls(f"unknown {kind} {given!r}.{hint} Known: {', '.join(names) or 'none'}.")
+
+
+class BadInput(TokenlightError):
+    """An input that cannot be explained."""
+
+
+class TextTooLong(BadInput):
+    """A text with more tokens than the model reads."""
+
+
+class BadTarget(TokenlightError):
+    """A target this model's head does not have."""
+
+
+class UnsupportedModel(TokenlightError):
+    """A model or head for which the numbers would be wrong."""
+
+
+class UnsupportedTokenizer(TokenlightError):
+    """A tokenizer that cannot say where its tokens stand in the text."""
+
+
+class DamagedFile(TokenlightError):
+    """A file that is missing, cut short, changed, or unsafe to open."""
+
+
+class NotFinite(TokenlightError):
+    """NaN or infinity arose; the message names the place."""
+
+
+class MissingExtra(TokenlightError):
+    """An optional library is needed and not installed."""
+
+    @classmethod
+    def naming(cls, library: str, extra: str, purpose: str) -> MissingExtra:
+        """Build the message for ``library``, which the extra ``extra`` brings."""
+        return cls(
+            f"{purpose} needs the library {library!r}, which is not installed. "
+            f"Install it with: pip install 'tokenlight[{extra}]'"
+        )

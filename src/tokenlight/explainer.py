@@ -1,0 +1,373 @@
+"""Explainer: the object users meet. Texts in, Attributions out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+
+from tokenlight import registry
+from tokenlight.attribution import Attribution
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.packing import packs
+from tokenlight.capture.tape import Recording, Sites, record
+from tokenlight.errors import BadInput, NotFinite, TextTooLong, UnsupportedModel
+from tokenlight.methods._method import Method
+from tokenlight.progress import progress as progress_bar
+from tokenlight.target import ResolvedTarget, TargetLike
+from tokenlight.tokens import (
+    ExplainMask,
+    Long,
+    Question,
+    TextInput,
+    TokenRow,
+    Tokens,
+    encode,
+    explain_masked,
+    named,
+    trimmed,
+)
+from tokenlight.version import VERSION
+
+MethodLike = str | tuple[str, dict[str, Any]] | Method
+WINDOW = 512  # texts of a stream that are sorted and packed together
+BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class How:
+    """Everything one call of explain() decided, beside its texts."""
+
+    methods: tuple[Method, ...]
+    explain_mask: ExplainMask
+    token_types: Literal["tokenizer", "zeros"]
+    long: Long
+    seed: int
+    batch_tokens: int
+    progress: bool | None
+
+
+class Explainer:
+    """Explains one model. Thread-safe: the model is rewired only while it runs, under one lock."""
+
+    def __init__(self, model: Any, tokenizer: Any = None, *, name: str | None = None) -> None:
+        self.live = LiveModel(model)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = (
+            name
+            or str(getattr(self.live.model.config, "_name_or_path", ""))
+            or (type(self.live.model).__name__)
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        dtype: torch.dtype | str | None = None,
+        device: str | torch.device | None = None,
+        **hub: Any,
+    ) -> Explainer:
+        """Load an embedded model (``tokenlight/sentiment``), a folder, or a hub id."""
+        from tokenlight.loading import load
+
+        model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
+        return cls(model, tokenizer, name=str(name))
+
+    def __repr__(self) -> str:
+        return f"<Explainer {self.name}: {type(self.live.model).__name__}>"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of a classifier, in the order of its logits."""
+        return self.live.head.labels
+
+    @cached_property
+    def max_tokens(self) -> int | None:
+        """The longest text this model reads, special tokens included."""
+        limits = [self.live.max_tokens, getattr(self.tokenizer, "model_max_length", None)]
+        known = [limit for limit in limits if limit is not None and 0 < limit < 1 << 30]
+        return min(known, default=None)
+
+    def explain(  # noqa: PLR0913 - the keywords users set, each by name
+        self,
+        inputs: Any,
+        method: MethodLike | Sequence[MethodLike] = "attcat",
+        target: TargetLike | Sequence[TargetLike] = "predicted",
+        *,
+        explain_mask: ExplainMask = "none",
+        token_types: Literal["tokenizer", "zeros"] = "tokenizer",
+        long: Long = "error",
+        seed: int = 0,
+        batch_tokens: int | None = None,
+        progress: bool | None = None,
+    ) -> Any:
+        """Score the tokens of each text.
+
+        ``inputs``: a text, a (text, text) pair, a :class:`Question`, :class:`Tokens`, a list of
+        these, or an iterator. One text and one method give one Attribution; anything else a list,
+        text by text, then method by method, then class by class for ``target="all"``; an iterator
+        gives an iterator, in constant memory. ``target`` may be a list with one target a text.
+        """
+        how = How(
+            methods=self._methods(method, seed),
+            explain_mask=_one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
+            token_types=_one_of("token_types", token_types, ("tokenizer", "zeros")),
+            long=_one_of("long", long, ("error", "truncate", "stride")),
+            seed=seed,
+            batch_tokens=self._budget(batch_tokens),
+            progress=progress,
+        )
+        if isinstance(inputs, Iterator):
+            if isinstance(target, list):
+                raise BadInput("a list of targets needs a list of texts, not an iterator.")
+            return self._stream(inputs, target, how)
+        texts, single_text = _listed(inputs)
+        targets = target if isinstance(target, list) else [target] * len(texts)
+        if len(targets) != len(texts):
+            raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
+        found = [a for group in self._explain(texts, targets, how) for a in group]
+        single = single_text and not isinstance(method, list) and len(found) == 1
+        return found[0] if single and target != "all" else found
+
+    def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
+        quiet = dataclasses.replace(how, progress=False)
+        while window := list(islice(inputs, WINDOW)):
+            for group in self._explain(window, [target] * len(window), quiet):
+                yield from group
+
+    def _explain(
+        self, texts: Sequence[Any], targets: Sequence[Any], how: How
+    ) -> list[list[Attribution]]:
+        """The Attributions of each text, in order."""
+        from tokenlight.windows import explain_long, is_long
+
+        results: list[list[Attribution]] = [[] for _ in texts]
+        rows: dict[int, TokenRow] = {}
+        for number, text in enumerate(texts):
+            if how.long == "stride" and is_long(self, text):
+                results[number] = explain_long(self, text, targets[number], how)
+            else:
+                rows[number] = self.row(text, how)
+        if rows:
+            self.live.verify(next(iter(rows.values())))
+        numbers = list(rows)
+        with progress_bar("explaining", len(numbers), how.progress) as advance:
+            for pack in packs([len(rows[i]) for i in numbers], how.batch_tokens):
+                chosen = [numbers[i] for i in pack]
+                done = self.explain_rows(
+                    [rows[i] for i in chosen], [targets[i] for i in chosen], how
+                )
+                for number, found in zip(chosen, done, strict=True):
+                    results[number] = found
+                advance(len(chosen))
+        return results
+
+    def row(self, text: TextInput | TokenRow, how: How) -> TokenRow:
+        """One text as the model will read it in the explanation pass."""
+        if isinstance(text, TokenRow):
+            row = named(trimmed(text, self._pad_id), self.tokenizer)
+            self._check_ids(row)
+        else:
+            self.check_kind(text)
+            row = encode(text, self.tokenizer, limit=self.max_tokens, long=how.long)
+        return self.prepared(row, how)
+
+    def prepared(self, row: TokenRow, how: How) -> TokenRow:
+        """The row with the segment ids and the mask that ``how`` asks for."""
+        if how.token_types == "zeros" and row.token_types is not None:
+            row = dataclasses.replace(row, token_types=(0,) * len(row))
+        row = explain_masked(row, how.explain_mask, self.tokenizer)
+        if not any(row.attention):
+            raise BadInput("every token of the text is masked out; no token is left to explain.")
+        return row
+
+    def explain_rows(
+        self, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
+    ) -> list[list[Attribution]]:
+        """One batch through the model; where memory does not suffice, in halves."""
+        try:
+            return self._explain_batch(rows, targets, how)
+        except torch.OutOfMemoryError:
+            if len(rows) == 1:
+                raise
+        torch.cuda.empty_cache()
+        half = len(rows) // 2
+        first = self.explain_rows(rows[:half], targets[:half], how)
+        return first + self.explain_rows(rows[half:], targets[half:], how)
+
+    def _explain_batch(
+        self, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
+    ) -> list[list[Attribution]]:
+        sites: Sites = frozenset().union(*(method.needs for method in how.methods))
+        recording = record(self.live, rows, sites)
+        logits = recording.logits.detach().double().cpu().numpy()
+        shortened = [
+            values[: len(row)] if self.live.head.kind == "span" else values
+            for values, row in zip(logits, rows, strict=True)
+        ]
+        resolved = [
+            self.live.head.resolve(target, values, row)
+            for target, values, row in zip(targets, shortened, rows, strict=True)
+        ]
+        found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
+        rounds = max(len(options) for options in resolved)
+        for turn in range(rounds):
+            # Examples with fewer targets than others ride along with their last one.
+            chosen = [options[min(turn, len(options) - 1)] for options in resolved]
+            tape = recording.tape(chosen, last=turn == rounds - 1)
+            for number, method in enumerate(how.methods):
+                scores = _finite(method, method(tape), recording)
+                note = method.note(tape)
+                for i, row in enumerate(rows):
+                    if turn < len(resolved[i]):
+                        found[i][number, turn] = self._attribution(
+                            row,
+                            scores[i, ..., : len(row)],
+                            method,
+                            chosen[i],
+                            shortened[i],
+                            note,
+                            how,
+                        )
+        return [[entry[key] for key in sorted(entry)] for entry in found]
+
+    def _attribution(  # noqa: PLR0913, PLR0917 - one argument a recorded fact
+        self,
+        row: TokenRow,
+        scores: np.ndarray,
+        method: Method,
+        target: ResolvedTarget,
+        logits: np.ndarray,
+        note: str | None,
+        how: How,
+    ) -> Attribution:
+        notes = [note] if note else []
+        if row.cut:
+            notes.append(f"{row.cut} of {row.cut + len(row)} tokens were cut off (long='truncate')")
+        return Attribution(
+            row=row,
+            scores=scores.sum(axis=0) if method.per_layer else scores,
+            layers=scores if method.per_layer else None,
+            method=method.name,
+            options=method.options,
+            target=target,
+            prediction=self.live.head.predict(logits, row),
+            logits=logits.T.ravel() if logits.ndim == 2 else logits,
+            model=self.name,
+            versions=versions(),
+            seed=how.seed,
+            notes=tuple(notes),
+        )
+
+    def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:
+        given = method if isinstance(method, list) else [method]
+        if not given:
+            raise BadInput(f"no method was given; known: {', '.join(registry.names('methods'))}.")
+        built = []
+        for one in given:
+            if isinstance(one, Method):
+                built.append(one)
+                continue
+            name, options = (one, {}) if isinstance(one, str) else one
+            if name == "random":
+                options = {"seed": seed, **options}
+            built.append(registry.build("methods", name, options))
+        return tuple(built)
+
+    def _budget(self, batch_tokens: int | None) -> int:
+        if batch_tokens is None:
+            return BATCH_TOKENS.get(self.live.device.type, BATCH_TOKENS["cpu"])
+        if batch_tokens < 1:
+            raise BadInput(
+                f"batch_tokens={batch_tokens} leaves no room for a token; give 1 or more."
+            )
+        return batch_tokens
+
+    @property
+    def _pad_id(self) -> int | None:
+        own = self.live.pad_id
+        return own if own is not None else getattr(self.tokenizer, "pad_token_id", None)
+
+    def _check_ids(self, row: TokenRow) -> None:
+        if not 0 <= min(row.ids) <= max(row.ids) < self.live.vocabulary:
+            raise BadInput(
+                f"token ids run from {min(row.ids)} to {max(row.ids)}, but this model knows 0 to "
+                f"{self.live.vocabulary - 1}."
+            )
+        if self.max_tokens is not None and len(row) > self.max_tokens:
+            raise TextTooLong(
+                f"the row has {len(row)} tokens but this model reads at most {self.max_tokens}."
+            )
+
+    def check_kind(self, text: object) -> None:
+        """Refuse a question to a classifier and a plain text to a model that answers questions."""
+        span = self.live.head.kind == "span"
+        if isinstance(text, Question) and not span:
+            raise UnsupportedModel(
+                f"{type(self.live.model).__name__} answers no questions: it is a classifier with the "
+                f"labels {', '.join(self.labels)}. Give it a text or a (text, text) pair."
+            )
+        if isinstance(text, str) and span:
+            raise BadInput(
+                f"{type(self.live.model).__name__} answers questions about a context; give "
+                "Question(question=…, context=…)."
+            )
+
+
+def _finite(method: Method, scores: torch.Tensor, recording: Recording) -> np.ndarray:
+    values = scores.detach().double().cpu().numpy()
+    for i, row in enumerate(recording.rows):
+        if not np.isfinite(values[i, ..., : len(row)]).all():
+            where = np.argwhere(~np.isfinite(values[i, ..., : len(row)]))[0]
+            place = (
+                f"layer {where[0]}, token {where[-1]}" if len(where) > 1 else f"token {where[0]}"
+            )
+            raise NotFinite(
+                f"{method.name} gives NaN or infinity at {place} of a text of {len(row)} tokens "
+                f"(dtype {recording.logits.dtype}); gradients or activations left the range of the "
+                "dtype: load the model in float32 or bfloat16."
+            )
+    return values
+
+
+def _listed(inputs: Any) -> tuple[Sequence[Any], bool]:
+    """Inputs as a list, and whether it was a single text."""
+    if isinstance(inputs, Tokens):
+        return inputs.rows, len(inputs) == 1
+    if isinstance(inputs, str | tuple | Question | TokenRow):
+        return [inputs], True
+    if isinstance(inputs, Iterable):
+        listed = [
+            row for entry in inputs for row in (entry if isinstance(entry, Tokens) else [entry])
+        ]
+        if not listed:
+            raise BadInput("the list of texts is empty; give at least one text.")
+        return listed, False
+    raise BadInput(
+        f"cannot explain {type(inputs).__name__}: give a text, a (text, text) pair, Question(…), "
+        "Tokens, or a list of these."
+    )
+
+
+def _one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise BadInput(f"{option}={value!r} cannot be: it is one of {', '.join(map(repr, known))}.")
+    return value
+
+
+def versions() -> dict[str, str]:
+    """What computed this."""
+    return {
+        "tokenlight": VERSION,
+        "torch": str(torch.__version__),
+        "transformers": str(transformers.__version__),
+    }

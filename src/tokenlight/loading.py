@@ -1,0 +1,120 @@
+"""From a name or folder to a model and tokenizer: safe files only, no weight made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoTokenizer
+
+from tokenlight import models
+from tokenlight.capture.live import TAKEN
+from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
+
+UNSAFE = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+def load(
+    name: str, *, dtype: torch.dtype | str | None, device: str | torch.device | None, **hub: Any
+) -> tuple[Any, Any]:
+    """Model (evaluation mode) and tokenizer, float32 unless ``dtype`` says otherwise.
+
+    ``hub``: ``revision``, ``cache_dir``, ``local_files_only``, ``device_map`` and the like, handed
+    to transformers; ``trust_remote_code`` is not taken.
+    """
+    if hub.pop("trust_remote_code", False):
+        raise BadInput(
+            "trust_remote_code is refused: tokenlight runs no code that comes with a model. Load "
+            "the model yourself and give Explainer(model, tokenizer)."
+        )
+    place = models.resolve(name)
+    folder = Path(place)
+    if folder.is_dir():
+        _only_safe_weights(folder)
+    config = _config(name, str(place), hub)
+    cls = _class(name, config)
+    model, info = _weights(cls, str(place), name, dtype=_dtype(dtype), **hub)
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise DamagedFile(
+            f"{name} has no weights for {', '.join(missing[:4])}"
+            f"{' …' if len(missing) > 4 else ''}: they would be random numbers. Give a checkpoint "
+            f"fine-tuned as {cls.__name__}."
+        )
+    if device is not None:
+        model.to(device)
+    return model.eval(), AutoTokenizer.from_pretrained(str(place), **_for_tokenizer(hub))
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
+    if dtype is None:
+        return torch.float32
+    if isinstance(dtype, str) and dtype != "auto":
+        found = getattr(torch, dtype, None)
+        if not isinstance(found, torch.dtype):
+            raise BadInput(f"dtype {dtype!r} is none; give float32, bfloat16, float16 or float64.")
+        return found
+    return dtype
+
+
+def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
+    try:
+        return AutoConfig.from_pretrained(place, **_for_tokenizer(hub))
+    except (OSError, ValueError) as missing:
+        raise BadInput(
+            f"no model found at {name!r}: {str(missing).splitlines()[0]} Give a folder with "
+            "config.json, tokenizer and model.safetensors, a hub id that this machine can reach, or "
+            f"one of {', '.join(entry.name for entry in models.catalogue())}."
+        ) from missing
+
+
+def _for_tokenizer(hub: dict[str, Any]) -> dict[str, Any]:
+    return {
+        k: v for k, v in hub.items() if k in ("revision", "cache_dir", "local_files_only", "token")
+    }
+
+
+def _class(name: str, config: Any) -> Any:
+    """The class the checkpoint was saved as; nothing is guessed."""
+    for architecture in config.architectures or ():
+        if architecture.endswith(TAKEN):
+            cls = getattr(transformers, architecture, None)
+            if cls is not None:
+                return cls
+    raise UnsupportedModel(
+        f"{name} was saved as {', '.join(config.architectures or ('nothing',))}, but tokenlight "
+        f"explains {' and '.join(kind for kind in TAKEN[:2])} models; fine-tune it with such a head, "
+        "or load it yourself and give Explainer(model, tokenizer)."
+    )
+
+
+def _only_safe_weights(folder: Path) -> None:
+    if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
+        return
+    unsafe = sorted(path.name for pattern in UNSAFE for path in folder.glob(pattern))
+    if unsafe:
+        raise DamagedFile(
+            f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code "
+            "when it is opened. Convert it where you trust it: load it with transformers and call "
+            "model.save_pretrained(folder), which writes model.safetensors."
+        )
+
+
+def _weights(cls: Any, place: str, name: str, **how: Any) -> tuple[Any, dict[str, Any]]:
+    try:
+        loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
+            place, use_safetensors=True, output_loading_info=True, **how
+        )
+    except (OSError, RuntimeError, ValueError) as broken:
+        raise DamagedFile(
+            f"the weights of {name} cannot be loaded: {str(broken).splitlines()[0]}"
+        ) from broken
+    except Exception as broken:
+        if type(broken).__name__ == "SafetensorError":
+            raise DamagedFile(
+                f"a weight file of {name} is damaged ({broken}); download or copy it again."
+            ) from broken
+        raise
+    return loaded

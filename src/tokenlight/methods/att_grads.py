@@ -1,0 +1,55 @@
+"""Attention times its gradient, summed over all blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+from tokenlight.methods._reduce import Reduce, reduced
+from tokenlight.methods.att_gradcam import AttentionGradCam
+from tokenlight.methods.grad_sam import GradSam
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTimesGradients(Method):
+    r"""Attention weighted by what it does to the target, in every block.
+
+    .. math:: s_j = \sum_l \tfrac1H\sum_h (G^l_h \odot A^l_h)_{r,j}, \qquad s_r = 0
+
+    ``layers`` holds the terms, ``layer token``. Qiang et al. 2022, figure 2 ("AttGrads"): signed, no
+    ReLU.
+    Differs from the paper: it gives no reduction to tokens; we read the read-out token's row. The
+    official code computes the last block's attention Grad-CAM under this name instead
+    (``variant="gradcam_last"``, ``preset="official"``). ``variant="grad_sam"`` is the method
+    grad_sam.
+    """
+
+    variant: Literal["paper", "gradcam_last", "grad_sam"] = "paper"
+    reduce: Reduce = "cls_row"
+    cites: ClassVar[str] = "qiang2022attcat"
+    per_layer: ClassVar[bool] = True
+    presets: ClassVar[dict[str, dict[str, str]]] = {
+        "paper": {},
+        "official": {"variant": "gradcam_last"},
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        if self.variant == "gradcam_last":
+            return AttentionGradCam()(tape)[:, None]
+        if self.variant == "grad_sam":
+            return GradSam()(tape)
+        pairs = zip(tape.attention, tape.attention_gradient, strict=True)
+        terms = [reduced((maps * grad).mean(dim=1), tape, self.reduce) for maps, grad in pairs]
+        return torch.stack(terms, dim=1)
+
+
+METHOD = AttentionTimesGradients

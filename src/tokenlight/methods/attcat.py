@@ -1,0 +1,60 @@
+"""AttCAT: class activations of every token weighted by the attention it receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+from tokenlight.methods.cat import Hidden, class_activations
+
+
+@dataclass(frozen=True, slots=True)
+class AttentiveClassActivationTokens(Method):
+    r"""Impact score: gradient × hidden state per token and layer, weighted by received attention.
+
+    .. math:: s_i = \sum_{l=1}^L \alpha^l_i \sum_k \frac{\partial y}{\partial h^{l-1}_{i,k}}\,h^{l-1}_{i,k},
+        \qquad \alpha^l_i = \frac1{Hn}\sum_{h,q} A^l_{h,q,i}
+
+    ``layers`` holds the terms, ``layer token``; signed: magnitude is impact, sign is direction.
+    :math:`n` and :math:`q` run over real tokens. Qiang et al., NeurIPS 2022.
+    Differs from the paper: its text takes the state that leaves block l, the official code and our
+    default the one that enters (``hidden``; ``preset="paper"``). "Attention weights of the token"
+    is read as attention *received*, the only informative mean, since rows sum to one
+    (``attn_reduce="cls"`` takes the read-out token's row, ``"given"`` the constant 1/n). The
+    attention it receives is taken beside the model's own fused kernel, so no n × n map is held.
+    """
+
+    hidden: Hidden = "input"
+    attn_reduce: Literal["received", "cls", "given"] = "received"
+    cites: ClassVar[str] = "qiang2022attcat"
+    per_layer: ClassVar[bool] = True
+    presets: ClassVar[dict[str, dict[str, str]]] = {
+        "paper": {"hidden": "output"},
+        "official": {"hidden": "input"},
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        states = {Site.HIDDEN, Site.HIDDEN_GRADIENT}
+        if self.attn_reduce == "received":
+            return frozenset(states | {Site.RECEIVED})
+        if self.attn_reduce == "cls":
+            return frozenset(states | {Site.ATTENTION, Site.READOUT})
+        return frozenset(states)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        activations = class_activations(tape, self.hidden)  # batch layer token
+        if self.attn_reduce == "given":
+            return activations / tape.lengths[:, None, None].to(activations.dtype)
+        if self.attn_reduce == "cls":
+            rows = [tape.read(maps.mean(dim=1), zero_readout=False) for maps in tape.attention]
+            return activations * torch.stack(rows, dim=1)
+        return activations * torch.stack(tape.received, dim=1)
+
+
+METHOD = AttentiveClassActivationTokens

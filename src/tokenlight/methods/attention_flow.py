@@ -1,0 +1,81 @@
+"""Attention flow: the most attention that can run from each token to the read-out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import MissingExtra
+from tokenlight.methods._method import Method
+
+UNITS = 10**8  # capacities are whole numbers for the solver; a row of a map sums to this many
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionFlow(Method):
+    r"""Maximum flow from the read-out token to each input token.
+
+    The graph has a node for every token and layer; the edge from token i above block l to token j
+    below it carries at most :math:`\hat A^l_{i,j}`, the row-normalised head mean plus identity of
+    rollout. :math:`s_j` is the value of the maximum flow to input j, :math:`s_r = 0`.
+    Abnar & Zuidema 2020. One maximum-flow problem a token: seconds for a sentence, minutes for a
+    page. Differs from the paper: capacities are rounded to 1e-8; several read-out tokens share a
+    source.
+    """
+
+    cites: ClassVar[str] = "abnar2020quantifying"
+    signed: ClassVar[bool] = False
+    class_agnostic: ClassVar[bool] = True
+    slow: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.ATTENTION, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).double().cpu()
+        read = (tape.readout.weights > 0).cpu()
+        scores = torch.zeros(tape.real.shape, dtype=torch.float64)
+        for example, row in enumerate(tape.rows):
+            n = len(row)
+            sources = read[example, :n].nonzero().flatten().tolist()
+            flow = _flows(maps[example, :, :n, :n].numpy(), sources)
+            if len(sources) == 1:
+                flow[sources[0]] = 0.0
+            scores[example, :n] = torch.from_numpy(flow)
+        return scores
+
+
+def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
+    """Maximum flow from ``sources`` at the top to each input token; ``maps``: ``layer query key``."""
+    try:
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import maximum_flow
+    except ImportError as missing:
+        raise MissingExtra.naming("scipy", "baselines", "attention_flow") from missing
+    layers, n, _ = maps.shape
+    source = n * (layers + 1)  # node of token i above block l: l * n + i, inputs are 0 … n-1
+    steps = maps + np.eye(n)
+    steps = steps / steps.sum(axis=-1, keepdims=True)
+    starts, ends, capacities = [], [], []
+    for layer in range(layers):
+        query, key = np.nonzero(steps[layer] > 0)
+        starts.append((layer + 1) * n + query)
+        ends.append(layer * n + key)
+        capacities.append(np.rint(steps[layer][query, key] * UNITS))
+    starts.append(np.full(len(sources), source))
+    ends.append(np.array(sources) + layers * n)
+    capacities.append(np.full(len(sources), UNITS))
+    edges = np.concatenate(starts), np.concatenate(ends)
+    shape = (source + 1, source + 1)
+    graph = csr_array((np.concatenate(capacities).astype(np.int32), edges), shape=shape)
+    values = [maximum_flow(graph, source, token).flow_value for token in range(n)]
+    return np.array(values) / UNITS
+
+
+METHOD = AttentionFlow

@@ -1,0 +1,38 @@
+"""CAM of Mask-LRP: the positive part of the mean attention gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCam(Method):
+    r"""Mean over heads and queries of the last attention gradient, then its positive part.
+
+    .. math:: s_j = \Bigl(\frac1{Hn}\sum_{h,i} G^L_{h,i,j}\Bigr)^+, \qquad s_r = 0
+
+    Uses the gradient alone, no attention value. For answer spans the first token is zero instead of
+    the read-out. Often zero for every token: a weak baseline (Mask-LRP, table 1).
+    Differs from the official code: its mean runs over padded queries too, ours over real ones.
+    """
+
+    cites: ClassVar[str] = "masklrp2024"
+    signed: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        scores = tape.mean_query(tape.attention_gradient[-1].mean(dim=1)).clamp(min=0)
+        own = (tape.readout.weights > 0) & tape.readout.single[:, None]
+        return scores.masked_fill(own, 0.0)
+
+
+METHOD = AttentionCam

@@ -1,0 +1,53 @@
+"""CAT: gradient times hidden state of every token, summed over layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+
+Hidden = Literal["input", "output"]
+
+
+def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
+    """``CAT^l_i = Σ_k g^l_{i,k} h^l_{i,k}``, ``batch layer token``: of the states that enter each
+    block (``input``: h^0 … h^{L-1}) or leave it (``output``: h^1 … h^L)."""
+    chosen = slice(0, -1) if hidden == "input" else slice(1, None)
+    pairs = zip(tape.hidden[chosen], tape.hidden_gradient[chosen], strict=True)
+    return torch.stack([torch.linalg.vecdot(state, grad) for state, grad in pairs], dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassActivationTokens(Method):
+    r"""First-order share of each token's hidden state in the target, over all layers.
+
+    .. math:: s_i = \sum_{l} \sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}
+
+    ``layers`` holds the terms, ``layer token``; signed. Qiang et al. 2022, Eq. 10.
+    Differs from the paper: it takes the state that leaves each block; the official code, and our
+    default, the one that enters (``hidden="input"``): the last leaving state has a gradient only at
+    the read-out token, so it says nothing of the others. ``preset="paper"`` takes the other.
+    """
+
+    hidden: Hidden = "input"
+    cites: ClassVar[str] = "qiang2022attcat"
+    per_layer: ClassVar[bool] = True
+    presets: ClassVar[dict[str, dict[str, str]]] = {
+        "paper": {"hidden": "output"},
+        "official": {"hidden": "input"},
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        return class_activations(tape, self.hidden)
+
+
+METHOD = ClassActivationTokens

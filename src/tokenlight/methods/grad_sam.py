@@ -1,0 +1,46 @@
+"""Grad-SAM: attention times the positive part of its gradient, averaged over all blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+from tokenlight.methods._reduce import Reduce, reduced
+
+
+@dataclass(frozen=True, slots=True)
+class GradSam(Method):
+    r"""Self-attention kept where raising it raises the target.
+
+    .. math:: s_j = \frac1{LHn}\sum_{l,h,i} \bigl(A^l_h \odot (G^l_h)^+\bigr)_{i,j}
+
+    Mean over blocks, heads and real queries (``reduce="mean_query"``); scores are not negative;
+    ``layers`` holds each block's share. Barkan et al. 2021.
+    Differs from the paper: nothing known; ``reduce="cls_row"`` reads one query instead.
+    """
+
+    reduce: Reduce = "mean_query"
+    cites: ClassVar[str] = "barkan2021gradsam"
+    signed: ClassVar[bool] = False
+    per_layer: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        pairs = zip(tape.attention, tape.attention_gradient, strict=True)
+        kept = [(maps * gradient.clamp(min=0)).mean(dim=1) for maps, gradient in pairs]
+        if self.reduce == "mean_query":
+            terms = [tape.mean_query(matrix) for matrix in kept]
+        else:
+            terms = [reduced(matrix, tape, self.reduce) for matrix in kept]
+        return torch.stack(terms, dim=1) / len(terms)
+
+
+METHOD = GradSam

@@ -1,0 +1,37 @@
+"""Gradient times input embedding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class GradientTimesInput(Method):
+    r"""First-order share of each token's embedding in the target.
+
+    .. math:: s_i = \sum_k \frac{\partial y}{\partial h^0_{i,k}}\, h^0_{i,k}
+
+    :math:`h^0` is the embedding after its norm, ``token hidden``; signed. Equals Captum's
+    LayerGradientXActivation on the embedding module ("GradxAct" of Thermostat).
+    Differs from the paper: nothing.
+    """
+
+    cites: ClassVar[str] = "shrikumar2017learning"
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        scores: Tensor = torch.linalg.vecdot(tape.hidden[0], tape.hidden_gradient[0])
+        return scores
+
+
+METHOD = GradientTimesInput

@@ -1,0 +1,49 @@
+"""Grad-CAM at one hidden layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import BadInput
+from tokenlight.methods._method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class GradCam(Method):
+    r"""Positive part of gradient × hidden state at layer :math:`l`.
+
+    .. math:: s_i = \Bigl(\sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}\Bigr)^+
+
+    Layer 0 is the embedding after its norm; negative numbers count from the top. ``relu=False``
+    keeps the sign. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`", and the saliency that decoded
+    Grad-CAM decodes).
+    Differs from the paper: nothing.
+    """
+
+    layer: int = 0
+    relu: bool = True
+    cites: ClassVar[str] = "hou2023decoding"
+    signed: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        count = len(tape.hidden)
+        if not -count <= self.layer < count:
+            raise BadInput(
+                f"layer={self.layer} does not exist: this model has hidden states 0 (embedding) to "
+                f"{count - 1}."
+            )
+        state, gradient = tape.hidden[self.layer], tape.hidden_gradient[self.layer]
+        scores: Tensor = torch.linalg.vecdot(state, gradient)
+        return scores.clamp(min=0) if self.relu else scores
+
+
+METHOD = GradCam

@@ -1,0 +1,44 @@
+"""Random scores: the floor every method must beat."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class RandomScores(Method):
+    """Uniform draws from [0, 1), one a token.
+
+    The generator is seeded by ``seed`` and the text's token ids, so a text gets the same draws
+    alone, in any batch, and on any machine. The seed given to ``explain`` is used where the option
+    is left at its default. Differs from the paper: nothing.
+    """
+
+    seed: int = 0
+    cites: ClassVar[str] = "hou2023decoding"
+    signed: ClassVar[bool] = False
+    class_agnostic: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset()
+
+    def __call__(self, tape: Tape) -> Tensor:
+        scores = np.zeros(tuple(tape.real.shape))
+        for row, into in zip(tape.rows, scores, strict=True):
+            digest = hashlib.blake2b(repr(row.ids).encode(), digest_size=8).digest()
+            generator = np.random.default_rng([self.seed, int.from_bytes(digest, "little")])
+            into[: len(row)] = generator.random(len(row))
+        return torch.from_numpy(scores)
+
+
+METHOD = RandomScores

@@ -1,0 +1,51 @@
+"""Raw attention: what the read-out token looks at in the last block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+from tokenlight.methods._reduce import reduced
+
+
+@dataclass(frozen=True, slots=True)
+class RawAttention(Method):
+    r"""Head-averaged attention of the last block, read at the token the head reads.
+
+    .. math:: s_j = \tfrac1H\sum_h A^L_{h,r,j}, \qquad s_r = 0
+
+    :math:`A^L` is ``head query key``, :math:`r` the read-out token. Scores are not negative and do
+    not depend on the target's class. For answer spans the mean over queries is taken instead of
+    row :math:`r` (``reduce="mean_query"``, cell [0, 0] zero).
+    Differs from the paper: nothing for classes. AttCAT's notebook for question answering averages
+    the maps over *layers* and reads the last query: ``preset="attcat_qa"``.
+    """
+
+    reduce: Literal["auto", "cls_row", "mean_query", "last_query_layermean"] = "auto"
+    cites: ClassVar[str] = "qiang2022attcat"
+    signed: ClassVar[bool] = False
+    class_agnostic: ClassVar[bool] = True
+    presets: ClassVar[dict[str, dict[str, str]]] = {
+        "paper": {},
+        "official": {},
+        "attcat_qa": {"reduce": "last_query_layermean"},
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.ATTENTION, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        if self.reduce == "last_query_layermean":
+            mean = torch.stack([maps.mean(dim=1) for maps in tape.attention]).mean(dim=0)
+            last = (tape.lengths - 1)[:, None, None].expand(-1, 1, mean.shape[-1])
+            return mean.gather(1, last).squeeze(1)
+        return reduced(tape.attention[-1].mean(dim=1), tape, self.reduce)
+
+
+METHOD = RawAttention

@@ -1,0 +1,80 @@
+"""Attention rollout: follow attention from the read-out token down to the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+from tokenlight.methods._reduce import Reduce, reduced
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRollout(Method):
+    r"""Multiply the head-averaged attention maps of all blocks, residual paths included.
+
+    .. math:: \hat A^l = \operatorname{rownorm}\bigl(\tfrac1H\sum_h A^l_h + I\bigr), \quad
+        J = \hat A^L \cdots \hat A^{k+1}, \quad s = J_{r,:}, \quad s_r = 0
+
+    :math:`r` is the read-out token, :math:`k` is ``start_layer``. Scores are not negative and do not
+    depend on the target's class. Abnar & Zuidema 2020.
+    Differs from the paper: AttCAT and Mask-LRP write :math:`I + \bar A` without the row norm, a
+    constant factor per block that changes no rank (``row_normalize=False``). AttCAT's notebook for
+    question answering leaves the identity out and averages the partial products over layers and
+    queries: ``preset="attcat_qa"``.
+    """
+
+    start_layer: int = 0
+    residual: bool = True
+    row_normalize: bool = True
+    average_layers: bool = False
+    reduce: Reduce = "auto"
+    cites: ClassVar[str] = "abnar2020quantifying"
+    signed: ClassVar[bool] = False
+    class_agnostic: ClassVar[bool] = True
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {"row_normalize": False},
+        "official": {},
+        "attcat_qa": {
+            "residual": False,
+            "row_normalize": False,
+            "average_layers": True,
+            "reduce": "mean_query",
+        },
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.ATTENTION, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        flow: Tensor | None = None
+        partial = []
+        for maps in tape.attention[self.start_layer :]:
+            step = maps.mean(dim=1)
+            if self.residual:
+                step = step + torch.eye(step.shape[-1], device=step.device, dtype=step.dtype)
+            if self.row_normalize:
+                step = step / step.sum(dim=-1, keepdim=True)
+            flow = step if flow is None else step @ flow
+            partial.append(flow)
+        if flow is None:
+            raise _no_layer_left(self.start_layer, len(tape.attention))
+        if self.average_layers:
+            return tape.mean_query(torch.stack(partial).mean(dim=0))
+        return reduced(flow, tape, self.reduce)
+
+
+def _no_layer_left(start: int, layers: int) -> Exception:
+    from tokenlight.errors import BadInput
+
+    return BadInput(
+        f"start_layer={start} leaves no block: this model has {layers} (0 to {layers - 1})."
+    )
+
+
+METHOD = AttentionRollout
