@@ -17,7 +17,7 @@ from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
-from tokenlight.capture.tape import Recording, Sites, record
+from tokenlight.capture.tape import UNLISTENED, Recording, Sites, record
 from tokenlight.errors import BadInput, NotFinite, TextTooLong, UnsupportedModel
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
@@ -138,6 +138,16 @@ class Explainer:
         single = single_text and not isinstance(method, list) and len(found) == 1
         return found[0] if single and target != "all" else found
 
+    def evaluate(self, xs: Any, metrics: Any = ("aopc", "lodds"), **known: Any) -> Any:
+        """Measure explanations of this model: an Evaluation with rows and a summary with intervals.
+
+        ``metrics``: names, (name, options) pairs, or one of these. ``labels=``: the true label of
+        each text; ``spans=``: what a person marked in it; ``seed``, ``batch_tokens``, ``progress``.
+        """
+        from tokenlight.evaluation import evaluate
+
+        return evaluate(self, xs, metrics, **known)
+
     def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
         quiet = dataclasses.replace(how, progress=False)
         while window := list(islice(inputs, WINDOW)):
@@ -158,10 +168,10 @@ class Explainer:
             else:
                 rows[number] = self.row(text, how)
         if rows:
-            self.live.verify(next(iter(rows.values())))
+            self.verify(next(iter(rows.values())), how)
         numbers = list(rows)
         with progress_bar("explaining", len(numbers), how.progress) as advance:
-            for pack in packs([len(rows[i]) for i in numbers], how.batch_tokens):
+            for pack in self.packs([rows[i] for i in numbers], how):
                 chosen = [numbers[i] for i in pack]
                 done = self.explain_rows(
                     [rows[i] for i in chosen], [targets[i] for i in chosen], how
@@ -170,6 +180,16 @@ class Explainer:
                     results[number] = found
                 advance(len(chosen))
         return results
+
+    def verify(self, row: TokenRow, how: How) -> None:
+        """Before the first use of a model, or of its attention: does it compute what it should?"""
+        maps = any(method.needs - UNLISTENED for method in how.methods)
+        self.live.verify(row, maps=maps)
+
+    def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
+        """Which rows go through the model together."""
+        lengths = [len(row) for row in rows]
+        return packs(lengths, how.batch_tokens, padding_proof=self.live.padding_proof)
 
     def row(self, text: TextInput | TokenRow, how: How) -> TokenRow:
         """One text as the model will read it in the explanation pass."""
@@ -226,7 +246,7 @@ class Explainer:
             tape = recording.tape(chosen, last=turn == rounds - 1)
             for number, method in enumerate(how.methods):
                 scores = _finite(method, method(tape), recording)
-                note = method.note(tape)
+                note, extras = method.note(tape), method.extras(tape)
                 for i, row in enumerate(rows):
                     if turn < len(resolved[i]):
                         found[i][number, turn] = self._attribution(
@@ -235,7 +255,7 @@ class Explainer:
                             method,
                             chosen[i],
                             shortened[i],
-                            note,
+                            (note, extras[i] if extras else {}),
                             how,
                         )
         return [[entry[key] for key in sorted(entry)] for entry in found]
@@ -247,10 +267,10 @@ class Explainer:
         method: Method,
         target: ResolvedTarget,
         logits: np.ndarray,
-        note: str | None,
+        remarks: tuple[str | None, dict[str, Any]],
         how: How,
     ) -> Attribution:
-        notes = [note] if note else []
+        notes = [remarks[0]] if remarks[0] else []
         if row.cut:
             notes.append(f"{row.cut} of {row.cut + len(row)} tokens were cut off (long='truncate')")
         return Attribution(
@@ -266,6 +286,7 @@ class Explainer:
             versions=versions(),
             seed=how.seed,
             notes=tuple(notes),
+            extras=remarks[1],
         )
 
     def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:

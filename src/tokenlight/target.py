@@ -123,10 +123,9 @@ class Head:
                 )
             name = f"{self.labels[this]} rather than {self.labels[that]}"
             return (ResolvedTarget("contrast", name, (((this,), 1.0), ((that,), -1.0))),)
-        assert isinstance(target, str | int)
         return (self._class(self.label_index(target)),)
 
-    def label_index(self, label: str | int) -> int:
+    def label_index(self, label: object) -> int:
         """Index of a label given by name or number."""
         if isinstance(label, bool) or not isinstance(label, str | int | np.integer):
             raise BadTarget(

@@ -65,17 +65,21 @@ class TokenRow:
         )
         return replace(self, attention=kept)
 
-    def slice(self, start: int, stop: int) -> TokenRow:
-        """Tokens ``start`` to ``stop`` (the last one out) as a row of its own."""
+    def take(self, positions: Sequence[int]) -> TokenRow:
+        """The tokens at ``positions`` as a row of its own."""
+
+        def taken(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[i] for i in positions)
+
         return TokenRow(
-            ids=self.ids[start:stop],
-            attention=self.attention[start:stop],
-            token_types=None if self.token_types is None else self.token_types[start:stop],
-            pieces=self.pieces[start:stop],
-            special=self.special[start:stop],
-            spans=self.spans[start:stop],
-            segments=self.segments[start:stop],
-            words=self.words[start:stop],
+            ids=taken(self.ids),
+            attention=taken(self.attention),
+            token_types=None if self.token_types is None else taken(self.token_types),
+            pieces=taken(self.pieces),
+            special=taken(self.special),
+            spans=taken(self.spans),
+            segments=taken(self.segments),
+            words=taken(self.words),
             texts=self.texts,
             cut=self.cut,
         )
@@ -171,7 +175,7 @@ def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
             f"position {start + padding[start:stop].index(True)} is padding (pad id {pad_id}, "
             "attention 0) between real tokens; padding belongs at one end of the row."
         )
-    return row if (start, stop) == (0, len(padding)) else row.slice(start, stop)
+    return row if (start, stop) == (0, len(padding)) else row.take(range(start, stop))
 
 
 def named(row: TokenRow, tokenizer: Any) -> TokenRow:

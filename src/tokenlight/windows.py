@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenlight.attribution import Attribution
-from tokenlight.capture.packing import packs
 from tokenlight.capture.tape import record
 from tokenlight.target import Head, best_span
 from tokenlight.tokens import TextInput, TokenRow, encode, encode_windows
@@ -39,7 +38,7 @@ def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -
     overlap = int(limit * OVERLAP)
     cut = encode_windows(text, explainer.tokenizer, limit=limit, overlap=overlap)
     rows = [explainer.prepared(row, how) for row, _ in cut]
-    explainer.live.verify(rows[0])
+    explainer.verify(rows[0], how)
     logits = _logits(explainer, rows, how)
     if explainer.live.head.kind == "span":
         weights, whole_logits, targets = _answering_window(rows, logits, target)
@@ -61,7 +60,7 @@ def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -
 
 def _logits(explainer: Explainer, rows: list[TokenRow], how: How) -> list[np.ndarray]:
     found: list[np.ndarray] = [np.empty(0)] * len(rows)
-    for pack in packs([len(row) for row in rows], how.batch_tokens):
+    for pack in explainer.packs(rows, how):
         recording = record(explainer.live, [rows[i] for i in pack], frozenset())
         for i, values in zip(pack, recording.logits.detach().double().cpu().numpy(), strict=True):
             found[i] = values[: len(rows[i])] if values.ndim == 2 else values
@@ -84,7 +83,7 @@ def _explained(
     found: list[list[list[Attribution]]] = [[] for _ in rows]
     weighty = [i for i, weight in enumerate(weights) if weight]
     for target in targets:
-        for pack in packs([len(rows[i]) for i in weighty], how.batch_tokens):
+        for pack in explainer.packs([rows[i] for i in weighty], how):
             chosen = [weighty[i] for i in pack]
             batch = explainer.explain_rows([rows[i] for i in chosen], [target] * len(chosen), how)
             for i, group in zip(chosen, batch, strict=True):

@@ -5,20 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from typing import Any, Literal
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight.capture import seam
-from tokenlight.capture.rewired import rewired, takes_seam
+from tokenlight.capture.rewired import rewired, takes_seam, token_embeddings
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.target import Head
 from tokenlight.tokens import TokenRow
 
 TAKEN = ("ForSequenceClassification", "ForQuestionAnswering", "ForQuestionAnsweringSimple")
-_verified: WeakSet[nn.Module] = WeakSet()
+_padding_proof: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+_maps_verified: WeakSet[nn.Module] = WeakSet()
 
 
 class LiveModel:
@@ -31,7 +32,11 @@ class LiveModel:
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         config = self.model.config.get_text_config()
         self.pad_id: int | None = getattr(config, "pad_token_id", None)
-        self.vocabulary: int = self.model.get_input_embeddings().num_embeddings
+        self._embedding = token_embeddings(self.model)[0]
+        self.vocabulary = len(self._embedding.weight)  # type: ignore[arg-type]
+        # Some models let padding change the tokens beside it; such rows go through alone or with
+        # rows of their own length. Found out by verify().
+        self.padding_proof = True
         # Encoder-decoder models: tokens and layers are the encoder's.
         self.encoder: nn.Module = (
             self.model.get_encoder() if self.model.config.is_encoder_decoder else self.model
@@ -41,7 +46,8 @@ class LiveModel:
     @property
     def device(self) -> torch.device:
         """Where token ids go in; a model spread over devices takes the rest from there itself."""
-        weight: Tensor = self.model.get_input_embeddings().weight
+        weight = self._embedding.weight
+        assert isinstance(weight, Tensor)
         return weight.device
 
     @property
@@ -66,7 +72,9 @@ class LiveModel:
         """Whether ``module`` stands in the part of the model whose tokens are explained."""
         return id(module) in self._listened
 
-    def inputs(self, rows: Sequence[TokenRow]) -> tuple[dict[str, Tensor], Tensor, int | None]:
+    def inputs(
+        self, rows: Sequence[TokenRow], width: int | None = None
+    ) -> tuple[dict[str, Tensor], Tensor, int | None]:
         """Rows as right-padded arguments of the model; which tokens are real (``batch token``); and
         an id that stands in for the padding id where the model has none."""
         filler = self.pad_id
@@ -78,7 +86,7 @@ class LiveModel:
                     "this model has no padding id and the batch uses its whole vocabulary; set "
                     "model.config.pad_token_id."
                 )
-        width = max(len(row) for row in rows)
+        width = width or max(len(row) for row in rows)
 
         def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
             padded = [[*value, *[fill] * (width - len(value))] for value in values]
@@ -114,34 +122,53 @@ class LiveModel:
             )
         return logits
 
-    def verify(self, row: TokenRow) -> None:
-        """Before a model's first use: its logits through our eyes must equal the bare model's."""
-        if self.model in _verified:
+    def verify(self, row: TokenRow, *, maps: bool) -> None:
+        """Before a model's first use: find out whether padding beside a text changes its logits;
+        and before its attention is first listened to (``maps``), whether that changes them."""
+        if self.model in _padding_proof and (not maps or self.model in _maps_verified):
+            self.padding_proof = _padding_proof[self.model]
             return
-        arguments, real, filler = self.inputs([row])
-        with rewired(self.model, attention="own", gradients=False, filler=filler):
-            bare = self.logits_of(self.call(arguments)).double()
-        listener = seam.Listener("maps", real, self.listens_to)
-        name = seam.NAME if self.route == "seam" else "own"
-        flags = {"output_attentions": True} if self.route == "eager" else {}
+        name = type(self.model).__name__
+        bare = self._probe(row, None)
+        if not bool(torch.isfinite(bare).all()):
+            raise NotFinite(f"{name} gives NaN or infinity: {_where(self, row)}.")
+        # Norms and softmax of many families compute in float32 whatever the model's dtype.
+        precision = max(torch.finfo(self.dtype).eps, torch.finfo(torch.float32).eps) ** 0.5
+        allowed = precision * max(1.0, float(bare.abs().max()))
+        self.padding_proof = self._padding_gap(row) <= allowed
+        _padding_proof[self.model] = self.padding_proof
+        if not maps:
+            return
+        gap = float((bare - self._probe(row, "maps")).abs().max())
+        if not gap <= allowed:
+            raise UnsupportedModel(
+                f"{name} computes other logits when its attention maps are asked for (they differ "
+                f"by {gap:.2g}); a method that reads attention would explain another model, so it "
+                "is refused."
+            )
+        _maps_verified.add(self.model)
+
+    def _padding_gap(self, row: TokenRow) -> float:
+        """How far five tokens of padding move the logits of a row."""
+        room = self.max_tokens
+        if room is not None and len(row) + 5 > room:  # keep the last token: some heads read it
+            row = row.take([*range(max(1, len(row) - 6)), len(row) - 1])
+        gap = (self._probe(row, None) - self._probe(row, None, padding=5)).abs().max()
+        return float(gap.nan_to_num(torch.inf))
+
+    def _probe(self, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0) -> Tensor:
+        """Logits of one row: of the bare model, or (``wanted``) with its attention listened to."""
+        arguments, real, filler = self.inputs([row], len(row) + padding)
+        own = wanted is None or self.route == "eager"
+        flags = {"output_attentions": True} if wanted and self.route == "eager" else {}
+        listener = seam.Listener(wanted or "nothing", real, self.listens_to)
+        name = "own" if own else seam.NAME
         with (
             rewired(self.model, attention=name, gradients=False, filler=filler),
             seam.listening(listener),
         ):
-            ours = self.logits_of(self.call(arguments, **flags)).double()
-        if not bool(torch.isfinite(bare).all()):
-            raise NotFinite(
-                f"{type(self.model).__name__} gives logits that are not finite: {_where(self, row)}."
-            )
-        allowed = torch.finfo(self.dtype).eps ** 0.5 * max(1.0, float(bare.abs().max()))
-        gap = float((bare - ours).abs().max())
-        if not gap <= allowed:
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} computes other logits when its attention maps are "
-                f"asked for (they differ by {gap:.2g}); its explanation would be one of another "
-                "model, so it is refused."
-            )
-        _verified.add(self.model)
+            logits = self.logits_of(self.call(arguments, **flags)).double()
+        return logits[:, : len(row)] if self.head.kind == "span" else logits
 
 
 def _where(live: LiveModel, row: TokenRow) -> str:

@@ -43,13 +43,35 @@ def rewired(
         undo.enter_context(_padding_known(model, filler))
         undo.enter_context(torch.set_grad_enabled(gradients))
         if gradients:
-            handle = model.get_input_embeddings().register_forward_hook(_begin_graph)
-            undo.callback(handle.remove)
+            for embedding in token_embeddings(model):
+                undo.callback(embedding.register_forward_hook(_begin_graph).remove)
         yield
 
 
-def _begin_graph(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
-    return output.detach().requires_grad_(True)
+def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
+    """The modules that turn ids into vectors; encoders and decoders may each have their own."""
+    found = {}
+    for part in (model, model.get_encoder() if model.config.is_encoder_decoder else model):
+        try:
+            embedding = part.get_input_embeddings()
+        except NotImplementedError:
+            embedding = None
+        weight = getattr(embedding, "weight", None)
+        if not isinstance(embedding, nn.Module) or weight is None or weight.dim() != 2:
+            raise UnsupportedModel(
+                f"{type(model).__name__} has no table of token embeddings, so it does not read "
+                "tokens one by one; there is nothing to lay scores over."
+            )
+        found[id(embedding)] = embedding
+    return list(found.values())
+
+
+def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
+    # The copy is no leaf, so a model may go on to scale its embeddings in place.
+    if isinstance(output, Tensor):
+        return output.detach().requires_grad_(True).clone()
+    first, *others = output
+    return (_begin_graph(_module, _args, first), *others)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -17,7 +17,8 @@ class Method(abc.ABC):
 
     ``cites``: key of the paper; ``signed``: scores below zero speak against the target;
     ``per_layer``: the call gives ``batch layer token`` whose sum over layers is the score;
-    ``class_agnostic``: the score does not depend on the target's class;
+    ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds a text;
+    ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
     ``presets``: named option sets that reproduce an official code or a paper's reading.
     """
 
@@ -26,6 +27,7 @@ class Method(abc.ABC):
     per_layer: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = False
     slow: ClassVar[bool] = False
+    needs_precision: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @property
@@ -39,6 +41,10 @@ class Method(abc.ABC):
 
     def note(self, tape: Tape) -> str | None:  # noqa: ARG002 - a hook that most methods leave alone
         """A sentence for the Attribution where the reader must know how it was made."""
+        return None
+
+    def extras(self, tape: Tape) -> Sequence[dict[str, Any]] | None:  # noqa: ARG002 - likewise
+        """Measurements for each example's Attribution, JSON values by name."""
         return None
 
     @property

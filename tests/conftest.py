@@ -1,0 +1,50 @@
+"""Shared models: small, random, made here; nothing is fetched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+import transformers
+from hypothesis import HealthCheck, settings
+
+from tests.tiny import tiny_bert, tiny_tokenizer
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+settings.register_profile(
+    "house", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return tiny_tokenizer()
+
+
+@pytest.fixture
+def bert():
+    return tiny_bert()
+
+
+@pytest.fixture(scope="session")
+def bert_folder(tmp_path_factory, tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny-bert"
+    tiny_bert(dtype=torch.float32).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of public data sets; tests that need it skip where it is not given."""
+    place = os.environ.get("TOKENLIGHT_DATA")
+    if not place:
+        pytest.skip("TOKENLIGHT_DATA names no data folder")
+    return Path(place)

@@ -1,0 +1,202 @@
+"""Where tokens stand in the text, and what is never cut, merged or guessed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE, Unigram
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace
+from transformers import PreTrainedTokenizerFast
+
+from tests.tiny import tiny_tokenizer
+from tokenlight import Question, Tokens
+from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
+from tokenlight.tokens import encode, encode_windows, explain_masked, trimmed
+
+TOKENIZER = tiny_tokenizer()
+
+
+def byte_level():
+    pieces = sorted(ByteLevel.alphabet())
+    inner = Tokenizer(BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    inner.decoder = ByteLevelDecoder()
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+def metaspace():
+    """A sentence-piece-like tokenizer: no pre-tokenizer words, only the ▁ in its pieces."""
+    pieces = [("<unk>", 0.0), ("▁", -2.0), ("▁good", -1.0), ("▁film", -1.0), ("s", -2.0)]
+    inner = Tokenizer(Unigram(pieces, unk_id=0))
+    inner.pre_tokenizer = Metaspace(split=False)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")
+
+
+def test_special_tokens_have_no_span_no_segment_and_no_word():
+    row = encode("good film", TOKENIZER, limit=None)
+    assert row.pieces[0] == "[CLS]"
+    assert row.special == (True, False, False, True)
+    assert row.spans == (None, (0, 4), (5, 9), None)
+    assert row.segments == (None, 0, 0, None)
+    assert row.words == (None, 0, 1, None)
+
+
+def test_subwords_share_a_word_and_keep_their_own_letters():
+    row = encode("Charming film", TOKENIZER, limit=None)
+    assert row.surface[1:4] == ("Charm", "ing", "film")
+    assert row.words[1:4] == (0, 0, 1)
+
+
+def test_words_never_join_two_segments():
+    row = encode(("good", "good"), TOKENIZER, limit=None)
+    kept = [(word, segment) for word, segment in zip(row.words, row.segments) if word is not None]
+    assert kept == [(0, 0), (1, 1)]
+
+
+def test_white_space_parts_words_where_the_tokenizer_keeps_none():
+    row = encode("good films good", metaspace(), limit=None)
+    assert row.words == (0, 1, 1, 2)
+    assert row.surface == ("good", "film", "s", "good")
+
+
+@pytest.mark.parametrize("text", ["🎉 ok", "é́x", "नमस्ते", "שלום עולם", "日本語", "a\u200db"])
+def test_byte_level_pieces_point_at_whole_characters(text):
+    row = encode(text, byte_level(), limit=None)
+    for span in row.spans:
+        assert span is not None
+        assert 0 <= span[0] <= span[1] <= len(text)
+    covered = {i for start, end in row.spans for i in range(start, end)}
+    assert {i for i, c in enumerate(text) if not c.isspace()} <= covered
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=30))
+def test_any_text_is_placed_or_refused_in_words(text):
+    try:
+        row = encode(text, TOKENIZER, limit=None)
+    except BadInput as refusal:
+        assert "word" in str(refusal)
+        return
+    for span, segment in zip(row.spans, row.segments, strict=True):
+        assert (span is None) == (segment is None)
+        assert span is None or text[span[0] : span[1]]
+
+
+@pytest.mark.parametrize("empty", ["", "   ", "\n\t"])
+def test_an_empty_text_is_refused(empty):
+    with pytest.raises(BadInput, match="is empty; give a text with at least one word"):
+        encode(empty, TOKENIZER, limit=None)
+
+
+def test_a_text_with_no_real_token_is_refused():
+    with pytest.raises(BadInput, match="no token besides the model's special tokens"):
+        encode("\u200b\u0000", TOKENIZER, limit=None)
+
+
+def test_half_a_surrogate_pair_is_refused():
+    with pytest.raises(BadInput, match="surrogate"):
+        encode("good \ud83d film", TOKENIZER, limit=None)
+
+
+def test_a_text_that_is_too_long_names_three_ways_out():
+    with pytest.raises(TextTooLong, match="7 tokens .* at most 5") as refusal:
+        encode("good good good good good", TOKENIZER, limit=5)
+    for way in ("truncate", "stride", "shorter"):
+        assert way in str(refusal.value)
+
+
+def test_truncation_is_recorded():
+    row = encode("good good good good good", TOKENIZER, limit=5, long="truncate")
+    assert len(row) == 5
+    assert row.cut == 2
+
+
+def test_a_slow_tokenizer_is_refused():
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(UnsupportedTokenizer, match="Slow gives no character offsets"):
+        encode("good", Slow(), limit=None)
+
+
+def test_a_question_is_cut_in_its_context_only():
+    asked = Question(question="who sat on the mat", context="the cat sat on the mat in town")
+    row = encode(asked, TOKENIZER, limit=12, long="truncate")
+    assert sum(segment == 0 for segment in row.segments) == 5
+    with pytest.raises(TextTooLong, match="fills the window"):
+        encode(asked, TOKENIZER, limit=5, long="truncate")
+
+
+@pytest.mark.parametrize("bad", [3, None, ["a"], ("a", "b", "c"), ("a", 3), b"bytes"])
+def test_what_is_no_text_is_refused(bad):
+    with pytest.raises(BadInput):
+        encode(bad, TOKENIZER, limit=None)
+
+
+def test_windows_cover_the_text_and_know_their_places():
+    text = "the cat sat on the mat in town and the dog sat on the red mat"
+    whole = encode(text, TOKENIZER, limit=None)
+    windows = encode_windows(text, TOKENIZER, limit=8, overlap=2)
+    covered = set()
+    for row, places in windows:
+        assert len(row) <= 8
+        assert tuple(whole.ids[p] for p in places) == row.ids
+        covered |= set(places)
+    assert covered == set(range(len(whole)))
+
+
+class TestRowsFromIds:
+    def test_padding_at_either_end_is_dropped(self):
+        (row,) = Tokens.from_ids([[0, 0, 2, 7, 3, 0]], [[0, 0, 1, 1, 1, 0]])
+        assert trimmed(row, 0).ids == (2, 7, 3)
+
+    def test_a_masked_token_that_is_no_padding_keeps_its_place(self):
+        (row,) = Tokens.from_ids([[2, 7, 3, 0]], [[0, 1, 0, 0]])
+        assert trimmed(row, 0).ids == (2, 7, 3)
+        assert trimmed(row, 0).attention == (0, 1, 0)
+
+    def test_an_attended_pad_id_is_a_token(self):
+        (row,) = Tokens.from_ids([[2, 0, 3]], [[1, 1, 1]])
+        assert trimmed(row, 0).ids == (2, 0, 3)
+
+    def test_padding_between_tokens_is_refused(self):
+        (row,) = Tokens.from_ids([[2, 0, 3]], [[1, 0, 1]])
+        with pytest.raises(BadInput, match="position 1 is padding"):
+            trimmed(row, 0)
+
+    def test_all_padding_is_refused(self):
+        (row,) = Tokens.from_ids([[0, 0]], [[0, 0]])
+        with pytest.raises(BadInput, match="all padding"):
+            trimmed(row, 0)
+
+    @pytest.mark.parametrize(
+        ("ids", "mask", "says"),
+        [
+            ([1, 2, 3], None, "2-D array"),
+            ([[1, 2], [3]], None, "different lengths"),
+            ([[1.5, 2.0]], None, "integers"),
+            ([[1, 2]], [[1]], "one shape"),
+            ([[1, 2]], [[1, 7]], "0/1 mask"),
+            ([[]], None, "2-D array"),
+        ],
+    )
+    def test_a_bad_table_is_refused(self, ids, mask, says):
+        with pytest.raises(BadInput, match=says):
+            Tokens.from_ids(ids, mask)
+
+    def test_tensors_and_booleans_are_taken(self):
+        torch = pytest.importorskip("torch")
+        (row,) = Tokens.from_ids(torch.tensor([[2, 5]]), np.array([[True, False]]))
+        assert row.attention == (1, 0)
+
+
+def test_explain_mask_hides_the_special_tokens_it_names():
+    row = encode(("good", "film"), TOKENIZER, limit=None)
+    assert explain_masked(row, "cls_sep", TOKENIZER).attention == (0, 1, 0, 1, 0)
+    assert explain_masked(row, "sep", TOKENIZER).attention == (1, 1, 0, 1, 0)
+    assert explain_masked(row, "none", TOKENIZER).attention == (1,) * 5
+    with pytest.raises(BadInput, match="separator"):
+        explain_masked(row, "sep", None)
