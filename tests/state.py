@@ -20,7 +20,10 @@ def snapshot(model: Any) -> dict[str, Any]:
         "training": [module.training for module in model.modules()],
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
         "gradients": [parameter.grad is None for parameter in model.parameters()],
-        "attention": [getattr(getattr(m, "config", None), "_attn_implementation", None) for m in model.modules()],
+        "attention": [
+            getattr(getattr(m, "config", None), "_attn_implementation", None)
+            for m in model.modules()
+        ],
         "padding": getattr(model.config, "pad_token_id", None),
         "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
     }

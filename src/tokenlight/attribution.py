@@ -93,9 +93,7 @@ class Attribution:
 
     def words(self, how: str = "sum") -> list[tuple[str, float]]:
         """Words of the text with their scores, in order; special tokens left out."""
-        from tokenlight.postprocess import merge_words
-
-        merged = merge_words(self, how=how)
+        merged = late("tokenlight.postprocess", "merge_words")(self, how=how)
         return [
             (token, float(score))
             for token, score, special in zip(

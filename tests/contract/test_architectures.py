@@ -40,7 +40,10 @@ def test_a_family_is_explained_and_left_as_it_was(family):
     model = build(family)
     ids, mask = two_texts()
     with torch.no_grad():
-        bare = [model(ids[i : i + 1, :n], attention_mask=mask[i : i + 1, :n]).logits[0] for i, n in ((0, 9), (1, 7))]
+        bare = [
+            model(ids[i : i + 1, :n], attention_mask=mask[i : i + 1, :n]).logits[0]
+            for i, n in ((0, 9), (1, 7))
+        ]
     before = snapshot(model)
     explainer = Explainer(model)
     found = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])

@@ -17,6 +17,7 @@ from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.target import Head
 from tokenlight.tokens import TokenRow
 
+PROBE_TOKENS = 32  # enough to tell two computations apart, and no long text is mapped for it
 TAKEN = ("ForSequenceClassification", "ForQuestionAnswering", "ForQuestionAnsweringSimple")
 _padding_proof: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 _maps_verified: WeakSet[nn.Module] = WeakSet()
@@ -129,6 +130,7 @@ class LiveModel:
             self.padding_proof = _padding_proof[self.model]
             return
         name = type(self.model).__name__
+        row = _short(row, PROBE_TOKENS)
         bare = self._probe(row, None)
         if not bool(torch.isfinite(bare).all()):
             raise NotFinite(f"{name} gives NaN or infinity: {_where(self, row)}.")
@@ -152,7 +154,7 @@ class LiveModel:
         """How far five tokens of padding move the logits of a row."""
         room = self.max_tokens
         if room is not None and len(row) + 5 > room:  # keep the last token: some heads read it
-            row = row.take([*range(max(1, len(row) - 6)), len(row) - 1])
+            row = _short(row, max(2, len(row) - 5))
         gap = (self._probe(row, None) - self._probe(row, None, padding=5)).abs().max()
         return float(gap.nan_to_num(torch.inf))
 
@@ -169,6 +171,11 @@ class LiveModel:
         ):
             logits = self.logits_of(self.call(arguments, **flags)).double()
         return logits[:, : len(row)] if self.head.kind == "span" else logits
+
+
+def _short(row: TokenRow, length: int) -> TokenRow:
+    """The beginning of a row and its last token, which some heads read."""
+    return row if len(row) <= length else row.take([*range(length - 1), len(row) - 1])
 
 
 def _where(live: LiveModel, row: TokenRow) -> str:

@@ -44,15 +44,20 @@ class Listener:
 
     ``maps``: one ``batch head query key`` a block. ``received``: one ``batch key`` a block, the mean
     over heads and real queries of the attention each token receives. ``real``: ``batch token``, true
-    where a token is no padding.
+    where a token is no padding. ``contexts`` and ``values``, kept where ``keeps_values``: the two
+    sides of the product with the maps, each ``batch head token width``.
     """
 
     wanted: Wanted
     real: Tensor
     listens_to: Callable[[nn.Module], bool]
+    keeps_values: bool = False
+    fused: bool = True  # False: no fused kernel anywhere, so that relevance can be followed
     maps: list[Tensor] = field(default_factory=list)
     received: list[Tensor] = field(default_factory=list)
     heard: list[nn.Module] = field(default_factory=list)
+    contexts: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
 
 
 class _Running(threading.local):
@@ -102,10 +107,16 @@ def attend(
         maps = attention_map(query, key, mask, scaling, softcap)
         listener.maps.append(maps)
         output = torch.matmul(maps, value)
+        if listener.keeps_values:
+            listener.contexts.append(output)
+            listener.values.append(value)
     else:
         if listens and listener is not None and listener.wanted == "received":
             listener.received.append(_received(query, key, mask, (scaling, softcap), listener.real))
-        output = _attend_fast(query, key, value, mask, (scaling, softcap))
+        if listener is None or listener.fused:
+            output = _attend_fast(query, key, value, mask, (scaling, softcap))
+        else:
+            output = torch.matmul(attention_map(query, key, mask, scaling, softcap), value)
     return output.transpose(1, 2).contiguous(), None
 
 
@@ -180,7 +191,8 @@ def _received(
     Taken in chunks of queries and outside the graph, so that no n × n map is ever held.
     """
     batch, heads, queries, _ = query.shape
-    chunk = max(16, CHUNK_ELEMENTS // (batch * heads * key.shape[2]))
+    held = CHUNK_ELEMENTS.get(query.device.type, CHUNK_ELEMENTS["cpu"])
+    chunk = max(16, held // (batch * heads * key.shape[2]))
     precise = torch.promote_types(query.dtype, torch.float32)
     weights = real.to(query.device, precise)
     weights = weights / weights.sum(dim=1, keepdim=True) / heads
@@ -188,13 +200,15 @@ def _received(
     with torch.no_grad():
         for first in range(0, queries, chunk):
             rows = slice(first, first + chunk)
-            maps = attention_map(query[:, :, rows].detach(), key.detach(), mask, *how, first)
+            seen = slice(0, rows.stop if mask.causal else None)  # no query looks past its chunk
+            maps = attention_map(query[:, :, rows], key[:, :, seen], mask, *how, first)
             share = torch.matmul(weights[:, None, None, rows].to(maps.dtype), maps)
-            total += share.sum(dim=(1, 2))  # over heads
+            total[:, seen] += share.sum(dim=(1, 2))  # over heads
     return total
 
 
-CHUNK_ELEMENTS = 1 << 24  # of a piece of attention map held at once: 64 MiB in float32
+# Elements of attention map held at once: what stays in a processor's cache, what fills a GPU.
+CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 
 
 def _attend_fast(

@@ -1,0 +1,187 @@
+"""What an explanation costs, as a multiple of the bare model's forward + backward to the embeddings.
+
+Every figure is a ratio of times (and of peak memory) measured in one run on one machine: ours over
+bare, and a peer's over bare. The model is BERT-base with random weights: cost does not depend on
+what it has learned. Each case runs in a process of its own, so that peak memory is its own.
+
+    python benchmarks/one_pass_cost.py                          # this machine's CPU
+    python benchmarks/one_pass_cost.py --device cuda --json FILE
+    python benchmarks/one_pass_cost.py --long                   # 16,384 tokens, memory alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+ONE_PASS = [
+    "raw_att", "rollout", "grads", "att_grads", "grad_sam", "att_gradcam", "cam", "gae", "cat",
+    "attcat", "gradcam", "grad_x_input", "random",
+]  # fmt: skip
+SHAPES = {"cpu": ["1x32", "32x32", "8x128", "2x512"], "cuda": ["64x32", "64x128", "16x512"]}
+CASES = ["bare", "attcat", "one_pass", "captum"]
+
+
+def model_of(size: str) -> Any:
+    if size == "llama":
+        config: Any = transformers.LlamaConfig(
+            vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=4, intermediate_size=128, max_position_embeddings=16384,
+            num_labels=2, pad_token_id=0,
+        )  # fmt: skip
+        return transformers.LlamaForSequenceClassification(config)
+    return transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=2))
+
+
+def work(case: str, model: Any, ids: torch.Tensor) -> Callable[[], Any]:
+    """The thing to time: a call without arguments."""
+    mask = torch.ones_like(ids)
+    if case == "bare":
+        return lambda: bare(model, ids, mask)
+    if case == "captum":
+        return captum(model, ids, mask)
+    from tokenlight import Explainer, Tokens
+
+    explainer, tokens = Explainer(model), Tokens.from_ids(ids, mask)
+    methods = "attcat" if case == "attcat" else ONE_PASS
+    return lambda: explainer.explain(tokens, methods, batch_tokens=ids.numel(), target=1)
+
+
+def bare(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
+    logits = model(inputs_embeds=embeddings, attention_mask=mask).logits
+    (gradient,) = torch.autograd.grad(logits[:, 1].sum(), embeddings)
+    return gradient.sum(dim=-1).cpu()
+
+
+def captum(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> Callable[[], Any]:
+    from captum.attr import LayerGradientXActivation
+
+    peer = LayerGradientXActivation(
+        lambda i, m: model(input_ids=i, attention_mask=m).logits, model.bert.embeddings
+    )
+    return lambda: peer.attribute(ids, target=1, additional_forward_args=(mask,)).sum(-1).cpu()
+
+
+def measure(case: str, size: str, shape: str, device: str) -> dict[str, float]:
+    """Median seconds of a call, and the peak memory above the loaded model."""
+    torch.manual_seed(0)
+    model = model_of(size).to(device).eval()
+    batch, length = (int(part) for part in shape.split("x"))
+    ids = torch.randint(5, 900, (batch, length), device=device)
+    call = work(case, model, ids)
+    if device == "cuda":
+        call()
+        torch.cuda.synchronize()
+        loaded = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    times = []
+    since = time.perf_counter()
+    while len(times) < 3 or (time.perf_counter() - since < 3 and len(times) < 30):
+        begin = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+        if size == "llama":
+            break
+    if device == "cuda":
+        peak = torch.cuda.max_memory_allocated() - loaded
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - loaded
+    kept = times[1:] or times  # the first call pays for warming up
+    return {"seconds": statistics.median(kept), "bytes": float(peak)}
+
+
+def apart(case: str, size: str, shape: str, device: str) -> dict[str, float] | None:
+    """Measure in a process of its own; None where a library is missing."""
+    command = [sys.executable, __file__, "--case", case, "--size", size, "--shape", shape]
+    done = subprocess.run(
+        [*command, "--device", device],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
+        check=False,
+    )
+    if done.returncode:
+        if "No module named 'captum'" in done.stderr:
+            return None
+        raise SystemExit(f"{case} {shape} failed:\n{done.stderr}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def facts(device: str) -> dict[str, Any]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return {
+        "commit": commit.stdout.strip() or os.environ.get("COMMIT", "unknown"),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
+        "dtype": "float32",
+        "tf32": bool(torch.backends.cuda.matmul.allow_tf32) if device == "cuda" else None,
+    }
+
+
+def table(device: str, size: str, shapes: list[str], cases: list[str]) -> dict[str, Any]:
+    rows = []
+    print("| shape | case | time / bare | peak memory / bare | ms |")
+    print("|---|---|---|---|---|")
+    for shape in shapes:
+        base = apart("bare", size, shape, device)
+        assert base is not None
+        for case in cases:
+            found = base if case == "bare" else apart(case, size, shape, device)
+            if found is None:
+                print(f"| {shape} | {case} | not installed | | |", flush=True)
+                continue
+            ratio = found["seconds"] / base["seconds"]
+            memory = found["bytes"] / max(base["bytes"], 1.0)
+            shown = f"{1000 * found['seconds']:.1f}" if device == "cuda" else "-"
+            print(f"| {shape} | {case} | {ratio:.2f} | {memory:.2f} | {shown} |", flush=True)
+            rows.append({"shape": shape, "case": case, "time": ratio, "memory": memory, **found})
+    return {"size": size, "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--shape", action="append")
+    parser.add_argument("--case")
+    parser.add_argument("--size", default="bert")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    if given.case:
+        print(json.dumps(measure(given.case, given.size, given.shape[0], given.device)))
+        return
+    described = facts(given.device)
+    print(", ".join(f"{name} {value}" for name, value in described.items()))
+    tables = []
+    if not given.long:
+        shapes = given.shape or SHAPES[given.device]
+        tables.append(table(given.device, "bert", shapes, CASES))
+    print("\n16,384 tokens, a small Llama, memory is the figure:")
+    tables.append(table(given.device, "llama", ["1x16384"], ["bare", "attcat"]))
+    if given.json:
+        given.json.write_text(json.dumps({"facts": described, "tables": tables}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

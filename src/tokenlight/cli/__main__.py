@@ -1,0 +1,5 @@
+"""``python -m tokenlight.cli`` is ``tokenlight``."""
+
+from tokenlight.cli import main
+
+main()

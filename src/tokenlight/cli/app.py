@@ -1,0 +1,53 @@
+"""The commands of ``tokenlight``, and what holds for all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tokenlight.cli.doctor import doctor
+from tokenlight.cli.explain import explain
+from tokenlight.cli.methods import methods
+from tokenlight.cli.models import models
+
+app = typer.Typer(
+    name="tokenlight",
+    help="Which tokens made a Transformer decide, for or against, and can that be trusted?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # what is unexpected keeps its plain traceback
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(explain)
+app.command()(methods)
+app.command()(models)
+app.command()(doctor)
+
+
+def _version(wanted: bool) -> None:
+    if not wanted:
+        return
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from tokenlight.version import VERSION
+
+    found = []
+    for library in ("torch", "transformers"):
+        try:
+            found.append(f"{library} {version(library)}")
+        except PackageNotFoundError:
+            found.append(f"{library} missing")
+    typer.echo(f"tokenlight {VERSION} ({', '.join(found)}, Python {platform.python_version()})")
+    raise typer.Exit
+
+
+@app.callback()
+def _start(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show versions and exit."),
+    ] = False,
+) -> None:
+    pass

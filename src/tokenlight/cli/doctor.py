@@ -1,0 +1,102 @@
+"""``tokenlight doctor``: which methods work on a model, and why not where not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenlight.cli.failing import clean
+from tokenlight.errors import TokenlightError
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+SENTENCE = "The plot is thin, yet the cast makes it a joy to watch."
+QUESTION = "Who makes it a joy to watch?"
+
+
+@clean
+def doctor(
+    model: Annotated[str, typer.Argument(help="Embedded model, folder or hub id.")],
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
+    ] = False,
+) -> None:
+    """Try every method on MODEL with a short text, and say what works and what does not."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tokenlight import registry
+    from tokenlight.cli.loading import loaded
+    from tokenlight.plots.characters import in_line
+    from tokenlight.plots.terminal import console_on
+
+    console = console_on(sys.stdout)
+    explainer = loaded(model, device=device, verbose=verbose)
+    about = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for fact, value in facts(explainer).items():
+        about.add_row(Text(fact, style="dim"), Text(in_line(value)))
+    console.print(about)
+    console.print()
+    report = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    attempt(explainer, "random")  # the first run checks the model, which no method should pay for
+    worked = 0
+    for name in registry.names("methods"):
+        trouble, seconds = attempt(explainer, name)
+        worked += trouble is None
+        good = Text("ok", style="green") if trouble is None else Text("no", style="bold red")
+        said = f"{1000 * seconds:.0f} ms" if trouble is None else in_line(trouble)
+        report.add_row(good, Text(name), Text(said, style="dim" if trouble is None else ""))
+    console.print(report)
+    if not worked:
+        raise typer.Exit(1)
+
+
+def facts(explainer: Explainer) -> dict[str, str]:
+    """What tokenlight knows of a model."""
+    live = explainer.live
+    config: Any = live.model.config.get_text_config()
+    head = live.head
+    if head.kind == "span":
+        kind = "span: start and end of an answer"
+    else:
+        names = {"single": "one of", "multi": "any of", "regression": "a number,"}[head.problem]
+        kind = f"classification: {names} {len(head.labels)} label{'s' * (len(head.labels) != 1)}"
+    routes = {"seam": "seam (its attention runs through tokenlight)", "eager": "its own eager path"}
+    return {
+        "model": explainer.name,
+        "family": f"{config.model_type} ({type(live.model).__name__})",
+        "head": kind,
+        "labels": _few(head.labels),
+        "layers": str(getattr(config, "num_hidden_layers", "unknown")),
+        "heads": str(getattr(config, "num_attention_heads", "unknown")),
+        "attention": routes[live.route],
+        "dtype": str(live.dtype).removeprefix("torch."),
+        "device": str(live.device),
+        "max tokens": str(explainer.max_tokens or "no limit known"),
+    }
+
+
+def attempt(explainer: Explainer, method: str) -> tuple[str | None, float]:
+    """What goes wrong when ``method`` explains a short text (None: nothing), and its seconds."""
+    from tokenlight.tokens import Question
+
+    span = explainer.live.head.kind == "span"
+    text: Any = Question(question=QUESTION, context=SENTENCE) if span else SENTENCE
+    start = time.perf_counter()
+    try:
+        explainer.explain(text, method=method, long="truncate", progress=False)
+    except TokenlightError as refused:
+        return str(refused), time.perf_counter() - start
+    except Exception as broken:  # noqa: BLE001 - a doctor names every illness, known or not
+        return f"unexpected {type(broken).__name__}: {broken}", time.perf_counter() - start
+    return None, time.perf_counter() - start
+
+
+def _few(labels: tuple[str, ...], most: int = 12) -> str:
+    more = f" … and {len(labels) - most} more" if len(labels) > most else ""
+    return ", ".join(labels[:most]) + more or "none"

@@ -1,0 +1,222 @@
+"""``tokenlight explain``: one text, any methods, a picture here and files where asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tokenlight.cli.failing import clean, writing
+from tokenlight.errors import BadInput
+
+if TYPE_CHECKING:
+    from tokenlight.attribution import Attribution
+
+SENTIMENT, ANSWERS = "tokenlight/sentiment", "tokenlight/qa"
+
+
+def _completed(incomplete: str) -> list[str]:
+    """Method names for the shell's completion; torch is not imported for it."""
+    from tokenlight import registry
+
+    return [name for name in registry.names("methods") if name.startswith(incomplete)]
+
+
+@clean
+def explain(
+    text: Annotated[
+        str | None, typer.Argument(help="The text; - reads it from standard input.")
+    ] = None,
+    *,
+    pair: Annotated[
+        str | None, typer.Option(help="Second text of a pair, such as a hypothesis.")
+    ] = None,
+    question: Annotated[str | None, typer.Option(help="A question about --context.")] = None,
+    context: Annotated[str | None, typer.Option(help="The text that holds the answer.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Embedded model, folder or hub id.",
+            show_default=f"{SENTIMENT}, or {ANSWERS} for a question",
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            "-x",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="How to explain; repeat it to compare. See: tokenlight methods.",
+            show_default="attcat",
+            autocompletion=_completed,
+        ),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(help="What to explain: predicted, a label, its number, or all.")
+    ] = "predicted",
+    rather_than: Annotated[
+        str | None, typer.Option(help="Explain --target rather than this label.")
+    ] = None,
+    words: Annotated[bool, typer.Option("--words", help="One score a word, not a token.")] = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Show the per-layer table.")] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="Show each method's difference to this one too."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write JSON; - prints it and nothing else.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a table, one line a token.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write the same table as Parquet.")] = None,
+    explain_mask: Annotated[
+        Literal["none", "cls_sep", "sep"],
+        typer.Option(help="Special tokens hidden from the explanation pass."),
+    ] = "none",
+    token_types: Annotated[
+        Literal["tokenizer", "zeros"], typer.Option(help="Segment ids the model is given.")
+    ] = "tokenizer",
+    long: Annotated[
+        Literal["error", "truncate", "stride"],
+        typer.Option(help="What to do with a text longer than the model reads."),
+    ] = "error",
+    seed: Annotated[int, typer.Option(help="For methods that sample.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
+    ] = False,
+) -> None:
+    """Show which tokens of TEXT speak for and against what the model decides."""
+    files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet}
+    _check_endings(files)
+    inputs = _inputs(text, pair, question, context)
+    name = model or (SENTIMENT if question is None else ANSWERS)
+    wanted = _methods(method or ["attcat"], reference)
+    found = _explained(
+        name,
+        device,
+        verbose,
+        inputs=inputs,
+        method=wanted,
+        target=_target(target, rather_than),
+        explain_mask=explain_mask,
+        token_types=token_types,
+        long=long,
+        seed=seed,
+    )
+    if str(json) == "-":
+        _print_json(found)
+    else:
+        from tokenlight.plots.terminal import show
+
+        show(found, words=words, layers=layers, reference=reference)
+    for ending, place in files.items():
+        if place is not None and str(place) != "-":
+            _write(found, place, ending, reference=reference, words=words)
+
+
+def _check_endings(files: dict[str, Path | None]) -> None:
+    """Before any model is loaded: the ending of a file says what is in it."""
+    for ending, place in files.items():
+        standard_output = ending == ".json" and str(place) == "-"
+        if place is not None and not standard_output and place.suffix.lower() != ending:
+            raise BadInput(
+                f"--{ending[1:]} {place}: the name of this file must end in {ending}, "
+                f"for example {place.name.partition('.')[0] or 'explanation'}{ending}."
+            )
+
+
+def _inputs(text: str | None, pair: str | None, question: str | None, context: str | None) -> Any:
+    if (question is None) != (context is None):
+        raise BadInput("--question and --context belong together; give both.")
+    if question is not None and context is not None:
+        if text is not None or pair is not None:
+            raise BadInput("give either TEXT (with --pair) or --question with --context, not both.")
+        from tokenlight.tokens import Question
+
+        return Question(question=question, context=_read(context))
+    if text is None:
+        raise BadInput("there is no text; give TEXT, - for standard input, or --question.")
+    return _read(text) if pair is None else (_read(text), pair)
+
+
+def _read(text: str) -> str:
+    if text != "-":
+        return text
+    try:
+        content = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as broken:
+        raise BadInput(f"standard input is not UTF-8 text: {broken}.") from broken
+    return content.removesuffix("\n").removesuffix("\r")
+
+
+def _methods(given: Sequence[str], reference: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """The methods by name and options, checked before any model is loaded; the reference among
+    them."""
+    from tokenlight import registry
+
+    wanted = [registry.parse(entry) for entry in given]
+    if reference is not None:
+        base = registry.parse(reference)
+        names = [name for name, _ in wanted]
+        if base not in wanted and (base[1] or base[0] not in names):
+            wanted.append(base)
+    for name in (name for name, _ in wanted):
+        if name not in registry.names("methods"):
+            registry.find("methods", name)  # raises, naming what is near
+    return wanted
+
+
+def _target(target: str, rather_than: str | None) -> Any:
+    if rather_than is None:
+        return target
+    if target in ("predicted", "all"):
+        raise BadInput(f"--rather-than {rather_than} needs one label to compare: --target LABEL.")
+    from tokenlight.target import Contrast
+
+    return Contrast(target, rather_than)
+
+
+def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list[Attribution]:
+    from tokenlight.cli.loading import loaded
+
+    explainer = loaded(name, device=device, verbose=verbose)
+    found: list[Attribution] = explainer.explain(how.pop("inputs"), **how)
+    return found
+
+
+def _print_json(attributions: Sequence[Attribution]) -> None:
+    import json
+
+    content: Any = [attribution.to_dict() for attribution in attributions]
+    # As a file of one attribution is: tokenlight.load reads either.
+    content = content[0] if len(content) == 1 else content
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    sys.stdout.write(json.dumps(content, ensure_ascii=not unicode) + "\n")
+
+
+def _write(
+    attributions: Sequence[Attribution],
+    place: Path,
+    ending: str,
+    *,
+    reference: str | None,
+    words: bool,
+) -> None:
+    from tokenlight.attribution import save
+
+    with writing(place):
+        if ending == ".html":
+            from tokenlight.plots.html import page
+
+            content = page(attributions, reference=reference, words=words)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content, encoding="utf-8")
+        else:
+            save(attributions, place)
+    sys.stderr.write(f"wrote {place}\n")

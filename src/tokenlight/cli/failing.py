@@ -1,0 +1,56 @@
+"""How a command fails: what tokenlight refuses is one clean line, what is unexpected a traceback."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tokenlight.errors import BadInput, TokenlightError
+
+REFUSED = 2  # exit status, the same as for a wrong option
+
+
+def clean(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn a TokenlightError into a message on standard error; ``verbose`` adds the traceback."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        try:
+            command(**options)
+            sys.stdout.flush()  # a closed pipe shows here, where it is handled, not at shutdown
+        except TokenlightError as refused:
+            if options.get("verbose"):
+                traceback.print_exc()
+            complain(str(refused))
+            raise typer.Exit(REFUSED) from refused
+
+    return run
+
+
+def complain(message: str) -> None:
+    """One message on standard error, red where there are colours."""
+    from rich.text import Text
+
+    from tokenlight.plots.characters import visible
+    from tokenlight.plots.terminal import console_on
+
+    line = Text.assemble(("error: ", "bold red"), (visible(message), "red"))
+    console_on(sys.stderr).print(line, soft_wrap=True)
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """A file that cannot be written is the person's to mend, so it is refused in words."""
+    try:
+        yield
+    except OSError as broken:
+        if isinstance(broken, BrokenPipeError):
+            raise
+        raise BadInput(f"cannot write {place}: {broken.strerror or broken}.") from broken

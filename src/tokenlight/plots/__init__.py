@@ -1,0 +1,1 @@
+"""Pictures of Attributions: HTML, terminal, figures. Nothing here knows a model."""

@@ -1,0 +1,95 @@
+"""Attributions in the order a reader compares them: by text, then by target, then by method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenlight import registry
+from tokenlight.attribution import Attribution
+from tokenlight.errors import BadInput, UnknownName
+from tokenlight.postprocess import difference
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGroup:
+    """Explanations of one text and one target, one a method."""
+
+    name: str
+    attributions: tuple[Attribution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextGroup:
+    """All explanations of one text by one model, target by target."""
+
+    targets: tuple[TargetGroup, ...]
+
+    @property
+    def first(self) -> Attribution:
+        """Any of them: they share text, model and prediction."""
+        return self.targets[0].attributions[0]
+
+    def __iter__(self) -> Iterator[Attribution]:
+        return (a for target in self.targets for a in target.attributions)
+
+    def scale(self, attribution: Attribution) -> float:
+        """Strength of the full colour: the largest score of this method over all targets of this
+        text, so that the classes of one method compare by eye. Special tokens do not count: one
+        strong separator would make the whole text pale."""
+        mine = method_label(attribution)
+        return max(strongest(other) for other in self if method_label(other) == mine)
+
+
+def method_label(attribution: Attribution) -> str:
+    """Method with its options, without the target."""
+    return attribution.label.removesuffix(f" → {attribution.target.name}")
+
+
+def strongest(attribution: Attribution) -> float:
+    """Largest magnitude over the tokens of the text, or over all where all are special."""
+    magnitude = np.abs(attribution.scores)
+    counted = magnitude[~np.array(attribution.row.special, dtype=bool)]
+    return float((counted if counted.size else magnitude).max(initial=0.0))
+
+
+def grouped(attributions: Attribution | Iterable[Attribution]) -> list[TextGroup]:
+    """Group by text and model, then by target; first seen stays first."""
+    given = [attributions] if isinstance(attributions, Attribution) else list(attributions)
+    if not given:
+        raise BadInput("there is no attribution to draw; give at least one.")
+    texts: dict[object, dict[str, list[Attribution]]] = {}
+    for a in given:
+        targets = texts.setdefault((a.model, a.row.texts, a.row.ids), {})
+        targets.setdefault(a.target.name, []).append(a)
+    return [
+        TextGroup(tuple(TargetGroup(name, tuple(found)) for name, found in targets.items()))
+        for targets in texts.values()
+    ]
+
+
+def differences(group: TargetGroup, reference: str) -> list[Attribution]:
+    """Every other method minus the reference (Mask-LRP paper, figure 6); none where the reference
+    is not among them."""
+    base = next((a for a in group.attributions if _is(a, reference)), None)
+    if base is None:
+        return []
+    return [difference(a, base) for a in group.attributions if a is not base]
+
+
+def check_reference(groups: Sequence[TextGroup], reference: str) -> None:
+    """Refuse a reference that no attribution was made by."""
+    everyone = [a for group in groups for a in group]
+    if not any(_is(a, reference) for a in everyone):
+        raise UnknownName.among("reference method", reference, {method_label(a) for a in everyone})
+
+
+def _is(attribution: Attribution, reference: str) -> bool:
+    """Whether ``reference`` (a name, a label or ``name:option=value``) means this method."""
+    if reference in (attribution.method, method_label(attribution), attribution.label):
+        return True
+    name, options = registry.parse(reference) if ":" in reference else (reference, {})
+    given = {option: str(value) for option, value in attribution.options.items()}
+    return name == attribution.method and bool(options) and options.items() <= given.items()

@@ -1,0 +1,150 @@
+"""One self-contained HTML page, or a fragment for notebooks: no script, no outside resource.
+
+Every value enters through a template that escapes it. Colours are classes of one style sheet, so
+the page's content security policy allows exactly that sheet and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tokenlight.attribution import Attribution
+from tokenlight.plots import views
+from tokenlight.plots.characters import in_line, visible
+from tokenlight.plots.colours import STEPS, rules, step_name
+from tokenlight.plots.groups import (
+    TargetGroup,
+    TextGroup,
+    check_reference,
+    differences,
+    grouped,
+    method_label,
+    strongest,
+)
+
+
+def page(
+    attributions: Attribution | Iterable[Attribution],
+    *,
+    title: str | None = None,
+    reference: str | None = None,
+    words: bool = False,
+) -> str:
+    """The attributions as one page, grouped by text, then target, then method.
+
+    ``reference`` names the method whose difference to every other is shown too (Mask-LRP paper,
+    figure 6). ``words`` opens the page in its word view.
+    """
+    groups = grouped(attributions)
+    style = _style()
+    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=_shortened(groups[0].first.text) if title is None else title,
+            policy=policy,
+            **_shown(groups, reference, words),
+        )
+    )
+
+
+def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
+    """The same picture for a notebook cell; its style stays inside."""
+    groups = grouped(attributions)
+    template = _environment().get_template("fragment.html.j2")
+    return template.render(**_shown(groups, None, False))
+
+
+def _shown(groups: Sequence[TextGroup], reference: str | None, words: bool) -> dict[str, Any]:
+    if reference is not None:
+        check_reference(groups, reference)
+    shown = [_text(group, reference) for group in groups]
+    return {
+        "style": Markup(_style()),  # ours alone: no value of a user is in it
+        "texts": shown,
+        "words": words,
+        "both": any(len(method["views"]) > 1 for text in shown for method in text["methods"]),
+        "special": any(any(group.first.row.special) for group in groups),
+        "legend": [step_name(number) for number in range(-STEPS, STEPS + 1)],
+        "unfold": len(shown) == 1 and sum(1 for _ in groups[0]) <= 4,
+    }
+
+
+def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
+    bars, more = views.prediction_bars(group)
+    targets = [_target(group, target, reference) for target in group.targets]
+    first = group.first
+    methods = [method for target in targets for method in target["methods"]]
+    return {
+        "prediction": first.prediction.label,
+        "answer": first.target.kind == "span",
+        "bars": bars,
+        "more": more,
+        "model": first.model,
+        "cut": first.row.cut,
+        "targets": targets,
+        "methods": methods,
+        "shared": [
+            fact
+            for fact in methods[0]["provenance"]
+            if all(fact in method["provenance"] for method in methods)
+        ],
+    }
+
+
+def _target(group: TextGroup, target: TargetGroup, reference: str | None) -> dict[str, Any]:
+    compared = [] if reference is None else differences(target, reference)
+    return {
+        "name": target.name,
+        "kind": target.attributions[0].target.kind,
+        "methods": [_method(a, group.scale(a)) for a in target.attributions],
+        # What is known about a method is not known about a difference.
+        "differences": [_method(replace(a, extras={}, notes=()), strongest(a)) for a in compared],
+    }
+
+
+def _method(attribution: Attribution, scale: float) -> dict[str, Any]:
+    return {
+        "label": method_label(attribution),
+        "target": attribution.target.name,
+        "views": views.views(attribution, scale),
+        "badges": views.badges(attribution),
+        "notes": attribution.notes,
+        "provenance": views.provenance(attribution),
+    }
+
+
+def _shortened(text: str, most: int = 70) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("tokenlight.plots", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["visible"] = visible
+    made.filters["in_line"] = in_line
+    return made
+
+
+@cache
+def _style() -> str:
+    template = _environment().get_template("style.css.j2")
+    plain, safe = Markup(rules("green_red")), Markup(rules("blue_orange"))
+    return template.render(plain=plain, safe=safe)

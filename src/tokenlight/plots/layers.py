@@ -1,0 +1,69 @@
+"""The per-layer table: a row a layer, a column a token, their sum below (AttCAT, figure 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenlight.attribution import Attribution
+from tokenlight.errors import BadInput
+
+SUM = "Sum"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """``values[row, column]``: rows are the layers and, last, their sum; columns are tokens."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    special: tuple[bool, ...]
+    values: np.ndarray
+    left_out: int = 0  # weak tokens left out to keep the table readable
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Strength of the full colour, row by row: the layers share one so that they compare, the
+        sum has its own, or it would leave them pale. Special tokens do not count."""
+        own = ~np.array(self.special, dtype=bool)
+        peaks = np.abs(self.values[:, own] if own.any() else self.values).max(axis=1, initial=0.0)
+        return (*[float(peaks[:-1].max(initial=0.0))] * (len(peaks) - 1), float(peaks[-1]))
+
+    def normalised(self) -> LayerTable:
+        """Divided by the Frobenius norm of the whole table, as the paper's figure is."""
+        norm = float(np.linalg.norm(self.values)) or 1.0
+        return replace(self, values=self.values / norm)
+
+    def without_special(self) -> LayerTable:
+        """Only the text's own tokens."""
+        return self._chosen(np.flatnonzero(~np.array(self.special, dtype=bool)), self.left_out)
+
+    def strongest(self, most: int) -> LayerTable:
+        """At most ``most`` columns: the tokens with the largest term anywhere, in text order."""
+        if len(self.columns) <= most:
+            return self
+        peaks = np.abs(self.values).max(axis=0)
+        kept = np.sort(np.argsort(-peaks, kind="stable")[:most])
+        return self._chosen(kept, len(self.columns) - most)
+
+    def _chosen(self, kept: np.ndarray, left_out: int) -> LayerTable:
+        return LayerTable(
+            self.rows,
+            tuple(self.columns[i] for i in kept),
+            tuple(self.special[i] for i in kept),
+            self.values[:, kept],
+            left_out,
+        )
+
+
+def layer_table(attribution: Attribution) -> LayerTable:
+    """The table of an attribution that has per-layer terms."""
+    if attribution.layers is None:
+        raise BadInput(
+            f"{attribution.method} has no per-layer terms, so there is no heat map to draw; "
+            "attcat and cat have them."
+        )
+    values = np.vstack([attribution.layers, attribution.layers.sum(axis=0)])
+    names = tuple(f"L{number}" for number in range(len(attribution.layers)))
+    return LayerTable((*names, SUM), attribution.tokens, attribution.row.special, values)

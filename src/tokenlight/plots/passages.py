@@ -1,0 +1,115 @@
+"""The text a person wrote, cut where the tokens stand: every character once, in its own order.
+
+Tokens that share characters (a byte-level tokenizer may spend three tokens on one emoji) form one
+stretch. White space at a token's edge is not highlighted. Special tokens are chips beside the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenlight.attribution import Attribution
+from tokenlight.tokens import TokenRow
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Characters in a row; ``positions`` are the tokens on them, none for text between tokens."""
+
+    text: str
+    positions: tuple[int, ...] = ()
+    special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One segment of the input; its stretches without the special ones join to its text."""
+
+    segment: int | None
+    stretches: tuple[Stretch, ...]
+
+
+def passages(row: TokenRow) -> list[Passage]:
+    """The row as passages, one a segment; a row that knows no text is one passage of pieces."""
+    if not any(span is not None for span in row.spans):
+        return [Passage(None, tuple(_pieces(row)))]
+    homes = _homes(row)
+    return [
+        Passage(segment, tuple(_segment(row, segment, homes))) for segment in range(len(row.texts))
+    ]
+
+
+def stretch_score(attribution: Attribution, stretch: Stretch) -> float:
+    """Sum over the tokens on a stretch."""
+    return float(sum(attribution.scores[position] for position in stretch.positions))
+
+
+def _pieces(row: TokenRow) -> Iterator[Stretch]:
+    for position, piece in enumerate(row.pieces):
+        if position:
+            yield Stretch(" ")
+        yield Stretch(piece, (position,), row.special[position])
+
+
+def _homes(row: TokenRow) -> dict[int, tuple[int, int]]:
+    """Special token to (segment, the token it follows there): the segment before it, or the first
+    one (token -1) where none is."""
+    homes, last = {}, (next(s for s in row.segments if s is not None), -1)
+    for position, segment in enumerate(row.segments):
+        if segment is None or row.spans[position] is None:
+            homes[position] = last
+        else:
+            last = (segment, position)
+    return homes
+
+
+def _segment(row: TokenRow, segment: int, homes: dict[int, tuple[int, int]]) -> Iterator[Stretch]:
+    text, place = row.texts[segment], 0
+    chips: dict[int, list[Stretch]] = {}
+    for position, (home, after) in homes.items():
+        if home == segment:
+            chip = Stretch(row.pieces[position], (position,), special=True)
+            chips.setdefault(after, []).append(chip)
+    yield from chips.pop(-1, ())
+    groups = _overlapping(row, segment)
+    for number, (start, end, positions) in enumerate(groups):
+        if start > place:
+            yield Stretch(text[place:start])
+        yield from _trimmed(text[start:end], positions)
+        place = end
+        if number < len(groups) - 1:  # after the last token chips wait for the end of the text
+            for position in positions:
+                yield from chips.pop(position, ())
+    if place < len(text):
+        yield Stretch(text[place:])
+    for remaining in chips.values():
+        yield from remaining
+
+
+def _trimmed(covered: str, positions: tuple[int, ...]) -> Iterator[Stretch]:
+    """White space at the edges apart; a token that is all white space stays whole."""
+    core = covered.strip() or covered
+    lead = covered.index(core)
+    if lead:
+        yield Stretch(covered[:lead])
+    yield Stretch(core, positions)
+    if lead + len(core) < len(covered):
+        yield Stretch(covered[lead + len(core) :])
+
+
+def _overlapping(row: TokenRow, segment: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Spans of a segment in text order, those that share characters joined."""
+    found = sorted(
+        (span, position)
+        for position, (span, home) in enumerate(zip(row.spans, row.segments, strict=True))
+        if home == segment and span is not None
+    )
+    joined: list[tuple[int, int, tuple[int, ...]]] = []
+    for (start, end), position in found:
+        if joined and start < joined[-1][1] and end > joined[-1][0]:
+            first, last, positions = joined[-1]
+            joined[-1] = (first, max(last, end), (*positions, position))
+        else:
+            joined.append((start, end, (position,)))
+    return joined

@@ -1,0 +1,67 @@
+"""Reads a page back as a browser would: the text of each highlighted line, looks, titles, tags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "input", "br", "rect", "link", "img"}
+
+
+@dataclass
+class Line:
+    """A highlighted line: its text without special tokens, and its marked stretches."""
+
+    kind: str
+    text: str = ""
+    marks: list[tuple[str, str, str]] = field(default_factory=list)  # (look, title, text)
+
+
+class Reader(HTMLParser):
+    """Collects what the tests compare; checks that every tag is closed in order."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.lines: list[Line] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: dict[str, str] = {}
+        self.open: list[tuple[str, dict[str, str]]] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        values = {name: value or "" for name, value in attrs}
+        self.tags.append((tag, values))
+        if tag in VOID:
+            return
+        self.open.append((tag, values))
+        if values.get("class") == "line":
+            view = next(
+                v["class"] for _, v in reversed(self.open) if "text" in v.get("class", "").split()
+            )
+            self.lines.append(Line("words" if "words" in view.split() else "tokens"))
+        elif tag == "span" and self._in_line():
+            self.lines[-1].marks.append((values.get("class", ""), values.get("title", ""), ""))
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag):
+        assert self.open[-1][0] == tag, f"</{tag}> closes <{self.open[-1][0]}>"
+        self.open.pop()
+
+    def handle_data(self, data):
+        tag = self.open[-1][0] if self.open else ""
+        self.texts[tag] = self.texts.get(tag, "") + data
+        if not self._in_line():
+            return
+        look = self.open[-1][1].get("class", "")
+        if tag == "span":
+            old = self.lines[-1].marks[-1]
+            self.lines[-1].marks[-1] = (old[0], old[1], old[2] + data)
+        if "chip" not in look.split():
+            self.lines[-1].text += data
+
+    def _in_line(self):
+        return any(values.get("class") == "line" for _, values in self.open)

@@ -1,0 +1,297 @@
+"""``tokenlight explain`` and ``doctor`` on real files of tiny models."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.unit.reading_html import Reader
+from tokenlight import cli
+
+TEXT = "A charming and very good film, but slowly the plot was dull."
+EVIL = '<script>alert("1")</script> \x1b[31m [red] 😀 e\u0301 שלום'
+
+
+def saved(folder, model):
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(bert_folder):
+    return str(bert_folder)
+
+
+@pytest.fixture(scope="module")
+def answerer(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("answerer"), tiny_bert_qa(torch.float32))
+
+
+@pytest.fixture
+def tokenlight(capsys, monkeypatch):
+    """Run a command here; gives (exit status, standard output, standard error)."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main(arguments)
+        return end.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_explain_prints_the_text_the_prediction_and_the_top_tokens(tokenlight, classifier):
+    code, output, errors = tokenlight("explain", TEXT, "--model", classifier)
+    assert code == 0
+    assert errors == ""
+    assert output.startswith("prediction  ")
+    assert "attcat" in output
+    assert "charming" in output
+    assert "\x1b" not in output
+
+
+def test_several_methods_options_and_a_reference(tokenlight, classifier):
+    code, output, _ = tokenlight(
+        *("explain", TEXT, "-m", classifier, "--method", "attcat:hidden=output", "--method", "gae"),
+        *("--reference", "rollout", "--words", "--target", "negative"),
+    )
+    assert code == 0
+    assert "for negative" in output
+    assert "attcat(hidden=output)" in output
+    assert "gae − rollout" in output
+    assert "charming(" in output or "charming " in output
+
+
+def test_all_targets_are_explained(tokenlight, classifier):
+    _, output, _ = tokenlight("explain", TEXT, "-m", classifier, "--target", "all")
+    assert "for negative" in output
+    assert "for positive" in output
+
+
+def test_a_contrast_of_two_labels(tokenlight, classifier):
+    arguments = ("--target", "positive", "--rather-than", "negative")
+    _, output, _ = tokenlight("explain", TEXT, "-m", classifier, *arguments)
+    assert "for positive rather than negative" in output
+
+
+def test_layers_prints_the_table(tokenlight, classifier):
+    _, output, _ = tokenlight("explain", TEXT, "-m", classifier, "--layers")
+    assert "layer by layer" in output
+    assert "L0   L1   L2  Sum" in output
+
+
+def test_json_to_standard_output_is_json_and_nothing_else(tokenlight, classifier):
+    code, output, _ = tokenlight("explain", EVIL, "-m", classifier, "--json", "-")
+    assert code == 0
+    found = json.loads(output)
+    assert found["row"]["texts"] == [EVIL]
+    assert found["method"] == "attcat"
+    code, output, _ = tokenlight(
+        *("explain", TEXT, "-m", classifier, "-x", "attcat", "-x", "cat", "--json", "-")
+    )
+    assert [entry["method"] for entry in json.loads(output)] == ["attcat", "cat"]
+
+
+def test_every_file_is_written_and_named(tokenlight, classifier, tmp_path):
+    places = {
+        kind: tmp_path / "new folder" / f"x.{kind}" for kind in ("html", "json", "csv", "parquet")
+    }
+    options = [part for kind, place in places.items() for part in (f"--{kind}", str(place))]
+    code, output, errors = tokenlight("explain", EVIL, "-m", classifier, *options)
+    assert code == 0
+    assert output.startswith("prediction")
+    assert errors.splitlines() == [f"wrote {place}" for place in places.values()]
+    reader = Reader(places["html"].read_text(encoding="utf-8"))
+    assert reader.lines[0].text == EVIL.replace("\x1b", "␛")
+    assert "script" not in {tag for tag, _ in reader.tags}
+    assert json.loads(places["json"].read_text(encoding="utf-8"))["row"]["texts"] == [EVIL]
+    rows = list(csv.DictReader(io.StringIO(places["csv"].read_text(encoding="utf-8"))))
+    assert "😀" in {row["token"] for row in rows}
+    import pandas
+
+    assert list(pandas.read_parquet(places["parquet"])["token"]) == [row["token"] for row in rows]
+
+
+def test_a_page_may_open_in_words_and_show_differences(tokenlight, classifier, tmp_path):
+    place = tmp_path / "page.html"
+    tokenlight(
+        *("explain", TEXT, "-m", classifier, "--words", "--reference", "gae", "--html", str(place))
+    )
+    source = place.read_text(encoding="utf-8")
+    [switch] = [v for t, v in Reader(source).tags if v.get("class") == "see-words"]
+    assert "checked" in switch
+    assert "attcat − gae" in source
+
+
+def test_a_place_that_cannot_be_written_is_refused_in_words(tokenlight, classifier, tmp_path):
+    (tmp_path / "file").write_text("")
+    for kind in ("html", "csv"):
+        place = tmp_path / "file" / f"x.{kind}"
+        code, _, errors = tokenlight("explain", TEXT, "-m", classifier, f"--{kind}", str(place))
+        assert code == 2
+        assert f"cannot write {place}" in errors.replace("\n", "")
+
+
+def test_a_pair_shows_both_texts(tokenlight, classifier):
+    _, output, _ = tokenlight("explain", "a good plot", "--pair", "the film", "-m", classifier)
+    assert output.count("%  ") == 2
+
+
+def test_a_question_is_answered_and_explained(tokenlight, answerer):
+    code, output, _ = tokenlight(
+        *(
+            "explain",
+            "--question",
+            "Where is the cat?",
+            "--context",
+            "The cat sat on the mat in town .",
+        ),
+        *("-m", answerer),
+    )
+    assert code == 0
+    assert "for start at token" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["  "], "is empty"),
+        (["a " * 60], "reads at most 48"),
+        ([TEXT, "--target", "positiv"], "Did you mean 'positive'"),
+        ([TEXT, "--target", "7"], "label number 7 does not exist"),
+        ([TEXT, "--method", "attcat:hiden=output"], "Did you mean 'hidden'"),
+        ([TEXT, "--method", "attcat:hidden=up"], "hidden='up'"),
+    ],
+)
+def test_bad_input_is_one_clean_message(tokenlight, classifier, arguments, message):
+    code, output, errors = tokenlight("explain", *arguments, "-m", classifier)
+    assert code == 2
+    assert output == ""
+    assert errors.startswith("error: ")
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+def test_a_long_text_may_be_cut_and_says_so(tokenlight, classifier):
+    code, output, _ = tokenlight("explain", "a film " * 30, "-m", classifier, "--long", "truncate")
+    assert code == 0
+    assert "14 of 62 tokens were cut off" in output.replace("\n", " ")
+
+
+def test_doctor_tries_every_method(tokenlight, classifier):
+    from tokenlight import registry
+
+    code, output, _ = tokenlight("doctor", classifier)
+    assert code == 0
+    for fact in (
+        "bert (BertForSequenceClassification)",
+        "one of 3 labels",
+        "negative, neutral, positive",
+    ):
+        assert fact in output
+    assert "max tokens  48" in output
+    said = {
+        line.split()[1]: line.split()[0]
+        for line in output.partition("\n\n")[2].splitlines()
+        if line[:2] in ("ok", "no")
+    }
+    assert set(said) == set(registry.names("methods"))
+    assert said["attcat"] == "ok"
+
+
+def test_doctor_says_why_a_method_does_not_work(tokenlight, classifier, monkeypatch):
+    from tokenlight.errors import UnsupportedModel
+    from tokenlight.methods.rollout import METHOD
+
+    def refuse(*_):
+        raise UnsupportedModel("rollout cannot do this, because of [red]that\x1b[31m.")
+
+    monkeypatch.setattr(METHOD, "__call__", refuse)
+    code, output, _ = tokenlight("doctor", classifier)
+    assert code == 0
+    assert "rollout cannot do this, because of [red]that␛[31m." in " ".join(output.split())
+
+
+def test_labels_that_are_hostile_come_out_whole(tokenlight, tmp_path):
+    labels = ("<b>no</b>", "[red]\x1b[31m\u202eyes")
+    names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
+    folder = saved(tmp_path / "evil", tiny_bert(torch.float32, **names))
+    page = tmp_path / "page.html"
+    _, output, _ = tokenlight(
+        *("explain", TEXT, "-m", folder, "--target", "1", "--html", str(page))
+    )
+    assert "for [red]␛[31m⟨RLO⟩yes" in output
+    reader = Reader(page.read_text(encoding="utf-8"))
+    assert reader.texts["b"].startswith("[red]␛[31m⟨RLO⟩yes")
+    _, output, _ = tokenlight("explain", TEXT, "-m", folder, "--target", "1", "--json", "-")
+    assert json.loads(output)["target"]["name"] == "[red]\x1b[31m\u202eyes"
+
+
+def typed(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+
+
+def test_text_comes_from_standard_input(tokenlight, classifier, monkeypatch):
+    typed(monkeypatch, "A charming film 😀\r\n".encode())
+    code, output, _ = tokenlight("explain", "-", "-m", classifier, "--json", "-")
+    assert code == 0
+    assert json.loads(output)["row"]["texts"] == ["A charming film 😀"]
+
+
+def test_standard_input_that_is_no_text_is_refused(tokenlight, classifier, monkeypatch):
+    typed(monkeypatch, b"\xff\xfe broken")
+    code, _, errors = tokenlight("explain", "-", "-m", classifier)
+    assert code == 2
+    assert "standard input is not UTF-8 text" in errors
+
+
+def test_pipes_get_no_colours_unless_forced(tokenlight, classifier, monkeypatch):
+    monkeypatch.delenv("NO_COLOR")
+    assert "\x1b" not in tokenlight("explain", TEXT, "-m", classifier)[1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm")
+    assert ";48;2;" in tokenlight("explain", TEXT, "-m", classifier)[1]
+
+
+def test_a_terminal_without_unicode_still_gets_valid_json(tokenlight, classifier, monkeypatch):
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", plain)
+    assert tokenlight("explain", "a film 😀", "-m", classifier, "--json", "-")[0] == 0
+    assert json.loads(plain.buffer.getvalue().decode("ascii"))["row"]["texts"] == ["a film 😀"]
+
+
+def test_a_terminal_without_unicode_still_gets_a_picture(tokenlight, classifier, monkeypatch):
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", plain)
+    assert tokenlight("explain", "a film 😀", "-m", classifier)[0] == 0
+    assert "\\U0001f600" in plain.buffer.getvalue().decode("ascii")
+
+
+def test_an_unknown_model_is_refused_in_words(tokenlight):
+    code, output, errors = tokenlight("explain", TEXT, "-m", "tokenlight/sentimnt")
+    assert code == 2
+    assert output == ""
+    assert errors.startswith("error: ")
+    assert "tokenlight/sentiment" in errors
+
+
+def test_a_closed_pipe_ends_quietly(classifier):
+    command = [sys.executable, "-m", "tokenlight.cli", "explain", TEXT, "-m", classifier]
+    done = subprocess.run(
+        ["bash", "-c", '"$@" --json - | true; exit ${PIPESTATUS[0]}', "_", *command],
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=300,
+        check=False,
+    )
+    assert done.stderr == b""
+    assert done.returncode == 1

@@ -1,0 +1,182 @@
+"""The command line answers at once, and fails in words."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from tokenlight import cli
+from tokenlight.errors import BadInput
+
+COMMANDS = [[], ["explain"], ["methods"], ["models"], ["doctor"]]
+
+
+def run(code, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "tokenlight")
+def test_help_imports_nothing_heavy(command):
+    code = (
+        "import sys\n"
+        "from tokenlight.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit as end:\n    code = end.code\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)\n"
+    )
+    done = run(code, *command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: tokenlight" in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "tokenlight")
+def test_help_answers_in_half_a_second(command):
+    # Processor time of the best of five: it waits for nothing, so on an idle machine it is the
+    # time a person waits, and other work on a busy one does not count.
+    code = "from tokenlight.cli import main; main()"
+    taken = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run(code, *command, "--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if min(taken) < 0.5:
+            break
+    assert min(taken) < 0.5
+
+
+def test_version_names_the_libraries_without_importing_them():
+    code = "import sys; from tokenlight.cli import main\ntry:\n    main(['--version'])\nfinally:\n"
+    done = run(code + "    assert 'torch' not in sys.modules")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("tokenlight ")
+    assert "torch 2." in done.stdout
+    assert "Python 3." in done.stdout
+
+
+@pytest.mark.parametrize("library", ["typer", "rich", "rich.console"])
+def test_a_missing_library_names_the_extra_to_install(library):
+    code = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "from tokenlight.cli import main; main(['methods', 'attcat'])"
+    )
+    done = run(code)
+    assert done.returncode == 2
+    assert "pip install 'tokenlight[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def leave(arguments):
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    return end.value.code
+
+
+def failing(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+def test_what_is_refused_is_one_clean_message(monkeypatch, capsys):
+    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(BadInput("no \x1b[31mway.")))
+    assert leave(["explain", "text"]) == 2
+    output = capsys.readouterr()
+    assert output.err == "error: no ␛[31mway.\n"
+    assert output.out == ""
+
+
+def test_verbose_adds_the_traceback(monkeypatch, capsys):
+    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(BadInput("no way.")))
+    assert leave(["explain", "text", "--verbose"]) == 2
+    errors = capsys.readouterr().err
+    assert "Traceback" in errors
+    assert errors.endswith("error: no way.\n")
+
+
+def test_an_interrupt_ends_with_130(monkeypatch):
+    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(KeyboardInterrupt()))
+    assert leave(["explain", "text"]) == 130
+
+
+def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["explain", "text"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is no text"),
+        (["a", "--question", "q"], "--question and --context belong together"),
+        (["a", "--question", "q", "--context", "c"], "not both"),
+        (["a", "--csv", "table.txt"], "must end in .csv, for example table.csv"),
+        (["a", "--html", "-"], "must end in .html"),
+        (["a", "--rather-than", "negative"], "--rather-than negative needs one label"),
+        (["a", "--method", "attcta"], "unknown method 'attcta'. Did you mean 'attcat'"),
+        (["a", "--reference", "rolout"], "unknown method 'rolout'. Did you mean 'rollout'"),
+        (["a", "--method", "attcat:hidden"], "an option is written name=value"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_model_is_loaded(
+    monkeypatch, capsys, arguments, message
+):
+    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(AssertionError("loaded")))
+    assert leave(["explain", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_wrong_choice_is_refused(capsys):
+    assert leave(["explain", "a", "--long", "cut"]) == 2
+    assert "cut" in capsys.readouterr().err
+
+
+def test_methods_lists_every_method_with_its_options(capsys):
+    from tokenlight import registry
+
+    assert leave(["methods"]) == 0
+    output = capsys.readouterr().out
+    for name in registry.names("methods"):
+        assert f"\n{name} " in "\n" + output
+    assert "attn_reduce='received'" in output
+    assert "qiang2022attcat" in output
+
+
+def test_one_method_is_told_whole(capsys):
+    assert leave(["methods", "attcat"]) == 0
+    output = capsys.readouterr().out
+    assert "Qiang et al., NeurIPS 2022" in output
+    assert "attn_reduce='received'   'received' | 'cls' | 'given'" in output
+    assert "preset=paper   hidden='output'" in output
+    assert "``" not in output
+
+
+def test_an_unknown_method_offers_near_names(capsys):
+    assert leave(["methods", "rolout"]) == 2
+    assert "Did you mean 'rollout'" in capsys.readouterr().err
+
+
+def test_models_lists_what_is_embedded(monkeypatch, capsys):
+    from tokenlight import models
+
+    entry = models.EmbeddedModel("tokenlight/x", "a task", 31_400_000, "accuracy 0.912", "test (9)")
+    monkeypatch.setattr(models, "catalogue", lambda: [entry])
+    assert leave(["models"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.split("  ")[:1] == ["tokenlight/x"]
+    assert "31.4 MB" in line
+    assert "accuracy 0.912 on test (9)" in line

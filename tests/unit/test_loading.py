@@ -1,0 +1,93 @@
+"""From a name to a model: safe files only, and no weight made up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import BertForMaskedLM, BertForSequenceClassification
+
+from tests.tiny import tiny_bert, tiny_config
+from tokenlight import Explainer
+from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel
+
+
+def test_a_folder_is_loaded_in_float32(bert_folder):
+    explainer = Explainer.from_pretrained(bert_folder)
+    assert explainer.live.dtype == torch.float32
+    assert explainer.labels == ("negative", "neutral", "positive")
+    assert explainer.explain("good film").prediction.label in explainer.labels
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.float16])
+def test_another_dtype_is_loaded_when_asked_for(bert_folder, dtype):
+    explainer = Explainer.from_pretrained(bert_folder, dtype=dtype)
+    assert explainer.live.dtype == getattr(torch, str(dtype).removeprefix("torch."))
+    assert explainer.explain("good film").scores.any()
+
+
+def test_a_half_precision_file_is_still_loaded_in_float32(tmp_path, tokenizer):
+    tiny_bert(torch.float16).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert Explainer.from_pretrained(tmp_path).live.dtype == torch.float32
+
+
+def test_a_wrong_dtype_is_refused(bert_folder):
+    with pytest.raises(BadInput, match="dtype 'float33' is none"):
+        Explainer.from_pretrained(bert_folder, dtype="float33")
+
+
+def test_pickled_weights_are_refused_with_the_way_out(bert_folder, tmp_path):
+    folder = tmp_path / "pickled"
+    shutil.copytree(bert_folder, folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(DamagedFile, match="can run code") as refusal:
+        Explainer.from_pretrained(folder)
+    assert "save_pretrained" in str(refusal.value)
+
+
+def test_remote_code_is_refused(bert_folder):
+    with pytest.raises(BadInput, match="runs no code that comes with a model"):
+        Explainer.from_pretrained(bert_folder, trust_remote_code=True)
+
+
+def test_a_cut_weight_file_is_named(bert_folder, tmp_path):
+    folder = tmp_path / "cut"
+    shutil.copytree(bert_folder, folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(DamagedFile, match="cut"):
+        Explainer.from_pretrained(folder)
+
+
+def test_missing_head_weights_are_not_made_up(tmp_path, tokenizer):
+    BertForMaskedLM(tiny_config()).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModel, match="saved as BertForMaskedLM"):
+        Explainer.from_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["architectures"] = ["BertForSequenceClassification"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DamagedFile, match=r"classifier\.bias"):
+        Explainer.from_pretrained(tmp_path)
+
+
+def test_a_model_that_is_not_there_is_named_with_what_is(tmp_path):
+    with pytest.raises(BadInput, match="no model found at"):
+        Explainer.from_pretrained(tmp_path / "nothing")
+    with pytest.raises(BadInput, match="tokenlight/sentiment"):
+        Explainer.from_pretrained("someone/no-such-model")
+    with pytest.raises(UnknownName, match="Did you mean 'tokenlight/sentiment'"):
+        Explainer.from_pretrained("tokenlight/sentimant")
+
+
+def test_hostile_label_names_come_through_as_they_are(tmp_path, tokenizer):
+    names = {0: "<script>alert(1)</script>", 1: 'a"b', 2: "שלום"}
+    config = tiny_config(id2label=names, label2id={v: k for k, v in names.items()})
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = Explainer.from_pretrained(tmp_path).explain("good film", target=0)
+    assert found.target.name == "<script>alert(1)</script>"
+    assert "<script>alert" not in found.to_html()

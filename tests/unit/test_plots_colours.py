@@ -1,0 +1,60 @@
+"""Stronger is darker, the sign decides the hue, and everything stays readable."""
+
+from itertools import pairwise
+
+import pytest
+
+from tokenlight.errors import UnknownName
+from tokenlight.plots.colours import PALETTES, STEPS, _luminance, contrast, ink, shade, step
+
+EVERY = [number for number in range(-STEPS, STEPS + 1) if number]
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_stronger_is_darker_on_light_paper(palette, sign):
+    lights = [_luminance(shade(sign * n, palette=palette)) for n in range(STEPS + 1)]
+    assert all(one > other for one, other in pairwise(lights))
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_stronger_leaves_dark_paper_further(palette, sign):
+    lights = [_luminance(shade(sign * n, dark=True, palette=palette)) for n in range(STEPS + 1)]
+    assert all(one < other for one, other in pairwise(lights))
+
+
+def test_the_sign_decides_the_hue():
+    for n in range(1, STEPS + 1):
+        red, green, blue = shade(n)
+        assert green > red
+        assert green > blue
+        red, green, blue = shade(-n)
+        assert red > green
+        red, _, blue = shade(n, palette="blue_orange")
+        assert blue > red
+        red, _, blue = shade(-n, palette="blue_orange")
+        assert red > blue
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("number", EVERY)
+def test_every_step_can_be_read(palette, dark, number):
+    background = shade(number, dark=dark, palette=palette)
+    assert contrast(background, ink(background)) >= 4.5
+
+
+def test_steps_follow_the_score():
+    assert [step(s, 2.0) for s in (-2, -1, 0, 0.01, 1, 2, 5)] == [-12, -6, 0, 0, 6, 12, 12]
+    assert step(1.0, 0.0) == 0
+
+
+def test_contrast_is_that_of_the_standard():
+    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert contrast((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
+
+
+def test_an_unknown_palette_is_named():
+    with pytest.raises(UnknownName, match=r"unknown palette 'green_rad'. Did you mean 'green_red'"):
+        shade(1, palette="green_rad")

@@ -1,0 +1,66 @@
+"""Figures are drawn without global state, and their sum row is the sum."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+
+from tests.unit.hand_made import attribution_of, row_of, sample, with_method
+from tokenlight.errors import BadInput
+from tokenlight.plots.figures import bars, heat_map
+from tokenlight.plots.layers import layer_table
+
+
+def test_the_heat_map_shows_layers_and_their_sum_divided_by_the_norm():
+    a = sample(layers=3)
+    image = heat_map(a).axes[0].images[0].get_array()
+    own = np.array(a.layers[:, 1:-1])
+    whole = np.vstack([own, own.sum(axis=0)])
+    np.testing.assert_allclose(image, whole / np.linalg.norm(whole), rtol=1e-12)
+    np.testing.assert_allclose(image[-1], image[:-1].sum(axis=0), rtol=1e-9)
+
+
+def test_the_sum_row_of_the_table_equals_the_scores():
+    a = sample(layers=5)
+    table = layer_table(a)
+    assert table.rows == ("L0", "L1", "L2", "L3", "L4", "Sum")
+    np.testing.assert_allclose(table.values[-1], a.scores, rtol=1e-12)
+
+
+def test_the_strongest_columns_are_kept_in_text_order():
+    row = row_of(["a b c d"], [[(0, 1), (2, 3), (4, 5), (6, 7)]], special=False)
+    a = attribution_of(row, [1, 5, 0, -3], layers=np.array([[1.0, 5, 0, -3]]))
+    table = layer_table(a).strongest(2)
+    assert table.columns == ("b", "d")
+    assert table.left_out == 2
+
+
+def test_a_method_without_layers_is_refused_in_words():
+    with pytest.raises(BadInput, match="rollout has no per-layer terms"):
+        heat_map(with_method(sample(), "rollout", 1))
+
+
+def test_bars_show_every_attribution_signed():
+    a = sample()
+    figure = bars([a, with_method(a, "rollout", 1)], k=3)
+    assert [axes.get_title() for axes in figure.axes] == ["attcat → positive", "rollout → positive"]
+    widths = [patch.get_width() for patch in figure.axes[0].patches]
+    assert widths == pytest.approx([score for _, score in a.top(3)][::-1])
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_hostile_tokens_are_text_not_formulas(kind):
+    text = "$x_1$ \\frac{a} <script> {{7*7}} \x1b[31m"
+    a = sample(text, target="$y^2$ <b>")
+    for figure in (heat_map(a), bars(a)):
+        stream = io.BytesIO()
+        figure.savefig(stream, format=kind)
+        assert stream.tell() > 1000
+        assert b"<script>" not in stream.getvalue()
+
+
+def test_no_window_and_no_global_figure_is_made():
+    heat_map(sample())
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or pyplot.get_fignums() == []

@@ -1,0 +1,332 @@
+"""The page shows the text exactly, marks it rightly, and nothing in it can act."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
+from tests.unit.reading_html import Reader
+from tokenlight.errors import BadInput, UnknownName
+from tokenlight.plots.characters import visible
+from tokenlight.plots.html import fragment, page
+from tokenlight.target import Prediction, ResolvedTarget
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</title></style></textarea><script>alert(1)</script>",
+    '" onmouseover="alert(1)" x=\'',
+    "{{7*7}} {% raw %} ${7*7} &lt;b&gt; &amp;",
+    "<!-- --> <![CDATA[ ]]> <img src=x onerror=alert(1)>",
+]
+LIVELY = [
+    "a 😀 b 👩‍👩‍👧 c",
+    "e\u0301 n\u0303 a\u030a",
+    "שלום עולם, hello",
+    "مرحبا بالعالم",
+    "漢字とかな",
+    "two  spaces\tand a tab\nand a line\n\n",
+    "  leading and trailing  ",
+]
+
+
+def drawn(text, spans=None, **more):
+    row = row_of([text], [split(text) if spans is None else spans])
+    scores = np.linspace(-1, 1, len(row))
+    return attribution_of(row, scores, **more)
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *LIVELY])
+def test_the_highlighted_text_is_the_original_text(text):
+    for source in (page(drawn(text)), fragment(drawn(text))):
+        assert [line.text for line in Reader(source).lines] == [text]
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_no_hostile_value_becomes_a_tag_or_an_attribute(evil):
+    plain = page(drawn("plain words"))
+    a = drawn(
+        "plain words",
+        target=evil,
+        prediction=Prediction(evil, 1, ("other", evil), (0.1, 0.9)),
+        model=evil,
+        method=evil,
+        notes=(evil,),
+        steps=(evil,),
+        options={evil: evil},
+        versions={evil: evil},
+        extras={"trust": {"verdict": evil}},
+    )
+    reader = Reader(page(a, title=evil))
+    known = {(tag, name) for tag, values in Reader(plain).tags for name in [*values, ""]}
+    seen = {(tag, name) for tag, values in reader.tags for name in [*values, ""]}
+    allowed_more = {("small", "")}
+    assert seen <= known | allowed_more
+    assert "script" not in {tag for tag, _ in reader.tags}
+    assert reader.texts["title"] == reader.texts["h1"] == evil
+    assert evil in reader.texts["small"]
+    assert reader.texts["td"].count(evil) >= 8
+    assert evil in reader.texts["b"]
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_a_hostile_piece_stays_inside_its_hover_text(evil):
+    row = row_of(["word"], [[(0, 4)]], pieces=[evil])
+    [line] = Reader(page(attribution_of(row, [0, 1, 0]))).lines
+    [mark] = [m for m in line.marks if "token" in m[0].split()]
+    assert evil in mark[1]
+    assert "+1" in mark[1]
+    assert mark[2] == "word"
+
+
+def test_characters_that_act_are_shown_as_symbols():
+    text = "a\x1b[31mb\x00c\x07d\r\ne\x7ff\x9bg\u202eh\u2066i"
+    [line] = Reader(page(drawn(text))).lines
+    assert line.text == "a␛[31mb␀c␇d␍\ne␡f⟨9B⟩g⟨RLO⟩h⟨LRI⟩i"
+    assert not re.search(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page(drawn(text))
+    )
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_text_with_any_spans_is_shown_once_and_whole(data):
+    text = data.draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40))
+    place = st.integers(0, len(text))
+    spans = data.draw(st.lists(st.tuples(place, place), min_size=1, max_size=12))
+    ordered = [(min(span), max(span)) for span in spans]
+    pieces = [f"piece {number};" for number in range(len(ordered))]
+    row = row_of([text], [ordered], pieces=pieces)
+    [line] = Reader(page(attribution_of(row, np.linspace(-1, 1, len(row))))).lines
+    assert line.text == visible(text)
+    hovers = "".join(title.rpartition("· piece")[2] for _, title, _ in line.marks)
+    shown = re.findall(r"piece \d+;", hovers)
+    assert sorted(shown) == sorted(pieces)  # every token stands in exactly one mark
+
+
+def test_visible_leaves_ordinary_text_alone():
+    for text in (*LIVELY, "zero\u200dwidth \u200e\u200f marks ﷽"):
+        assert visible(text) == text
+
+
+def test_tokens_on_one_character_are_one_stretch_with_their_summed_score():
+    text = "so 😀 it is"
+    row = row_of([text], [[(0, 2), (3, 4), (3, 4), (3, 4), (5, 7), (8, 10)]])
+    a = attribution_of(row, [0, 0.1, 0.2, 0.3, 0.4, 0, 0, 0])
+    [line] = Reader(page(a)).lines
+    assert line.text == text
+    [emoji] = [m for m in line.marks if m[2] == "😀"]
+    assert "+0.9" in emoji[1]
+    assert "f12" in emoji[0].split()
+
+
+def test_sign_chooses_the_hue_and_strength_the_step():
+    text = "a b c d"
+    row = row_of([text], [[(0, 1), (2, 3), (4, 5), (6, 7)]])
+    [line] = Reader(page(attribution_of(row, [9, 1.0, 0.5, -0.5, 0, 9]))).lines
+    looks = [m[0] for m in line.marks if "token" in m[0].split()]
+    assert looks == ["token f12", "token f6", "token a6", "token"]
+    chips = [m for m in line.marks if m[0] == "chip"]
+    assert [m[2] for m in chips] == ["[CLS]", "[SEP]"]
+
+
+def test_targets_of_one_method_share_their_scale():
+    weak = sample(layers=1)
+    row = weak.row
+    strong = attribution_of(row, [0, *[4.0] * (len(row) - 2), 0], target="negative")
+    faint = attribution_of(row, [0, *[1.0] * (len(row) - 2), 0], target="positive")
+    first, second = Reader(page([strong, faint])).lines
+    assert {m[0] for m in first.marks if "token" in m[0]} == {"token f12"}
+    assert {m[0] for m in second.marks if "token" in m[0]} == {"token f3"}
+
+
+def test_leading_white_space_of_a_token_is_not_highlighted():
+    text = "so good"
+    row = row_of([text], [[(0, 2), (2, 7)]])
+    [line] = Reader(page(attribution_of(row, [0, 1, 1, 0]))).lines
+    assert [m[2] for m in line.marks if "token" in m[0]] == ["so", "good"]
+    assert line.text == text
+
+
+def test_a_pair_stands_on_two_lines_with_shares():
+    texts = ["The cat sat.", "An animal rested."]
+    row = row_of(texts, [split(t) for t in texts])
+    scores = [0 if s is None else (3 if s == 0 else 1) for s in row.segments]
+    source = page(attribution_of(row, scores))
+    assert [line.text for line in Reader(source).lines] == texts
+    assert "first · 75% of the weight" in source
+    assert "second · 25% of the weight" in source
+    ends = [line.marks[-1][2] for line in Reader(source).lines]
+    assert ends == ["[SEP]", "[SEP]"]
+
+
+def test_words_are_a_second_view_of_the_same_text():
+    text = "truly affecting"
+    row = row_of([text], [[(0, 5), (6, 12), (12, 15)]], words=[0, 1, 1])
+    lines = Reader(page(attribution_of(row, [0, 0.1, 0.2, 0.3, 0]))).lines
+    assert [(line.kind, line.text) for line in lines] == [("tokens", text), ("words", text)]
+    [word] = [m for m in lines[1].marks if m[2] == "affecting"]
+    assert "+0.5" in word[1]
+    assert "f12" in word[0].split()
+    assert "see-words" in page(attribution_of(row, [0, 0.1, 0.2, 0.3, 0]))
+
+
+def test_where_every_word_is_one_token_there_is_no_switch():
+    assert 'see-words"' not in page(sample())
+
+
+def test_an_answer_span_is_underlined():
+    texts = ["Who?", "It was Bizet."]
+    row = row_of(texts, [split(t) for t in texts])
+    place = row.surface.index("Bizet")
+    target = ResolvedTarget("span", "start + end", (((place, 0), 1.0), ((place, 1), 1.0)))
+    a = replace(attribution_of(row, np.ones(len(row))), target=target)
+    marks = [m for line in Reader(page(a)).lines for m in line.marks]
+    assert [m[2] for m in marks if "answer" in m[0].split()] == ["Bizet"]
+
+
+def test_the_heat_map_has_a_row_a_layer_and_their_sum():
+    a = sample(layers=3)
+    source = page(a)
+    table = source[source.index('<table class="heat">') : source.index("</table>")]
+    assert re.findall(r'<th scope="row">(\w+)</th>', table) == ["L0", "L1", "L2", "Sum"]
+    last = table[table.index(">Sum</th>") :]
+    shown = [float(x.replace("−", "-")) for x in re.findall(r">([+−]\d\.\d\d)</td>", last)]
+    whole = np.vstack([a.layers, a.scores])
+    expected = a.scores / np.linalg.norm(whole)
+    np.testing.assert_allclose(shown, expected, atol=0.0051)
+
+
+def test_a_very_long_heat_map_leaves_out_its_weakest_columns_and_says_so():
+    text = "word " * 400
+    a = sample(text, layers=2)
+    source = page(a)
+    table = source[source.index('<table class="heat">') : source.index("</table>")]
+    assert table.count('scope="col"') == 300
+    assert "102 weaker tokens are left out." in source
+
+
+def test_the_difference_to_a_reference_is_shown():
+    a = sample()
+    other = with_method(a, "rollout", 1)
+    source = page([a, other], reference="rollout")
+    assert "Difference to the reference" in source
+    assert "attcat − rollout" in source
+    assert "rollout − rollout" not in source
+    lines = Reader(source).lines
+    assert [line.text for line in lines] == [a.text] * 3
+
+
+def test_a_reference_with_options_is_found_by_them():
+    a = sample()
+    one = with_method(a, "rollout", 1, options={"start_layer": 2})
+    two = with_method(a, "rollout", 2)
+    assert "attcat − rollout" in page([a, two, one], reference="rollout:start_layer=2")
+    with pytest.raises(
+        UnknownName, match=r"unknown reference method 'rolout'. Did you mean 'rollout'"
+    ):
+        page([a, two], reference="rolout")
+
+
+def test_nothing_to_draw_is_refused():
+    with pytest.raises(BadInput, match="no attribution to draw"):
+        page([])
+
+
+def test_texts_are_grouped_whatever_the_order():
+    one, two = sample("One text."), sample("Two texts.")
+    mixed = [one, two, with_method(one, "rollout", 1), with_method(two, "rollout", 2)]
+    source = page(mixed)
+    assert source.count("<article>") == 2
+    assert [line.text for line in Reader(source).lines] == ["One text."] * 2 + ["Two texts."] * 2
+
+
+def test_what_was_cut_is_grey_and_said():
+    text = "kept words and lost words"
+    row = row_of([text], [[(0, 4), (5, 10)]], cut=3)
+    source = page(attribution_of(row, [0, 1, 1, 0]))
+    [line] = Reader(source).lines
+    assert line.text == text
+    assert [m[2] for m in line.marks if m[0] == "cut"] == [" and lost words"]
+    assert "its last 3 tokens were not read" in source
+
+
+def test_rows_from_ids_show_their_pieces():
+    row = replace(row_of(["x"], [[(0, 1)]]), texts=(), spans=(None,) * 3, segments=(None,) * 3)
+    [line] = Reader(page(attribution_of(row, [0, 1, 0]))).lines
+    assert line.text.strip() == "x"
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    source = page([sample(), with_method(sample(), "rollout", 1)], reference="rollout")
+    assert not re.search(
+        r"https?:|//\w|url\(|@import|<script|javascript:|<link|<img|<iframe", source
+    )
+    reader = Reader(source)
+    assert not [v for _, v in reader.tags if {"style", "src", "href"} & v.keys()]
+    assert not [n for _, v in reader.tags for n in v if n.startswith("on")]
+    [policy] = [v["content"] for t, v in reader.tags if v.get("http-equiv")]
+    digest = hashlib.sha256(reader.texts["style"].encode()).digest()
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert base64.b64encode(digest).decode() in policy
+
+
+def test_the_fragment_keeps_its_style_to_itself():
+    source = fragment(sample())
+    assert source.strip().startswith('<div class="tokenlight">')
+    style = Reader(source).texts["style"]
+    depth, selectors, start = 0, [], 0
+    for place, character in enumerate(style):
+        if character == "{":
+            if depth == 0:
+                selectors += style[start:place].split(",")
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            start = place + 1
+    assert depth == 0
+    assert all(".tokenlight" in selector for selector in selectors)
+
+
+def test_trust_and_conservation_are_shown_where_known():
+    extras = {"trust": {"verdict": "holds up"}, "conservation": [1.0, 0.98]}
+    source = page(sample(extras=extras))
+    assert "<small>holds up</small>" in source
+    assert "relevance kept: 0.980 to 1.000" in source
+
+
+def test_provenance_names_all_that_is_needed_to_repeat():
+    a = sample(seed=3, options={"hidden": "output"})
+    cells = Reader(page(replace(a, seed=11))).texts["td"]
+    for fact in (
+        "attcat",
+        "hidden=output",
+        "positive",
+        "tokenlight/sentiment",
+        "11",
+        "torch 2.13.0",
+    ):
+        assert fact in cells
+
+
+def test_many_labels_and_no_probabilities_both_draw():
+    labels = tuple(f"label {i}" for i in range(40))
+    chances = tuple([0.61] + [0.01] * 39)
+    many = sample(prediction=Prediction("label 0", 0, labels, chances))
+    assert "and 32 less probable labels" in page(many)
+    regression = sample(prediction=Prediction("3.2", 0, ("score",), ()))
+    assert "3.2" in Reader(page(regression)).texts["span"]
+
+
+def test_an_attribution_draws_itself(tmp_path, capsys):
+    a = sample()
+    assert a.to_html() == page([a])
+    assert a._repr_html_() == fragment([a])
+    assert a.save(tmp_path / "a.html").read_text(encoding="utf-8") == page([a])
+    a.show()
+    assert "charming" in capsys.readouterr().out

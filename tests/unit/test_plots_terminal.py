@@ -1,0 +1,142 @@
+"""The terminal shows colours where it can, numbers where it cannot, and obeys no token."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
+from tokenlight.plots.colours import STEPS, shade
+from tokenlight.plots.terminal import console_on, show
+from tokenlight.target import Prediction
+
+EVIL = "a [red]b[/red] \x1b[31mc\x1b]0;title\x07 d\x00 e\u202ef\rg :smile: [link=x]h"
+
+
+def printed(attributions, *, colours="truecolor", width=100, **how):
+    stream = io.StringIO()
+    console = Console(
+        file=stream, force_terminal=colours is not None, color_system=colours, width=width
+    )
+    show(attributions, console=console, **how)
+    return stream.getvalue()
+
+
+def without_codes(output):
+    return re.sub(r"\x1b\[[0-9;]*m", "", output)
+
+
+def background(output, word):
+    """The background colour a word is printed on."""
+    found = re.search(rf"48;2;(\d+);(\d+);(\d+)m{word}", output)
+    return tuple(map(int, found.groups())) if found else None
+
+
+def test_words_stand_on_the_colour_of_their_sign_and_strength():
+    row = row_of(["strong weak bad none"], [split("strong weak bad none")])
+    output = printed(attribution_of(row, [5, 1.0, 0.5, -1.0, 0.0, 5]))
+    text = output.split("\n\n")[1]
+    assert background(text, "strong") == shade(STEPS, dark=True)
+    assert background(text, "weak") == shade(STEPS // 2, dark=True)
+    assert background(text, "bad") == shade(-STEPS, dark=True)
+    assert background(text, "none") is None
+
+
+def test_light_paper_is_respected_where_the_terminal_tells(monkeypatch):
+    monkeypatch.setenv("COLORFGBG", "0;15")
+    row = row_of(["good"], [[(0, 4)]])
+    assert background(printed(attribution_of(row, [0, 1, 0])), "good") == shade(STEPS)
+
+
+def test_without_colours_the_strongest_carry_their_number():
+    row = row_of(["fine but dull"], [split("fine but dull")])
+    output = printed(attribution_of(row, [0, 0.42, 0.01, -0.3, 0]), colours=None)
+    assert "fine(+0.42) but dull(-0.3)" in output
+    assert "\x1b" not in output
+    assert re.search(r"fine\s+\+0.42\s+\+{12}", output)
+    assert re.search(r"dull\s+-0.3\s+-{9}", output)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_color_means_no_escape_code_at_all(monkeypatch, variable, value):
+    for name in ("FORCE_COLOR", "COLORTERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    show(sample(), layers=True, console=console_on(stream))
+    assert "charming" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("colours", [None, "256", "truecolor"])
+def test_no_token_label_or_name_commands_the_terminal(colours):
+    row = row_of([EVIL], [split(EVIL)])
+    a = attribution_of(
+        row,
+        np.linspace(-1, 1, len(row)),
+        target=EVIL,
+        model=EVIL,
+        method=EVIL,
+        notes=(EVIL,),
+        prediction=Prediction(EVIL, 1, ("x", EVIL), (0.1, 0.9)),
+        extras={"trust": {"verdict": EVIL}},
+    )
+    for how in ({}, {"words": True}):
+        output = printed(a, colours=colours, width=400, **how)
+        codes = re.findall(r"\x1b[^m]*m", output)
+        assert all(re.fullmatch(r"\x1b\[[0-9;]*m", code) for code in codes)
+        plain = without_codes(output)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", plain)
+        line = "a [red]b[/red] ␛[31mc␛]0;title␇ d␀ e⟨RLO⟩f␍g :smile: [link=x]h"
+        assert line in plain  # as target, note and label
+        assert plain.count("[red]") >= 4
+
+
+def test_the_whole_text_is_printed_once_in_its_own_order():
+    text = "An emoji 😀, a mark e\u0301, שלום and 漢字."
+    plain = without_codes(printed(sample(text), width=200))
+    assert plain.count(text) == 1
+
+
+def test_prediction_target_and_model_are_named():
+    first = printed(sample(), colours=None).splitlines()
+    assert first[0] == "prediction  positive 0.982  negative 0.018   tokenlight/sentiment"
+    assert "for positive" in first
+
+
+def test_methods_stand_side_by_side():
+    a = sample()
+    output = printed([a, with_method(a, "rollout", 1), with_method(a, "gae", 2)], colours=None)
+    assert re.search(r"attcat\s+rollout\s+gae", output)
+
+
+def test_a_difference_to_the_reference_is_printed():
+    a = sample()
+    output = printed([a, with_method(a, "rollout", 1)], colours=None, reference="rollout")
+    assert "attcat − rollout" in output
+
+
+def test_words_are_merged_on_request():
+    row = row_of(["affecting"], [[(0, 6), (6, 9)]], words=[0, 0])
+    output = printed(attribution_of(row, [0, 0.25, 0.5, 0]), colours=None, words=True)
+    assert "affecting(+0.75)" in output
+
+
+def test_layers_are_hundredths_of_the_strongest_and_the_sum_is_last():
+    row = row_of(["up down"], [split("up down")])
+    layers = np.array([[9, 1.0, -0.5, 9], [9, 2.0, 0.5, 9]])
+    a = attribution_of(row, layers.sum(axis=0), layers=layers)
+    output = printed(a, colours=None, layers=True)
+    assert re.search(r"L0\s+L1\s+Sum", output)
+    assert re.search(r"up\s+\+50\s+\+100\s+\+100", output)
+    assert re.search(r"down\s+-25\s+\+25\s+\+0", output)
+
+
+def test_many_layers_are_printed_in_blocks_that_fit():
+    output = printed(sample(layers=40), colours=None, layers=True, width=80)
+    assert max(map(len, output.splitlines())) <= 80
+    for layer in range(40):
+        assert re.search(rf"\bL{layer}\b", output)
