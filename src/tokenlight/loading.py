@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from tokenlight import models
 from tokenlight.capture.live import TAKEN
-from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
+from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel
 
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -33,6 +35,8 @@ def load(
     folder = Path(place)
     if folder.is_dir():
         _only_safe_weights(folder)
+    else:
+        _not_an_embedded_name(name)
     config = _config(name, str(place), hub)
     cls = _class(name, config)
     model, info = _weights(cls, str(place), name, dtype=_dtype(dtype), **hub)
@@ -46,6 +50,14 @@ def load(
     if device is not None:
         model.to(device)
     return model.eval(), AutoTokenizer.from_pretrained(str(place), **_for_tokenizer(hub))
+
+
+def _not_an_embedded_name(name: str) -> None:
+    """``sentiment`` is asked of no hub: the embedded model was meant."""
+    full = {entry.name.rpartition("/")[2]: entry.name for entry in models.catalogue()}
+    near = difflib.get_close_matches(name, full, n=1, cutoff=0.8)
+    if near:
+        raise UnknownName(f"unknown model {name!r}. Did you mean {full[near[0]]!r}?")
 
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
@@ -103,10 +115,13 @@ def _only_safe_weights(folder: Path) -> None:
 
 
 def _weights(cls: Any, place: str, name: str, **how: Any) -> tuple[Any, dict[str, Any]]:
+    # A download deserves its bar; reading a folder takes a moment.
+    quiet = models.without_progress_bar() if Path(place).is_dir() else nullcontext()
     try:
-        loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
-            place, use_safetensors=True, output_loading_info=True, **how
-        )
+        with quiet:
+            loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
+                place, use_safetensors=True, output_loading_info=True, **how
+            )
     except (OSError, RuntimeError, ValueError) as broken:
         raise DamagedFile(
             f"the weights of {name} cannot be loaded: {str(broken).splitlines()[0]}"

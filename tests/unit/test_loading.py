@@ -81,6 +81,8 @@ def test_a_model_that_is_not_there_is_named_with_what_is(tmp_path):
         Explainer.from_pretrained("someone/no-such-model")
     with pytest.raises(UnknownName, match="Did you mean 'tokenlight/sentiment'"):
         Explainer.from_pretrained("tokenlight/sentimant")
+    with pytest.raises(UnknownName, match="Did you mean 'tokenlight/sentiment'"):
+        Explainer.from_pretrained("sentiment")
 
 
 def test_hostile_label_names_come_through_as_they_are(tmp_path, tokenizer):

@@ -114,7 +114,8 @@ class _Picture:
             yield Text(in_line(a.method), style="italic")
             yield Padding(_highlighted(compared, strongest(compared), coloured), (0, 0, 0, 2))
         yield Text()
-        yield Padding(_top([a for a, _ in shown], coloured), (0, 0, 0, 2))
+        for number, table in enumerate(_tops([a for a, _ in shown], coloured, width - 2)):
+            yield Padding(table, (1 if number else 0, 0, 0, 2))
         for a, _ in shown:
             if self.layers and a.layers is not None:
                 yield Text(f"\n{in_line(a.method)}, layer by layer", style="bold")
@@ -176,16 +177,26 @@ def _paint(strength: int) -> Style:
     return Style(color=hexadecimal(ink(background)), bgcolor=hexadecimal(background))
 
 
-def _top(attributions: Sequence[Attribution], coloured: bool) -> Table:
-    """The strongest tokens of each method, side by side; a single method gets bars."""
-    table = Table(box=None, pad_edge=False, show_header=len(attributions) > 1, padding=(0, 3, 0, 0))
-    columns = []
-    for a in attributions:
-        table.add_column(Text(in_line(method_label(a))), no_wrap=True, overflow="ellipsis")
-        columns.append(_top_cells(a, coloured, bars=len(attributions) == 1))
-    for cells in zip(*columns, strict=True):
-        table.add_row(*cells)
-    return table
+def _tops(attributions: Sequence[Attribution], coloured: bool, width: int) -> Iterable[Table]:
+    """The strongest tokens of each method, side by side, in as many tables as the width needs; a
+    single method gets bars."""
+    single = len(attributions) == 1
+    columns = [(method_label(a), _top_cells(a, coloured, bars=single)) for a in attributions]
+    while columns:
+        chosen, room = [], width
+        while columns and (not chosen or _widest(columns[0][1]) <= room):
+            room -= _widest(columns[0][1]) + 3
+            chosen.append(columns.pop(0))
+        table = Table(box=None, pad_edge=False, show_header=not single, padding=(0, 3, 0, 0))
+        for label, _ in chosen:
+            table.add_column(Text(in_line(label)), no_wrap=True, overflow="ellipsis")
+        for cells in zip(*(cells for _, cells in chosen), strict=True):
+            table.add_row(*cells)
+        yield table
+
+
+def _widest(cells: Sequence[Text]) -> int:
+    return max(cell.cell_len for cell in cells)
 
 
 def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[Text]:
@@ -197,7 +208,7 @@ def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[
     for name, (_, score) in zip(names, best, strict=True):
         cell = Text(name)
         cell.truncate(widest, overflow="ellipsis", pad=True)
-        cell.append(f"  {score:+.3g}".ljust(13))
+        cell.append(f"  {score:+.3g}".ljust(12))
         if bars and largest:
             length = max(1, round(BAR * abs(score) / largest))
             if coloured:

@@ -1,0 +1,54 @@
+"""The wheel: everything a user needs, nothing else, and it works installed alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+         "--wheel-dir", str(place), str(ROOT)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (found,) = place.glob("tokenlight-*.whl")
+    return found
+
+
+def test_the_wheel_holds_models_templates_and_types(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    for needed in (
+        "tokenlight/py.typed",
+        "tokenlight/models/encoder.safetensors",
+        "tokenlight/models/sentiment/config.json",
+        "tokenlight/plots/templates/page.html.j2",
+    ):
+        assert needed in names
+    assert not [name for name in names if name.startswith(("tests/", "training/", "docs/"))]
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl", ".jsonl"))]
+
+
+def test_the_wheel_alone_explains_a_text(wheel, tmp_path):
+    """Unpacked by itself, outside the checkout: no file of the source tree is needed."""
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import tokenlight\n"
+        "assert tokenlight.__file__.startswith(sys.argv[1]), tokenlight.__file__\n"
+        "a = tokenlight.Explainer.from_pretrained('tokenlight/sentiment').explain('A lovely film.')\n"
+        "print(a.prediction.label, a.top(1)[0][0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "site")],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout.split() == ["positive", "lovely"]
