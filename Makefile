@@ -34,7 +34,7 @@ bench: $(VENV)/.dev
 	$(OFFLINE) $(RUN) benchmarks/one_pass_cost.py
 
 docs: $(VENV)/.docs
-	$(RUN) -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 wheel: $(VENV)/.dev
 	$(RUN) -m pip wheel --no-deps --wheel-dir dist .

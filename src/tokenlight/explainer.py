@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,11 @@ from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
-from tokenlight.capture.tape import UNLISTENED, Recording, Sites, record
+from tokenlight.capture.tape import UNLISTENED, Recording, Sites, Tape, record
 from tokenlight.errors import BadInput, NotFinite, TextTooLong, UnsupportedModel
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
-from tokenlight.target import ResolvedTarget, TargetLike
+from tokenlight.target import TargetLike
 from tokenlight.tokens import (
     ExplainMask,
     Long,
@@ -58,7 +58,7 @@ class Explainer:
     """Explains one model. Thread-safe: the model is rewired only while it runs, under one lock."""
 
     def __init__(self, model: Any, tokenizer: Any = None, *, name: str | None = None) -> None:
-        self.live = LiveModel(model)
+        self.live = LiveModel(model, tokenizer)
         self.model = model
         self.tokenizer = tokenizer
         self.name = (
@@ -138,15 +138,17 @@ class Explainer:
         single = single_text and not isinstance(method, list) and len(found) == 1
         return found[0] if single and target != "all" else found
 
-    def evaluate(self, xs: Any, metrics: Any = ("aopc", "lodds"), **known: Any) -> Any:
-        """Measure explanations of this model: an Evaluation with rows and a summary with intervals.
+    def evaluate(
+        self, xs: Any, metrics: Any, labels: Any = None, spans: Any = None, **how: Any
+    ) -> Any:
+        """Measure explanations of this model: an Evaluation, rows and a summary with intervals.
 
-        ``metrics``: names, (name, options) pairs, or one of these. ``labels=``: the true label of
-        each text; ``spans=``: what a person marked in it; ``seed``, ``batch_tokens``, ``progress``.
+        ``metrics``: names or (name, options) pairs. ``labels``: the true label of each text; ``spans``:
+        what a person marked in it. ``how``: ``seed``, ``batch_tokens``, ``progress``.
         """
         from tokenlight.evaluation import evaluate
 
-        return evaluate(self, xs, metrics, **known)
+        return evaluate(self, xs, metrics, labels=labels, spans=spans, **how)
 
     def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
         quiet = dataclasses.replace(how, progress=False)
@@ -228,7 +230,7 @@ class Explainer:
         self, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
     ) -> list[list[Attribution]]:
         sites: Sites = frozenset().union(*(method.needs for method in how.methods))
-        recording = record(self.live, rows, sites)
+        recording = record(self.live, rows, sites, budget=how.batch_tokens)
         logits = recording.logits.detach().double().cpu().numpy()
         shortened = [
             values[: len(row)] if self.live.head.kind == "span" else values
@@ -238,6 +240,9 @@ class Explainer:
             self.live.head.resolve(target, values, row)
             for target, values, row in zip(targets, shortened, rows, strict=True)
         ]
+        predictions = [
+            self.live.head.predict(values, row) for values, row in zip(shortened, rows, strict=True)
+        ]
         found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
         rounds = max(len(options) for options in resolved)
         for turn in range(rounds):
@@ -246,48 +251,36 @@ class Explainer:
             tape = recording.tape(chosen, last=turn == rounds - 1)
             for number, method in enumerate(how.methods):
                 scores = _finite(method, method(tape), recording)
-                note, extras = method.note(tape), method.extras(tape)
+                said = self._said(method, tape, how)
+                extras = method.extras(tape) or [{}] * len(rows)
                 for i, row in enumerate(rows):
-                    if turn < len(resolved[i]):
-                        found[i][number, turn] = self._attribution(
-                            row,
-                            scores[i, ..., : len(row)],
-                            method,
-                            chosen[i],
-                            shortened[i],
-                            (note, extras[i] if extras else {}),
-                            how,
-                        )
+                    if turn >= len(resolved[i]):
+                        continue
+                    terms = scores[i, ..., : len(row)]
+                    values = shortened[i]
+                    found[i][number, turn] = Attribution(
+                        row=row,
+                        scores=terms.sum(axis=0) if terms.ndim == 2 else terms,
+                        layers=terms if terms.ndim == 2 else None,
+                        target=chosen[i],
+                        prediction=predictions[i],
+                        logits=values.T.ravel() if values.ndim == 2 else values,
+                        extras=extras[i],
+                        **(said | {"notes": (*said["notes"], *_cut_note(row))}),
+                    )
         return [[entry[key] for key in sorted(entry)] for entry in found]
 
-    def _attribution(  # noqa: PLR0913, PLR0917 - one argument a recorded fact
-        self,
-        row: TokenRow,
-        scores: np.ndarray,
-        method: Method,
-        target: ResolvedTarget,
-        logits: np.ndarray,
-        remarks: tuple[str | None, dict[str, Any]],
-        how: How,
-    ) -> Attribution:
-        notes = [remarks[0]] if remarks[0] else []
-        if row.cut:
-            notes.append(f"{row.cut} of {row.cut + len(row)} tokens were cut off (long='truncate')")
-        return Attribution(
-            row=row,
-            scores=scores.sum(axis=0) if method.per_layer else scores,
-            layers=scores if method.per_layer else None,
-            method=method.name,
-            options=method.options,
-            target=target,
-            prediction=self.live.head.predict(logits, row),
-            logits=logits.T.ravel() if logits.ndim == 2 else logits,
-            model=self.name,
-            versions=versions(),
-            seed=how.seed,
-            notes=tuple(notes),
-            extras=remarks[1],
-        )
+    def _said(self, method: Method, tape: Tape, how: How) -> dict[str, Any]:
+        """What all Attributions of a batch by one method have in common."""
+        note = method.note(tape)
+        return {
+            "method": method.name,
+            "options": method.options,
+            "model": self.name,
+            "versions": versions(),
+            "seed": how.seed,
+            "notes": (note,) if note else (),
+        }
 
     def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:
         given = method if isinstance(method, list) else [method]
@@ -299,7 +292,7 @@ class Explainer:
                 built.append(one)
                 continue
             name, options = (one, {}) if isinstance(one, str) else one
-            if name == "random":
+            if getattr(registry.find("methods", name), "draws", False):
                 options = {"seed": seed, **options}
             built.append(registry.build("methods", name, options))
         return tuple(built)
@@ -344,6 +337,12 @@ class Explainer:
             )
 
 
+def _cut_note(row: TokenRow) -> tuple[str, ...]:
+    if not row.cut:
+        return ()
+    return (f"{row.cut} of {row.cut + len(row)} tokens were cut off (long='truncate')",)
+
+
 def _finite(method: Method, scores: torch.Tensor, recording: Recording) -> np.ndarray:
     values = scores.detach().double().cpu().numpy()
     for i, row in enumerate(recording.rows):
@@ -385,6 +384,7 @@ def _one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
     return value
 
 
+@cache
 def versions() -> dict[str, str]:
     """What computed this."""
     return {

@@ -163,7 +163,7 @@ def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
     Any other masked position keeps its place. Padding between real tokens would shift the
     positions behind it if it were dropped and is refused.
     """
-    if pad_id is None:
+    if pad_id is None or 0 not in row.attention:
         return row
     padding = [i == pad_id and seen == 0 for i, seen in zip(row.ids, row.attention, strict=True)]
     if all(padding):

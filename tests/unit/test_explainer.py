@@ -191,10 +191,37 @@ class TestOtherKindsOfModel:
         accelerate = pytest.importorskip("accelerate")
         plain = tiny_bert(torch.float32)
         expected = Explainer(plain, TOKENIZER).explain("good film").scores
-        places = {"bert.embeddings": "cpu", "bert.encoder": "cpu", "bert.pooler": "disk", "classifier": "cpu"}
-        model = accelerate.dispatch_model(tiny_bert(torch.float32), places, offload_dir=tmp_path, main_device="cpu")
+        places = {
+            "bert.embeddings": "cpu",
+            "bert.encoder": "cpu",
+            "bert.pooler": "disk",
+            "classifier": "cpu",
+        }
+        model = accelerate.dispatch_model(
+            tiny_bert(torch.float32), places, offload_dir=tmp_path, main_device="cpu"
+        )
         found = Explainer(model, TOKENIZER).explain("good film")
         np.testing.assert_allclose(found.scores, expected, atol=1e-6)
+
+    @pytest.mark.filterwarnings("ignore")  # the library's own words on its processor kernels
+    def test_an_eight_bit_model_is_explained_and_relevance_refused_by_name(self, tmp_path):
+        pytest.importorskip("bitsandbytes")
+        from transformers import BertForSequenceClassification, BitsAndBytesConfig
+
+        plain = tiny_bert(torch.float32, hidden_size=64, intermediate_size=128)
+        plain.save_pretrained(tmp_path)
+        model = BertForSequenceClassification.from_pretrained(
+            tmp_path, quantization_config=BitsAndBytesConfig(load_in_8bit=True), device_map="cpu"
+        )
+        explainer = Explainer(model, TOKENIZER)
+        found = explainer.explain("the film is not good", "attcat", target=0)
+        with torch.no_grad():
+            bare = model(**TOKENIZER("the film is not good", return_tensors="pt")).logits[0]
+        np.testing.assert_allclose(found.logits, bare.double().numpy(), atol=1e-3)
+        full = Explainer(plain, TOKENIZER).explain("the film is not good", "attcat", target=0)
+        assert np.corrcoef(found.scores, full.scores)[0, 1] > 0.9
+        with pytest.raises(UnsupportedModel, match="MatMul8bitLt"):
+            explainer.explain("the film is not good", "transatt")
 
     def test_a_compiled_model_is_explained_by_the_model_inside(self):
         model = torch.compile(tiny_bert())
@@ -202,17 +229,24 @@ class TestOtherKindsOfModel:
         np.testing.assert_array_equal(found.scores, EXPLAINER.explain("good film").scores)
 
     def test_a_classifier_without_a_padding_id_reads_batches(self):
-        config = GPT2Config(vocab_size=150, n_embd=32, n_layer=2, n_head=4, n_positions=48, num_labels=3)
+        config = GPT2Config(
+            vocab_size=150, n_embd=32, n_layer=2, n_head=4, n_positions=48, num_labels=3
+        )
         model = randomised(GPT2ForSequenceClassification(config), torch.float64)
         assert model.config.pad_token_id is None
         before = snapshot(model)
         explainer = Explainer(model)
-        together = explainer.explain([Tokens.from_ids([[5, 6, 7]]), Tokens.from_ids([[8, 9]])], "attcat")
+        together = explainer.explain(
+            [Tokens.from_ids([[5, 6, 7]]), Tokens.from_ids([[8, 9]])], "attcat"
+        )
         alone = explainer.explain(Tokens.from_ids([[8, 9]]), "attcat")
         np.testing.assert_allclose(together[1].scores, alone.scores, atol=1e-12)
         assert same(before, snapshot(model))
 
-    @pytest.mark.parametrize(("head", "says"), [(BertForMaskedLM, "BertForMaskedLM has a head"), (BertModel, "has no head")])
+    @pytest.mark.parametrize(
+        ("head", "says"),
+        [(BertForMaskedLM, "BertForMaskedLM has a head"), (BertModel, "has no head")],
+    )
     def test_heads_we_do_not_take_are_refused_by_name(self, head, says):
         with pytest.raises(UnsupportedModel, match=says):
             Explainer(head(tiny_config()), TOKENIZER)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -26,8 +27,9 @@ _maps_verified: WeakSet[nn.Module] = WeakSet()
 class LiveModel:
     """A transformers model with its head read, its attention route chosen, its padding known."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Any = None) -> None:
         self.model = _unwrapped(model)
+        self.tokenizer = tokenizer  # names [MASK] and its like, which a config does not
         self.head = _head(self.model)
         self.route: Literal["seam", "eager"] = "seam" if takes_seam(self.model) else "eager"
         self.accepts = set(inspect.signature(self.model.forward).parameters)
@@ -90,8 +92,10 @@ class LiveModel:
         width = width or max(len(row) for row in rows)
 
         def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
-            padded = [[*value, *[fill] * (width - len(value))] for value in values]
-            return torch.tensor(padded, dtype=torch.long, device=self.device)
+            padded = np.full((len(values), width), fill, dtype=np.int64)
+            for into, value in zip(padded, values, strict=True):
+                into[: len(value)] = value
+            return torch.from_numpy(padded).to(self.device)
 
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         real = torch.arange(width, device=self.device)[None, :] < lengths[:, None]

@@ -36,10 +36,11 @@ def rewired(
     """
     with ExitStack() as undo:
         undo.enter_context(lock_of(model))
-        undo.enter_context(_hooks_kept(model))
-        undo.enter_context(_evaluating(model))
+        modules = list(model.modules())
+        undo.enter_context(_hooks_kept(modules))
+        undo.enter_context(_evaluating(modules))
         undo.enter_context(_frozen(model))
-        undo.enter_context(_attention_switched(model, attention))
+        undo.enter_context(_attention_switched(model, modules, attention))
         undo.enter_context(_padding_known(model, filler))
         undo.enter_context(torch.set_grad_enabled(gradients))
         if gradients:
@@ -75,28 +76,28 @@ def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
 
 
 @contextmanager
-def _hooks_kept(model: nn.Module) -> Iterator[None]:
-    """Take back the hooks that transformers installs on the first pass that asks for hidden states."""
+def _hooks_kept(modules: list[nn.Module]) -> Iterator[None]:
+    """Take back the hooks that transformers installs on the first pass that asks for states."""
     tables = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
     flag = "_output_capturing_hooks_installed"
-    modules = list(model.modules())
-    before = [[set(getattr(module, table)) for table in tables] for module in modules]
+    before = [[list(module.__dict__[table]) for table in tables] for module in modules]
     flagged = [flag in module.__dict__ for module in modules]
     try:
         yield
     finally:
         for module, kept, had_flag in zip(modules, before, flagged, strict=True):
             for table, keys in zip(tables, kept, strict=True):
-                hooks = getattr(module, table)
-                for key in set(hooks) - keys:
-                    del hooks[key]
+                hooks = module.__dict__[table]
+                if len(hooks) != len(keys):
+                    for key in set(hooks) - set(keys):
+                        del hooks[key]
             if not had_flag and flag in module.__dict__:
                 delattr(module, flag)
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    training = [module for module in model.modules() if module.training]
+def _evaluating(modules: list[nn.Module]) -> Iterator[None]:
+    training = [module for module in modules if module.training]
     for module in training:
         module.training = False
     try:
@@ -125,8 +126,10 @@ def takes_seam(model: PreTrainedModel) -> bool:
 
 
 @contextmanager
-def _attention_switched(model: PreTrainedModel, name: str) -> Iterator[None]:
-    configs = _configs(model)
+def _attention_switched(
+    model: PreTrainedModel, modules: list[nn.Module], name: str
+) -> Iterator[None]:
+    configs = _configs(modules)
     before = [config._attn_implementation for config in configs]
     try:
         if name != "own":
@@ -145,11 +148,11 @@ def _attention_switched(model: PreTrainedModel, name: str) -> Iterator[None]:
             config._attn_implementation_internal = implementation
 
 
-def _configs(model: PreTrainedModel) -> list[Any]:
+def _configs(modules: list[nn.Module]) -> list[Any]:
     """The configs whose modules read the attention switch, each once."""
     found: dict[int, Any] = {}
-    for module in model.modules():
-        config = getattr(module, "config", None)
+    for module in modules:
+        config = module.__dict__.get("config")
         if config is not None and hasattr(config, "_attn_implementation_internal"):
             found[id(config)] = config
     return list(found.values())

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from tokenlight.capture import seam
+from tokenlight.capture.door import words_kept
+from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel, hidden_states_of
+from tokenlight.capture.mixing import Mixing, MixingListener
+from tokenlight.capture.objective import sum_of_targets
+from tokenlight.capture.rerun import Rerun
 from tokenlight.capture.rewired import rewired
 from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.relevance.fork import Passage
+from tokenlight.relevance.forked import forked
+from tokenlight.relevance.walk import check
 from tokenlight.target import ResolvedTarget
 from tokenlight.tokens import TokenRow
 
@@ -28,7 +37,9 @@ class Site(enum.Enum):
     ATTENTION: the maps A^l, ``batch head query key``; ATTENTION_GRADIENT: ∂y/∂A^l.
     RECEIVED: mean attention each token receives, ``batch token``, without the n × n map.
     HIDDEN: h^0 … h^L, ``batch token hidden``; HIDDEN_GRADIENT: ∂y/∂h^l.
-    READOUT: which tokens the head reads.
+    READOUT: which tokens the head reads. RELEVANCE: relevance at h^l and A^l by any rule set.
+    VALUES: attention contexts and values. MIXING: how each block adds attention to its input.
+    WORDS: token embeddings, before positions and norm. GRAPH: the graph, kept for ``Tape.rerun``.
     """
 
     ATTENTION = "attention"
@@ -37,10 +48,21 @@ class Site(enum.Enum):
     HIDDEN = "hidden states"
     HIDDEN_GRADIENT = "hidden gradient"
     READOUT = "read-out"
+    RELEVANCE = "relevance"
+    VALUES = "attention values"
+    MIXING = "mixing"
+    WORDS = "token embeddings"
+    GRAPH = "graph"
 
 
 Sites = frozenset[Site]
-GRADIENTS = frozenset({Site.ATTENTION_GRADIENT, Site.HIDDEN_GRADIENT, Site.READOUT})
+UNLISTENED = frozenset(  # need no attention
+    {Site.HIDDEN, Site.HIDDEN_GRADIENT, Site.READOUT, Site.WORDS, Site.GRAPH}
+)
+GRADIENTS = UNLISTENED - {Site.HIDDEN} | {Site.ATTENTION_GRADIENT, Site.RELEVANCE}
+MAPS = frozenset(
+    {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.RELEVANCE, Site.VALUES, Site.MIXING}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,26 +76,35 @@ class Recording:
     attention: tuple[Tensor, ...]
     received: tuple[Tensor, ...]
     sites: Sites
+    live: LiveModel
+    budget: int  # tokens that may go through the model at once
+    passage: Passage | None = None  # to relevance, where Site.RELEVANCE was asked for
+    contexts: tuple[Tensor, ...] = ()
+    values: tuple[Tensor, ...] = ()
+    mixings: tuple[Mixing, ...] = ()
+    words: tuple[Tensor, ...] = ()
 
     def tape(self, targets: Sequence[ResolvedTarget], *, last: bool) -> Tape:
         """The recording seen from ``targets``, one an example; ``last`` lets the graph go."""
-        value = torch.stack(
-            [target.value(logits) for target, logits in zip(targets, self.logits, strict=True)]
-        )
+        with torch.enable_grad():
+            value = sum_of_targets(self.logits, targets)
         wanted = self._wanted()
         if not wanted:
             return Tape(self, tuple(targets))
+        for (kind, layer), tensor in wanted:
+            if not tensor.requires_grad:
+                raise UnsupportedModel(_not_on_graph(kind, layer))
         found = torch.autograd.grad(
-            value.sum(), [tensor for _, tensor in wanted], retain_graph=not last, allow_unused=True
+            value,
+            [tensor for _, tensor in wanted],
+            retain_graph=not last or self.passage is not None or Site.GRAPH in self.sites,
+            allow_unused=True,
         )
         hidden: dict[int, Tensor] = {}
         attention: dict[int, Tensor] = {}
         for ((kind, layer), tensor), gradient in zip(wanted, found, strict=True):
             if gradient is None:
-                raise UnsupportedModel(
-                    f"the target does not depend on {kind} {layer} as this model reports it; its "
-                    "gradient cannot be taken, so the model is refused."
-                )
+                raise UnsupportedModel(_not_on_graph(kind, layer))
             (hidden if kind == "hidden state" else attention)[layer] = gradient.to(tensor.dtype)
         return Tape(self, tuple(targets), hidden, attention)
 
@@ -112,6 +143,7 @@ class Tape:
     targets: tuple[ResolvedTarget, ...]
     _hidden: dict[int, Tensor] = field(default_factory=dict)
     _attention: dict[int, Tensor] = field(default_factory=dict)
+    _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[TokenRow, ...]:
@@ -196,6 +228,45 @@ class Tape:
         share = self.real.to(matrix.dtype) / self.lengths[:, None].to(matrix.dtype)
         return torch.einsum("bq,bqk->bk", share, matrix)
 
+    @cached_property
+    def terms(self) -> list[tuple[Tensor, Tape]]:
+        """Each logit of the target by itself, with its weight (``batch``): relevance of a sum is not
+        the sum of relevances, so a contrast or a span goes down once a logit."""
+        most = max(len(target.terms) for target in self.targets)
+        if most == 1 and all(target.terms[0][1] == 1 for target in self.targets):
+            return [(torch.ones(len(self.rows), device=self.real.device, dtype=self._dtype), self)]
+        found = []
+        for turn in range(most):
+            # Targets with fewer terms than others ride along with weight 0.
+            terms = [
+                t.terms[turn] if turn < len(t.terms) else (t.terms[-1][0], 0.0)
+                for t in self.targets
+            ]
+            single = [
+                replace(target, terms=((place, 1.0),))
+                for target, (place, _) in zip(self.targets, terms, strict=True)
+            ]
+            weights = torch.tensor(
+                [w for _, w in terms], device=self.real.device, dtype=self._dtype
+            )
+            found.append((weights, self.recording.tape(single, last=False)))
+        return found
+
+    @cached_property
+    def rerun(self) -> Rerun:
+        """Further passes over these texts for these targets."""
+        return Rerun(self.recording, self.targets)
+
+    def relevance(self, route: Route) -> Flow:
+        """Relevance of a target of one logit; each route is followed once only."""
+        key = (route.rules.name, route.spread, route.key)
+        for whole in (False, route.top_only):  # a flow to the bottom has passed the top, too
+            if (*key, whole) in self._flows:
+                return self._flows[*key, whole]
+        places = [target.terms[0][0] for target in self.targets]
+        flow = self._flows[*key, route.top_only] = send(self.recording, places, route)
+        return flow
+
     @property
     def _dtype(self) -> torch.dtype:
         return torch.promote_types(self.recording.logits.dtype, torch.float32)
@@ -205,18 +276,32 @@ class Tape:
         return tensor.detach().to(self.recording.logits.device, dtype)
 
 
-def record(live: LiveModel, rows: Sequence[TokenRow], sites: Sites) -> Recording:
+def record(
+    live: LiveModel, rows: Sequence[TokenRow], sites: Sites, *, budget: int = 2048
+) -> Recording:
     """Run the model once over ``rows`` and keep what ``sites`` asks for."""
     arguments, real, filler = live.inputs(rows)
-    maps = bool({Site.ATTENTION, Site.ATTENTION_GRADIENT} & sites)
-    wanted: seam.Wanted = "maps" if maps else "received" if Site.RECEIVED in sites else "nothing"
+    wanted: seam.Wanted = (
+        "maps" if MAPS & sites else "received" if Site.RECEIVED in sites else "nothing"
+    )
     eager = live.route == "eager" and wanted != "nothing"
     name = seam.NAME if live.route == "seam" else "own"
-    listener = seam.Listener(wanted, real, live.listens_to)
+    listener = seam.Listener(
+        wanted,
+        real,
+        live.listens_to,
+        keeps_values=bool({Site.VALUES, Site.MIXING} & sites),
+        fused=Site.RELEVANCE not in sites,
+    )
+    mixing = MixingListener(live.encoder, listener) if Site.MIXING in sites else None
+    forking = forked(live.model, examples=len(rows)) if Site.RELEVANCE in sites else nullcontext()
     flags = {"output_attentions": True} if eager else {}
     with (
         rewired(live.model, attention=name, gradients=bool(GRADIENTS & sites), filler=filler),
         seam.listening(listener),
+        mixing or nullcontext(),
+        forking as fork,
+        words_kept(live, wanted=Site.WORDS in sites) as words,
     ):
         outputs = live.call(arguments, output_hidden_states=True, **flags)
         logits = live.logits_of(outputs)
@@ -228,24 +313,56 @@ def record(live: LiveModel, rows: Sequence[TokenRow], sites: Sites) -> Recording
     if not bool(torch.isfinite(logits.detach()).all()):
         bad = int((~torch.isfinite(logits.detach().flatten(1)).all(dim=1)).nonzero()[0])
         raise NotFinite(_first_not_finite(hidden, bad))
+    if fork is not None:
+        check([logits], hidden[0], fork[1])
     kept = _maps_kept(attention, sites) if wanted != "nothing" else ()
-    return Recording(tuple(rows), real, logits, hidden, kept, tuple(listener.received), sites)
+    return Recording(
+        tuple(rows),
+        real,
+        logits,
+        hidden,
+        kept,
+        tuple(listener.received),
+        sites,
+        live,
+        budget,
+        passage=None if fork is None else fork[0],
+        contexts=tuple(listener.contexts),
+        values=tuple(listener.values),
+        mixings=() if mixing is None else mixing.found(hidden),
+        words=tuple(words),
+    )
+
+
+def _not_on_graph(kind: str, layer: int) -> str:
+    return (
+        f"the target does not depend on {kind} {layer} as this model reports it; its gradient "
+        "cannot be taken, so the model is refused."
+    )
 
 
 def _maps_kept(attention: tuple[Tensor, ...], sites: Sites) -> tuple[Tensor, ...]:
-    on_graph = Site.ATTENTION_GRADIENT in sites
+    on_graph = bool({Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites)
     return attention if on_graph else tuple(maps.detach() for maps in attention)
 
 
 def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
     name = "encoder_attentions" if live.model.config.is_encoder_decoder else "attentions"
     maps = getattr(outputs, name, None) or ()
-    if not maps or any(not isinstance(found, Tensor) for found in maps):
+    if not maps or any(not _is_map(found) for found in maps):
         raise UnsupportedModel(
             f"{type(live.model).__name__} neither routes its attention through transformers' "
             "interface nor gives its attention maps; methods that read attention cannot work on it."
         )
     return tuple(maps)
+
+
+def _is_map(found: object) -> bool:
+    """Whether this is ``batch head query key`` with rows that sum to one."""
+    if not isinstance(found, Tensor) or found.dim() != 4 or found.shape[2] != found.shape[3]:
+        return False
+    rows = found.detach().sum(dim=-1)[:, :, 0]  # the first query is never padding
+    return bool(((rows - 1).abs() < 1e-2).all())
 
 
 def _one_map_a_block(

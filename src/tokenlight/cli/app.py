@@ -8,6 +8,7 @@ import typer
 
 from tokenlight.cli.doctor import doctor
 from tokenlight.cli.explain import explain
+from tokenlight.cli.heads import heads
 from tokenlight.cli.methods import methods
 from tokenlight.cli.models import models
 
@@ -23,6 +24,7 @@ app.command()(explain)
 app.command()(methods)
 app.command()(models)
 app.command()(doctor)
+app.command()(heads)
 
 
 def _version(wanted: bool) -> None:

@@ -115,6 +115,8 @@ def explain(
         from tokenlight.plots.terminal import show
 
         show(found, words=words, layers=layers, reference=reference)
+        if verbose:
+            _print_conservation(found)
     for ending, place in files.items():
         if place is not None and str(place) != "-":
             _write(found, place, ending, reference=reference, words=words)
@@ -188,6 +190,15 @@ def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list
     explainer = loaded(name, device=device, verbose=verbose)
     found: list[Attribution] = explainer.explain(how.pop("inputs"), **how)
     return found
+
+
+def _print_conservation(attributions: Sequence[Attribution]) -> None:
+    """Relevance at each layer over relevance at the output; one, where nothing is lost."""
+    for attribution in attributions:
+        shares = attribution.extras.get("conservation")
+        if shares is not None:
+            layers = " ".join(f"{share:.4f}" for share in shares)
+            sys.stdout.write(f"conservation of {attribution.label}, h0 to the last: {layers}\n")
 
 
 def _print_json(attributions: Sequence[Attribution]) -> None:

@@ -9,15 +9,42 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import GRADIENTS, Site, Tape
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cost:
+    """How often a text goes forward and backward through the model."""
+
+    forwards: int
+    backwards: int
+
+    @staticmethod
+    def in_words(method: Method) -> str:
+        """Such as ``1F + 1B`` or ``(n − 1)F``: a line in the number n of the text's tokens."""
+        here, there = method.cost(100), method.cost(200)
+        parts = []
+        for letter, low, high in (
+            ("F", here.forwards, there.forwards),
+            ("B", here.backwards, there.backwards),
+        ):
+            slope = (high - low) // 100
+            rest = low - 100 * slope
+            line = f"{slope}n" if slope > 1 else "n"
+            if slope and rest:
+                line = f"({line} {'+' if rest > 0 else '−'} {abs(rest)})"
+            parts += [f"{line if slope else rest}{letter}"] if slope or rest else []
+        return " + ".join(parts)
 
 
 class Method(abc.ABC):
     """A way to score tokens. Subclasses are frozen dataclasses whose fields are the options.
 
     ``cites``: key of the paper; ``signed``: scores below zero speak against the target;
-    ``per_layer``: the call gives ``batch layer token`` whose sum over layers is the score;
+    ``per_layer``: the call always gives ``batch layer token``, whose sum over layers is the score;
+    other methods may give it with certain options;
     ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds a text;
+    ``draws``: it samples, and its option ``seed`` is the one given to ``explain`` unless set;
     ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
     ``presets``: named option sets that reproduce an official code or a paper's reading.
     """
@@ -27,6 +54,7 @@ class Method(abc.ABC):
     per_layer: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = False
     slow: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
     needs_precision: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -47,6 +75,11 @@ class Method(abc.ABC):
         """Measurements for each example's Attribution, JSON values by name."""
         return None
 
+    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - of one pass, whatever the length
+        """Passes a text of ``tokens`` tokens goes through the model, at most."""
+        gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE}))
+        return Cost(1, gradients + (Site.RELEVANCE in self.needs))
+
     @property
     def name(self) -> str:
         """The registry key: the file's name."""
@@ -54,10 +87,13 @@ class Method(abc.ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options that differ from their defaults."""
+        """Options that differ from their defaults, as JSON values: a field's metadata may name a
+        function (``recorded``) that makes one of what is none."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
         return {
-            field.name: getattr(self, field.name)
+            field.name: field.metadata.get("recorded", lambda value: value)(
+                getattr(self, field.name)
+            )
             for field in fields
             if getattr(self, field.name) != field.default
         }

@@ -22,7 +22,7 @@ class AttentionCam(Method):
     Differs from the official code: its mean runs over padded queries too, ours over real ones.
     """
 
-    cites: ClassVar[str] = "masklrp2024"
+    cites: ClassVar[str] = "song2024mask"
     signed: ClassVar[bool] = False
 
     @property

@@ -27,6 +27,7 @@ class RandomScores(Method):
     cites: ClassVar[str] = "hou2023decoding"
     signed: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[Site]:

@@ -183,7 +183,8 @@ def _tops(attributions: Sequence[Attribution], coloured: bool, width: int) -> It
     single = len(attributions) == 1
     columns = [(method_label(a), _top_cells(a, coloured, bars=single)) for a in attributions]
     while columns:
-        chosen, room = [], width
+        chosen: list[tuple[str, list[Text]]] = []
+        room = width
         while columns and (not chosen or _widest(columns[0][1]) <= room):
             room -= _widest(columns[0][1]) + 3
             chosen.append(columns.pop(0))

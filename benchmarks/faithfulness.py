@@ -1,0 +1,245 @@
+"""Faithfulness of every method on the embedded models: the tables and curves of docs/results.
+
+    python benchmarks/faithfulness.py --data DATA --work WORK --out docs/results [--device cuda]
+
+DATA is the folder of public data sets (sst2/dev.jsonl.gz, ag_news/test.jsonl.gz,
+eraser_movies/val.jsonl.gz). A run that was stopped goes on from WORK. Each page carries the command,
+the versions and the seconds that made it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tokenlight import Explainer, registry
+from tokenlight.datafiles import read, write_text
+from tokenlight.evaluation import Evaluation
+from tokenlight.metrics._similarity import similarity
+from tokenlight.plots.curves import figure
+from tokenlight.resuming import Job, Refusal, evaluate_file
+from tokenlight.version import VERSION
+
+CORE = ["aopc", "lodds", "hiding_game", "revealing_game"]
+MORE: list[Any] = [
+    ("aopc", {"order": "bottom"}),
+    ("lodds", {"order": "bottom"}),
+    ("aopc", {"preset": "attcat"}),
+    ("aopc", {"preset": "mask_lrp"}),
+    ("lodds", {"preset": "mask_lrp"}),
+    "comprehensiveness",
+    "sufficiency",
+    "kendall",
+    ("kendall", {"preset": "attcat"}),
+    "token_overlap",
+]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One data set, the model it is for, and what is measured."""
+
+    name: str
+    title: str
+    file: str
+    model: str
+    metrics: list[Any]
+    limit: int | None = None
+    long: str = "truncate"
+
+
+SUITES = (
+    Suite("sst2", "SST-2, development set", "sst2/dev.jsonl.gz", "sentiment", [*CORE, *MORE]),
+    Suite(
+        "eraser_movies",
+        "ERASER movie reviews, validation set, cut to what the model reads",
+        "eraser_movies/val.jsonl.gz",
+        "sentiment",
+        ["rationale"],
+    ),
+    Suite(
+        "eraser_movies_stride",
+        "ERASER movie reviews, validation set, in overlapping windows",
+        "eraser_movies/val.jsonl.gz",
+        "sentiment",
+        ["rationale"],
+        long="stride",
+    ),
+    Suite(
+        "ag_news",
+        "AG News, first 2,000 texts of the test set",
+        "ag_news/test.jsonl.gz",
+        "topics",
+        [*CORE, *MORE],
+        2000,
+    ),
+)
+# Mean over k on SST-2 as printed: AttCAT, table 1 (AOPC) and Mask-LRP, table 1 (AOPC). Their models
+# are BERT-base; only the order of the methods can be compared.
+PRINTED = {
+    "AttCAT, table 1, AOPC": (
+        "aopc",
+        {"raw_att": 0.331, "rollout": 0.286, "grads": 0.335, "att_grads": 0.351,
+         "partial_lrp": 0.341, "transatt": 0.354, "cat": 0.352, "attcat": 0.371},
+    ),
+    "AttCAT, table 1, LOdds": (
+        "lodds",
+        {"raw_att": -0.885, "rollout": -0.641, "grads": -0.252, "att_grads": -0.603,
+         "partial_lrp": -0.922, "transatt": -1.038, "cat": -1.115, "attcat": -1.319},
+    ),
+    "Mask-LRP, table 1, AOPC": (
+        "aopc(preset=mask_lrp)",
+        {"raw_att": 0.374, "rollout": 0.337, "lrp": 0.336, "partial_lrp": 0.396, "transatt": 0.423,
+         "cam": 0.399, "att_gradcam": 0.341, "attcat": 0.405, "mask_lrp": 0.438},
+    ),
+    "Mask-LRP, table 1, LOdds": (
+        "lodds(preset=mask_lrp)",
+        {"raw_att": -0.992, "rollout": -0.911, "lrp": -0.888, "partial_lrp": -1.052,
+         "transatt": -1.171, "cam": -1.086, "att_gradcam": -0.855, "attcat": -1.110,
+         "mask_lrp": -1.208},
+    ),
+}  # fmt: skip
+
+
+def methods(slow: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Every method, those marked slow only where asked for."""
+    return [
+        (name, {})
+        for name in registry.names("methods")
+        if slow or not getattr(registry.find("methods", name), "slow", False)
+    ]
+
+
+def page(
+    suite: Suite, found: Evaluation, refused: list[Refusal], seconds: float, command: str
+) -> str:
+    """One Markdown page."""
+    better = {k: v["better"] for part in found.by_method.values() for k, v in part.summary.items()}
+    arrows = {"higher": "↑", "lower": "↓", "neither": ""}
+    lines = [f"# {suite.title}", "", f"`tokenlight/{suite.model}`; means over texts, 95 % bootstrap "
+             "intervals below. The arrow says which way is better.", ""]  # fmt: skip
+    lines.append("| method | " + " | ".join(f"{k} {arrows[w]}" for k, w in better.items()) + " |")
+    lines.append("|---" * (len(better) + 1) + "|")
+    for name, part in found.by_method.items():
+        cells = [_cell(part.summary.get(key)) for key in better]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    if any(part.curves for part in found.by_method.values()):
+        lines += ["", f"![Curves of every metric, one line a method]({suite.name}.png)"]
+    lines += ["", *_printed(found)] if suite.name == "sst2" else []
+    lines += ["", "## Left out", "", *_left_out(found, refused)]
+    lines += ["", "## How it was made", "", f"    {command}", "", _made(seconds)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(one: dict[str, Any] | None) -> str:
+    if one is None or not one["count"] or one["mean"] != one["mean"]:
+        return "–"
+    return f"{one['mean']:.3f}<br><small>{one['low']:.3f} … {one['high']:.3f}</small>"
+
+
+def _printed(found: Evaluation) -> list[str]:
+    """Which of the papers' orders hold here."""
+    lines = ["## The papers' orders", "", "Rank correlation between the order printed in the paper "
+             "(BERT-base) and the order measured here, over the methods both have.", "",
+             "| table | methods | rank correlation | the paper's best | its place here |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for title, (key, printed) in PRINTED.items():
+        ours = {
+            name: found.by_method[name].summary[key]["mean"]
+            for name in printed
+            if name in found.by_method and found.by_method[name].summary[key]["count"]
+        }
+        if len(ours) < 3:
+            continue
+        sign = 1 if found.metrics[key].direction == "higher" else -1
+        here = sorted(ours, key=lambda name: -sign * ours[name])
+        best = max(ours, key=lambda name: sign * printed[name])
+        rho = similarity(
+            _array([printed[name] for name in ours]), _array([*ours.values()]), "spearman"
+        )
+        lines.append(f"| {title} | {len(ours)} | {rho:+.2f} | {best} | {here.index(best) + 1} |")
+    return lines
+
+
+def _array(values: list[float]) -> Any:
+    import numpy as np
+
+    return np.array(values)
+
+
+def _left_out(found: Evaluation, refused: list[Refusal]) -> list[str]:
+    lines = [
+        f"- {key}: {count} explanations ({reason})"
+        for key, reasons in found.skipped.items()
+        for reason, count in reasons.items()
+    ]
+    counts: dict[tuple[str, str], int] = {}
+    for one in refused:
+        counts[one.method, one.reason] = counts.get((one.method, one.reason), 0) + 1
+    lines += [f"- {method}: {n} texts ({why})" for (method, why), n in counts.items()]
+    return lines or ["Nothing."]
+
+
+def _made(seconds: float) -> str:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    return (
+        f"tokenlight {VERSION}, torch {torch.__version__}, transformers {transformers.__version__}, "
+        f"Python {platform.python_version()}, {device or 'CPU'}, seed 0, {seconds:.0f} s."
+    )
+
+
+def main() -> None:
+    """Run every suite and write its page and figure."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--data", type=Path, required=True)
+    options.add_argument("--work", type=Path, required=True)
+    options.add_argument("--out", type=Path, default=Path("docs/results"))
+    options.add_argument("--device", default=None)
+    options.add_argument("--limit", type=int, default=None)
+    options.add_argument("--slow", action="store_true", help="methods marked slow, too")
+    options.add_argument("--core", action="store_true", help="only AOPC, LOdds and both games")
+    options.add_argument("--only-rows", action="store_true", help="no pages: rows into WORK only")
+    options.add_argument("--share", default="0/1", help="i/n: every n-th shard, for n processes")
+    options.add_argument("--method", action="append", help="only these")
+    options.add_argument("--suite", action="append", choices=[suite.name for suite in SUITES])
+    given = options.parse_args()
+    command = f"python benchmarks/faithfulness.py {' '.join(sys.argv[1:])}"
+    for suite in SUITES:
+        if given.suite and suite.name not in given.suite:
+            continue
+        explainer = Explainer.from_pretrained(f"tokenlight/{suite.model}", device=given.device)
+        examples = read(given.data / suite.file, limit=given.limit or suite.limit)
+        metrics = CORE if given.core and len(suite.metrics) > 1 else suite.metrics
+        chosen = [(name, {}) for name in given.method] if given.method else methods(given.slow)
+        job = Job(chosen, metrics, {"long": suite.long})
+        begun = time.monotonic()
+        turn, of = map(int, given.share.split("/"))
+        found, refused = evaluate_file(
+            explainer, examples, job, given.work / suite.name, share=(turn, of)
+        )
+        seconds = time.monotonic() - begun
+        said = f"{len(examples)} texts, {len(job.methods)} methods, {seconds:.1f} s"
+        print(suite.title, said, flush=True)
+        if given.only_rows:
+            continue
+        print(found.table(), flush=True)
+        write_text(given.out / f"{suite.name}.md", page(suite, found, refused, seconds, command))
+        write_text(given.out / f"{suite.name}.json", json.dumps(found.to_dict(), indent=1))
+        if any(part.curves for part in found.by_method.values()):
+            drawn = given.work / suite.name / "curves.png"
+            figure(found).savefig(drawn, dpi=110)
+            shutil.copyfile(drawn, given.out / f"{suite.name}.png")
+
+
+if __name__ == "__main__":
+    main()

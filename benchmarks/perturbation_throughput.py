@@ -1,0 +1,126 @@
+"""Throughput of the perturbation engine as a share of the raw forward on the same sequences.
+
+The raw side is the bare model under no_grad over batches that were sorted by length, padded and put on
+the device beforehand; the engine gets the sequences unsorted, one after the other. Several rounds of
+each, alternating; the best round of each side counts. The goal is a share of 0.85 or more.
+
+    python benchmarks/perturbation_throughput.py [--device cuda] [--texts 40]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.packing import packs
+from tokenlight.capture.perturbation import (
+    BATCH_TOKENS,
+    Original,
+    StandIns,
+    Variant,
+    stream_logits,
+)
+from tokenlight.tokens import Tokens
+
+SIZES = {
+    "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4},
+    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+}
+
+
+def sequences(texts: int, seed: int = 0) -> list[Variant]:
+    """What AOPC asks about texts of 8 to 60 tokens: ten deletions each, in random orders."""
+    generator = np.random.default_rng(seed)
+    found: list[Variant] = []
+    for _ in range(texts):
+        length = int(generator.integers(8, 60))
+        row = Tokens.from_ids([generator.integers(5, 30000, length)]).rows[0]
+        original = Original(row, StandIns(0, 4))
+        order = generator.permutation(length)
+        found += [original.without(order[: round(k * length / 10)]) for k in range(10)]
+    return found
+
+
+def raw(live: LiveModel, given: list[Variant], budget: int) -> Callable[[], None]:
+    """The bare model over batches made by hand beforehand."""
+    batches = []
+    for pack in packs([len(row) for row in given], budget):
+        width = max(len(given[i]) for i in pack)
+        ids = torch.zeros(len(pack), width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for line, i in enumerate(pack):
+            ids[line, : len(given[i])] = torch.from_numpy(given[i].ids.astype(np.int64))
+            mask[line, : len(given[i])] = 1
+        batches.append((ids.to(live.device), mask.to(live.device)))
+
+    def forward() -> None:
+        with torch.no_grad():
+            for ids, mask in batches:
+                live.model(input_ids=ids, attention_mask=mask)
+
+    return forward
+
+
+def seconds(work: Callable[[], None], device: torch.device) -> float:
+    """Wall time of one round."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    begun = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def measured(size: str, device: str, texts: int, rounds: int) -> dict[str, float | str | int]:
+    """One row: sequences a second of both sides, and their ratio."""
+    torch.manual_seed(0)
+    hidden = SIZES[size]["hidden_size"]
+    config = BertConfig(vocab_size=30522, intermediate_size=4 * hidden, **SIZES[size])
+    live = LiveModel(BertForSequenceClassification(config).eval().to(device))
+    given = sequences(texts)
+    unique = list({(row.ids.tobytes()): row for row in given}.values())
+    budget = BATCH_TOKENS[live.device.type]
+    bare = raw(live, unique, budget)
+
+    def engine() -> None:
+        for _ in stream_logits(live, unique, progress=False):
+            pass
+
+    for work in (bare, engine):
+        work()
+    times = [(seconds(bare, live.device), seconds(engine, live.device)) for _ in range(rounds)]
+    fastest = [min(side) for side in zip(*times, strict=True)]
+    return {
+        "model": size,
+        "device": device,
+        "torch": str(torch.__version__),
+        "sequences": len(unique),
+        "tokens": sum(len(row) for row in unique),
+        "raw_per_s": round(len(unique) / fastest[0], 1),
+        "engine_per_s": round(len(unique) / fastest[1], 1),
+        "share": round(fastest[0] / fastest[1], 3),
+    }
+
+
+def main() -> None:
+    """Print one JSON line a size."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--texts", type=int, default=40)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--size", choices=[*SIZES], action="append")
+    given = options.parse_args()
+    for size in given.size or SIZES:
+        print(json.dumps(measured(size, given.device, given.texts, given.rounds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""What mkdocs does not do by itself: pages for registered names, the commands' help, formulas.
+
+A method is a file under ``src/tokenlight/methods``; its page, its place in the navigation and its
+row in the table come from that file alone. Nothing here needs mkdocs to be imported, so that the
+tests can ask for the same pages.
+"""
+
+from __future__ import annotations
+
+import inspect
+import posixpath
+import re
+import textwrap
+from pathlib import Path
+from typing import Any, Literal
+
+from formulas import as_markdown, drawn
+
+DOCS = Path(__file__).parent
+Kind = Literal["methods", "metrics"]
+KINDS: tuple[Kind, ...] = ("methods", "metrics")
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^):#\s]+)\)")
+_MARKER = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
+
+
+# --- the events of mkdocs -------------------------------------------------------------------------
+
+
+def on_config(config: Any) -> Any:
+    """Fill the sections of the navigation whose pages nobody lists by hand."""
+    found = {
+        "Methods": ["methods/index.md", *generated("methods")],
+        "Metrics": ["metrics/index.md", *generated("metrics")],
+        "Models": ["models.md", *in_folder("models")],
+        "Results": in_folder("results"),
+        "Decisions": ["decisions.md", *in_folder("adr")],
+    }
+    for entry in config.nav:
+        for title in entry if isinstance(entry, dict) else ():
+            if title in found and entry[title] == ["…"]:
+                entry[title] = found[title]
+    config.nav = [entry for entry in config.nav if entry != {"Results": []}]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages."""
+    from mkdocs.structure.files import File
+
+    for kind in KINDS:
+        for address, content in generated(kind).items():
+            files.append(File.generated(config, address, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fill the tables that class data and the command line know best; cut links out of the guide."""
+    return within(filled(markdown), page.file.src_uri)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Draw the formulas."""
+    return drawn(html)
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def in_folder(folder: str) -> list[str]:
+    """Addresses of the pages in a folder that others write, in order of their names."""
+    return [str(path.relative_to(DOCS)) for path in sorted((DOCS / folder).rglob("*.md"))]
+
+
+def generated(kind: Kind) -> dict[str, str]:
+    """Address to content of the page of every registered name."""
+    from tokenlight import registry
+
+    return {f"{kind}/{name}.md": page(kind, name) for name in registry.names(kind)}
+
+
+def page(kind: Kind, name: str) -> str:
+    """The page of one method or metric: its docstring, its facts, its options, how to ask for it."""
+    from tokenlight import registry
+
+    cls: Any = registry.find(kind, name)
+    parts = [
+        f"# {name}",
+        f"::: {cls.__module__}.{cls.__qualname__}",
+        "## Facts",
+        _listed(_facts(kind, cls)),
+        "## Options",
+        _options(kind, name),
+    ]
+    presets = getattr(cls, "presets", {})
+    if presets:
+        parts += ["## Presets", _listed({f"`{key}`": _chosen(presets[key]) for key in presets})]
+    source = inspect.getsource(inspect.getmodule(cls) or cls).rstrip()
+    parts += ["## Use", _use(kind, name), "## Source"]
+    parts += ['??? note "The whole file"', textwrap.indent(f"```py\n{source}\n```", "    ")]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(kind: Kind, cls: Any) -> dict[str, str]:
+    facts = {"Paper": f"[{cls.cites}](../citations.md#{cls.cites})"}
+    if kind == "methods":
+        facts |= {
+            "Depends on the target": _word(not cls.class_agnostic),
+            "Scores have a sign": _word(cls.signed),
+            "Per-layer terms": _word(cls.per_layer),
+        }
+        if cls.slow:
+            facts["Slow"] = "yes: seconds a text"
+        if cls.needs_precision:
+            facts["Precision"] = "float32 or float64"
+        return facts
+    return facts | {
+        "Better": cls.better,
+        "Asks the model about changed texts": _word(cls.asks),
+        "Needs marked spans": _word(cls.marked),
+        "Needs further explanations": {"none": "no"}.get(cls.further, cls.further),
+    }
+
+
+def _options(kind: Kind, name: str) -> str:
+    from tokenlight import registry
+
+    options = registry.options_of(kind, name)
+    if not options:
+        return "None."
+    rows = [
+        f"| `{option}` | `{default!r}` | {_cell(takes)} |"
+        for option, (takes, default) in options.items()
+    ]
+    return "\n".join(["| option | default | takes |", "|---|---|---|", *rows])
+
+
+def _use(kind: Kind, name: str) -> str:
+    if kind == "methods":
+        return (
+            f'```py\nexplainer.explain(text, method="{name}")\n```\n\n'
+            f'```console\n$ tokenlight explain "a charming film" --method {name}\n```'
+        )
+    return f'```py\nexplainer.evaluate(explanations, metrics=["{name}"])\n```'
+
+
+def _chosen(settings: Any) -> str:
+    return ", ".join(f"`{key}={value!r}`" for key, value in settings.items()) or "the defaults"
+
+
+def _listed(facts: dict[str, str]) -> str:
+    return "\n".join(f"- {fact}: {value}" for fact, value in facts.items())
+
+
+def _word(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def _cell(text: str) -> str:
+    return " or ".join(f"`{part}`" for part in text.split(" | "))
+
+
+def within(markdown: str, address: str) -> str:
+    """A page whose links to files beside the guide, which a checkout has and a site lacks, are text."""
+    folder = posixpath.dirname(address)
+
+    def kept(found: re.Match[str]) -> str:
+        leads = posixpath.normpath(posixpath.join(folder, found[2]))
+        return f"`{leads[3:]}`" if leads.startswith("../") else found[0]
+
+    return _LINK.sub(kept, markdown)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def filled(markdown: str) -> str:
+    """A page with each ``<!-- table: NAME -->`` replaced by what it names."""
+    makers = {"methods": methods_table, "metrics": metrics_table, "commands": commands}
+    makers |= {"models": models_table, "decisions": decisions}
+    return _MARKER.sub(lambda found: makers[found[1]](), markdown)
+
+
+def methods_table() -> str:
+    """One row a method, from class data."""
+    from tokenlight import registry
+
+    rows = ["| method | meaning | target | sign | paper |", "|---|---|---|---|---|"]
+    for name in registry.names("methods"):
+        cls: Any = registry.find("methods", name)
+        rows.append(
+            f"| [`{name}`]({name}.md) | {_meaning(cls)} | {_word(not cls.class_agnostic)} "
+            f"| {_word(cls.signed)} | [{cls.cites}](../citations.md#{cls.cites}) |"
+        )
+    return "\n".join(rows)
+
+
+def metrics_table() -> str:
+    """One row a metric, from class data."""
+    from tokenlight import registry
+
+    rows = ["| metric | meaning | better | paper |", "|---|---|---|---|"]
+    for name in registry.names("metrics"):
+        cls: Any = registry.find("metrics", name)
+        rows.append(
+            f"| [`{name}`]({name}.md) | {_meaning(cls)} | {cls.better} "
+            f"| [{cls.cites}](../citations.md#{cls.cites}) |"
+        )
+    return "\n".join(rows)
+
+
+def _meaning(cls: Any) -> str:
+    return as_markdown(inspect.getdoc(cls) or "").partition("\n")[0].replace("|", "\\|")
+
+
+def models_table() -> str:
+    """The embedded models with size, measured figure, and a link to the card where there is one."""
+    from tokenlight.models import catalogue
+
+    rows = ["| name | task | size | measured |", "|---|---|---|---|"]
+    for entry in catalogue():
+        card = f"models/{entry.name.rpartition('/')[2]}.md"
+        name = f"[`{entry.name}`]({card})" if (DOCS / card).is_file() else f"`{entry.name}`"
+        measured = f"{entry.figure} on {entry.split}"
+        rows.append(f"| {name} | {entry.task} | {entry.size / 1e6:.1f} MB | {measured} |")
+    return "\n".join(rows)
+
+
+def decisions() -> str:
+    """The records of decisions by number and title."""
+    titles = [
+        (path, (DOCS / path).read_text("utf-8").partition("\n")[0]) for path in in_folder("adr")
+    ]
+    return "\n".join(f"- [{title.lstrip('# ')}]({path})" for path, title in titles)
+
+
+def commands() -> str:
+    """The help of every command, as the terminal shows it."""
+    from typer.main import get_command
+    from typer.testing import CliRunner
+
+    from tokenlight.cli.app import app
+
+    runner, parts = CliRunner(), []
+    for name in get_command(app).commands:  # type: ignore[attr-defined]  # it is a group
+        shown = runner.invoke(app, [name, "--help"], prog_name="tokenlight", env={"COLUMNS": "90"})
+        parts.append(f"### tokenlight {name}\n\n```text\n{shown.output.strip()}\n```")
+    return "\n\n".join(parts)

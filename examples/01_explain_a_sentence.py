@@ -1,0 +1,15 @@
+"""Which tokens of a sentence spoke for the prediction, and which against it?"""
+
+from tokenlight import Explainer
+
+explainer = Explainer.from_pretrained("tokenlight/sentiment")
+found = explainer.explain("the story is thin , but the cast is charming .")
+
+print(f"{found.prediction.label} with probability {found.prediction.probability:.2f}")
+for token, score in found.top(5):
+    print(f"{token:>12} {score:+.3f}  {'for' if score > 0 else 'against'} {found.target.name}")
+
+# Words instead of word pieces; the raw scores in found.scores stay as they are.
+print(" ".join(f"{word}({score:+.2f})" for word, score in found.words()))
+
+found.show()  # green for, red against, darker is stronger

@@ -1,0 +1,39 @@
+"""A method of your own: a frozen dataclass that reads the tape. Its instance goes to explain()."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from tokenlight import Explainer
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class GradientNorm(Method):
+    r"""How steep the target is in each embedding: :math:`s_i = \|\partial y/\partial h^0_i\|_p`.
+
+    Reads h^0's gradient, ``batch token hidden``. Simonyan et al. 2014.
+    Differs from the paper: a norm over features takes the place of its maximum over colours.
+    """
+
+    p: float = 2.0
+    cites: ClassVar[str] = "simonyan2014deep"
+    signed: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:  # a method in a file of its own is named by the file
+        return "gradient_norm"
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+
+    def __call__(self, tape: Tape) -> torch.Tensor:
+        return torch.linalg.vector_norm(tape.hidden_gradient[0], ord=self.p, dim=-1)
+
+
+explainer = Explainer.from_pretrained("tokenlight/sentiment")
+for found in explainer.explain("a dull plot but great acting", [GradientNorm(), "attcat"]):
+    print(found.label, found.top(3))

@@ -1,0 +1,117 @@
+"""Relevance of one logit an example, followed from the output down through a recorded forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.errors import UnsupportedModel
+from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.meter import conservation, require_finite
+
+if TYPE_CHECKING:
+    from tokenlight.capture.tape import Recording
+
+# Changes the relevance that reaches one block's attention context, ``batch head token width``.
+Gate = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """How relevance is sent down.
+
+    ``rules``: the rule set. ``top_only``: no lower than the last block's attention map. ``spread``:
+    the row of an answer position is laid over all tokens, as the official question-answering code
+    does. ``gates``: block (0 is the lowest) to gate; ``key`` then tells these gates from others.
+    """
+
+    rules: RuleSet
+    top_only: bool = False
+    spread: bool = False
+    gates: Mapping[int, Gate] = field(default_factory=dict)
+    key: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Relevance where it was caught; layers in order, bottom first.
+
+    ``hidden``: at h^l, each ``batch token hidden`` (with ``top_only`` at the last alone);
+    ``attention``: at A^l, each ``batch head query key``; ``start``: ``batch``, what was put in;
+    ``contexts``: what arrived before each gate.
+    """
+
+    hidden: list[Tensor]
+    attention: list[Tensor]
+    start: Tensor
+    contexts: list[Tensor] = field(default_factory=list)
+
+    @property
+    def conservation(self) -> Tensor:
+        """Relevance at each layer over relevance at the output, ``batch layer``."""
+        return conservation(self.hidden, self.start)
+
+
+def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) -> Flow:
+    """Put relevance in at ``places``, one logit an example, and catch it on its way down."""
+    passage, logits = recording.passage, recording.logits
+    assert passage is not None, "this recording was made without Site.RELEVANCE"
+    at = tuple(torch.tensor([(example, *place) for example, place in enumerate(places)]).T)
+    seed = torch.zeros_like(logits)
+    seed[at] = logits.detach()[at] if route.rules.starts_at_value else 1.0
+    hidden = recording.hidden[-1:] if route.top_only else recording.hidden
+    attention = recording.attention[-1:] if route.top_only else recording.attention
+    caught = [*hidden, *attention]
+    with passage.carrying(route.rules), _gated(recording, route.gates) as before:
+        source, put_in = logits, seed
+        if route.spread:
+            (top,) = torch.autograd.grad(logits, recording.hidden[-1:], seed, retain_graph=True)
+            real = recording.real.to(top)
+            source = recording.hidden[-1]
+            put_in = (
+                top.sum(dim=1, keepdim=True) * (real / real.sum(dim=1, keepdim=True))[..., None]
+            )
+        found = torch.autograd.grad(source, caught, put_in, retain_graph=True, allow_unused=True)
+    # Where no relevance arrives at all (an attention map that counts as a constant) it is zero.
+    arrived = [
+        torch.zeros_like(tensor) if relevance is None else relevance
+        for tensor, relevance in zip(caught, found, strict=True)
+    ]
+    flow = Flow(
+        arrived[: len(hidden)],
+        arrived[len(hidden) :],
+        seed.flatten(1).sum(dim=1),
+        [before[block] for block in sorted(before)],
+    )
+    require_finite(flow.hidden, route.rules.name)
+    return flow
+
+
+@contextmanager
+def _gated(recording: Recording, gates: Mapping[int, Gate]) -> Iterator[dict[int, Tensor]]:
+    """Put ``gates`` in the way of relevance at the attention contexts, for one pass; gives what
+    arrived before each."""
+    if gates and not recording.contexts:
+        raise UnsupportedModel(
+            "relevance can only be masked by head where attention goes through transformers' "
+            "attention interface, and this model's does not; use transatt, which needs no mask."
+        )
+    arrived: dict[int, Tensor] = {}
+
+    def hook(block: int, gate: Gate) -> Gate:
+        def through(relevance: Tensor) -> Tensor:
+            arrived[block] = relevance
+            return gate(relevance)
+
+        return through
+
+    with ExitStack() as undo:
+        for block, gate in gates.items():
+            context: Any = recording.contexts[block]  # register_hook is not typed
+            undo.callback(context.register_hook(hook(block, gate)).remove)
+        yield arrived

@@ -1,0 +1,152 @@
+"""How each block adds what attention brought to what was there: output projection, residual, norm.
+
+Found by watching one forward, not from a table of architectures: the first linear map after a
+block's attention is its output projection; the sum with the block's input shows whether the norm
+comes after (BERT) or before (GPT-2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokenlight.capture.seam import Listener
+from tokenlight.errors import UnsupportedModel
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A LayerNorm as it ran: weight ``hidden``, input and output ``batch token hidden``."""
+
+    weight: Tensor | None
+    given: Tensor
+    output: Tensor
+
+    def linear(self, vectors: Tensor, queries: slice) -> Tensor:
+        """The norm's linear part on ``batch query key hidden``, its deviation that of the query's own
+        input: centred, scaled, no bias."""
+        deviation = self.given[:, queries].var(dim=-1, correction=0).sqrt()[..., None, None]
+        centred = vectors - vectors.mean(dim=-1, keepdim=True)
+        return (centred if self.weight is None else centred * self.weight) / deviation
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """One block: output projection ``hidden (head·width)``, the input it is added to, its norms.
+
+    ``norm`` follows the sum where the block normalises after it (else None), ``last_norm`` gives the
+    block's output; ``output``: ``batch token hidden``, the stream after attention.
+    """
+
+    projection: Tensor
+    given: Tensor
+    output: Tensor
+    norm: Norm | None
+    last_norm: Norm | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Event:
+    """A module's call; ``block``: how many attention maps had been seen before it."""
+
+    block: int
+    module: nn.Module
+    given: Tensor
+    output: Tensor
+
+
+class MixingListener:
+    """Watch the linear maps and norms of ``encoder`` while it runs."""
+
+    def __init__(self, encoder: nn.Module, listener: Listener) -> None:
+        self._encoder = encoder
+        self._listener = listener
+        self._events: list[_Event] = []
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> MixingListener:
+        for module in self._encoder.modules():
+            if _is_linear(module) or isinstance(module, nn.LayerNorm) or _is_norm(module):
+                self._handles.append(module.register_forward_hook(self._hear))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _hear(self, module: nn.Module, args: Any, output: Any) -> None:
+        if args and isinstance(output, Tensor):
+            block = len(self._listener.maps)
+            self._events.append(_Event(block, module, args[0].detach(), output.detach()))
+
+    def found(self, hidden: Sequence[Tensor]) -> tuple[Mixing, ...]:
+        """The mixing of every block, given h^0 … h^L."""
+        return tuple(
+            self._mixing(block, state.detach(), hidden[block + 1].detach())
+            for block, state in enumerate(hidden[:-1])
+        )
+
+    def _mixing(self, block: int, given: Tensor, leaving: Tensor) -> Mixing:
+        before = [e for e in self._events if e.block == block]
+        after = [e for e in self._events if e.block == block + 1]
+        projection = next((e for e in after if _is_linear(e.module)), None)
+        norms = [e for e in after if not _is_linear(e.module)]
+        if projection is None or projection.output.shape != given.shape:
+            raise _unclear(block, "no output projection follows its attention")
+        stream = given + projection.output
+        first = next((e for e in norms if _same(e.given, stream)), None)
+        if first is None:
+            raise _unclear(block, "attention is not simply added to the block's input")
+        normed_before = any(not _is_linear(e.module) and _same(e.given, given) for e in before)
+        if normed_before:
+            return Mixing(_matrix(projection.module), given, stream, None, None)
+        last = next((e for e in norms if _same(e.output, leaving)), None)
+        return Mixing(
+            _matrix(projection.module),
+            given,
+            first.output,
+            _norm(first),
+            None if last is None else _norm(last),
+        )
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return type(module).__name__.endswith("Norm") and next(module.children(), None) is None
+
+
+def _matrix(module: nn.Module) -> Tensor:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach() if isinstance(module, nn.Linear) else weight.detach().T
+
+
+def _norm(event: _Event) -> Norm:
+    weight = getattr(event.module, "weight", None)
+    return Norm(weight.detach() if isinstance(weight, Tensor) else None, event.given, event.output)
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    if first.numel() != second.numel():  # some blocks fold the batch into the tokens
+        return False
+    return torch.allclose(first.reshape(second.shape), second, rtol=1e-4, atol=1e-5)
+
+
+def _unclear(block: int, why: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"block {block} of this model cannot be split into what each token brought: {why}; "
+        "choose a method that does not, such as rollout or attcat."
+    )

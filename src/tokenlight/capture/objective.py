@@ -1,0 +1,90 @@
+"""The number whose gradient is taken, for many passes over the same examples at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from tokenlight.errors import BadTarget
+from tokenlight.target import Head, ResolvedTarget
+
+Of = Literal["target", "loss"]
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What is explained of each example, from logits in any order: ``examples`` says whose they are.
+
+    ``places`` and ``weights``: ``batch term``, where in an example's flattened logits each term of
+    its target stands; ``lengths``: ``batch``, its tokens; ``one_class``: ``batch``, whether the
+    target is a single class.
+    """
+
+    head: Head
+    places: Tensor
+    weights: Tensor
+    lengths: Tensor
+    one_class: Tensor
+
+    @classmethod
+    def of(
+        cls, head: Head, targets: Sequence[ResolvedTarget], lengths: Tensor, dtype: torch.dtype
+    ) -> Objective:
+        """Gather the terms of ``targets``; those with fewer terms than others are filled up by 0."""
+        most = max(len(target.terms) for target in targets)
+        filled = [[*t.terms, *[(t.terms[0][0], 0.0)] * (most - len(t.terms))] for t in targets]
+        span = head.kind == "span"
+        places = [[at[0] * 2 + at[1] if span else at[0] for at, _ in terms] for terms in filled]
+        weights = [[weight for _, weight in terms] for terms in filled]
+        device = lengths.device
+        return cls(
+            head,
+            torch.tensor(places, device=device),
+            torch.tensor(weights, device=device, dtype=dtype),
+            lengths,
+            torch.tensor([target.kind == "class" for target in targets], device=device),
+        )
+
+    def __call__(self, logits: Tensor, examples: Tensor, of: Of = "target") -> Tensor:
+        """One number for each row of ``logits``: the target itself, or its cross-entropy."""
+        logits = logits.to(self.weights.device, self.weights.dtype)
+        chosen = logits.flatten(1).gather(1, self.places[examples])
+        value = (self.weights[examples] * chosen).sum(dim=1)
+        return value if of == "target" else self._loss(logits, examples, value)
+
+    def _loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
+        """−log of the probability the model gives the target.
+
+        A contrast is a choice between its two classes; a span's start and end losses are added.
+        """
+        if self.head.problem == "regression":
+            raise BadTarget(
+                "this method explains the cross-entropy of a label, but a regression head has "
+                "none; use grad_x_input or integrated_gradients, which explain the output itself."
+            )
+        if self.head.kind == "span":
+            inside = (
+                torch.arange(logits.shape[1], device=logits.device) < self.lengths[examples, None]
+            )
+            normaliser = logits.masked_fill(~inside[..., None], -torch.inf).logsumexp(dim=1)
+            sides = normaliser.gather(1, self.places[examples] % 2)
+            return (self.weights[examples] * sides).sum(dim=1) - value
+        if self.head.problem == "multi":
+            return softplus(-value)
+        whole = logits.logsumexp(dim=1) - value
+        return torch.where(self.one_class[examples], whole, softplus(-value))
+
+
+def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
+    """Σ over examples of each one's target, read in one step; examples do not touch each other."""
+    terms = [
+        (i, *place, weight) for i, target in enumerate(targets) for place, weight in target.terms
+    ]
+    *places, weights = zip(*terms, strict=True)
+    chosen = logits[tuple(torch.tensor(axis, device=logits.device) for axis in places)]
+    return (chosen * torch.tensor(weights, device=logits.device, dtype=logits.dtype)).sum()

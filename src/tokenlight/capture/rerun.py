@@ -1,0 +1,212 @@
+"""Further passes over the texts of a tape: the second door of a method.
+
+Three kinds: another backward over the recorded graph (:meth:`Rerun.slopes`), forward and backward at
+other embeddings (:meth:`Rerun.gradients`), forward over other tokens (:meth:`Rerun.values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.door import Door, hidden_door, words_door
+from tokenlight.capture.objective import Objective, Of
+from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
+from tokenlight.capture.rewired import rewired
+from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.target import ResolvedTarget
+from tokenlight.tokens import TokenRow
+
+if TYPE_CHECKING:
+    from tokenlight.capture.tape import Recording
+
+At = Literal["hidden", "words"]
+StandIn = Literal["pad", "mask", "unk", "zero"]
+# Without a graph a batch may be wider than one of an explanation.
+WIDER = {"cuda": 4}
+Found = TypeVar("Found")
+
+
+class Rerun:
+    """Further passes over one recording for its targets, packed by the recording's token budget."""
+
+    def __init__(self, recording: Recording, targets: Sequence[ResolvedTarget]) -> None:
+        self.recording, self.targets = recording, tuple(targets)
+        self.live = recording.live
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, compute: Callable[[], Found]) -> Found:
+        """What ``compute`` gives, computed on the first call with this key: a method's scores and
+        the measurements beside them come from the same passes."""
+        if key not in self._known:
+            self._known[key] = compute()
+        found: Found = self._known[key]
+        return found
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What is explained of each example."""
+        logits = self.recording.logits
+        lengths = torch.tensor([len(row) for row in self.recording.rows], device=logits.device)
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        return Objective.of(self.live.head, self.targets, lengths, dtype)
+
+    @cached_property
+    def value(self) -> Tensor:
+        """``batch``: the target as the recorded pass gives it."""
+        return self.objective(self.recording.logits.detach(), self._everyone)
+
+    def slopes(self, at: Sequence[Tensor], of: Of = "target") -> list[Tensor]:
+        """Gradients at tensors of the recording, which must have kept its graph (Site.GRAPH)."""
+        with torch.enable_grad():
+            total = self.objective(self.recording.logits, self._everyone, of).sum()
+        if not all(tensor.requires_grad for tensor in at):
+            raise UnsupportedModel(_not_on_graph(self.live.model))
+        found = torch.autograd.grad(total, at, retain_graph=True, allow_unused=True)
+        return [self._out(gradient) for gradient in found]
+
+    def gradients(
+        self, examples: Tensor, point: Callable[[Tensor], Tensor], *, at: At, of: Of = "target"
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Run each example as often as ``examples`` names it, with other embeddings.
+
+        ``point``: numbers of passes (positions in ``examples``) to their embeddings, ``pass token
+        hidden``. Gives, pack by pack: numbers of passes, value (``pass``), gradient at the
+        embeddings (``pass token hidden``). Out of memory halves the packs and goes on.
+        """
+        size = max(1, self.recording.budget // self.recording.real.shape[1])
+        done = 0
+        while done < len(examples):
+            numbers = torch.arange(done, min(done + size, len(examples)), device=examples.device)
+            try:
+                found = self.at_point(examples[numbers], point(numbers), at=at, of=of)
+            except torch.OutOfMemoryError:
+                if size == 1:
+                    raise
+                found = None
+            if found is None:  # here the tensors of the failed pass are already let go
+                torch.cuda.empty_cache()
+                size = max(1, size // 2)
+                continue
+            yield numbers, *found
+            done += len(numbers)
+
+    def at_point(
+        self, examples: Tensor, vectors: Tensor, *, at: At, of: Of = "target"
+    ) -> tuple[Tensor, Tensor]:
+        """One forward and backward of ``examples`` with embeddings ``vectors``: value, gradient."""
+        begin = vectors.detach().to(self.live.dtype).requires_grad_(True)
+        values = self._pass(examples, begin, at, of)
+        (gradient,) = torch.autograd.grad(values.sum(), begin, allow_unused=True)
+        return values.detach(), self._out(gradient)
+
+    def value_at(self, vectors: Tensor, *, at: At) -> Tensor:
+        """``batch``: the target with the embeddings ``vectors``, ``batch token hidden``."""
+        with torch.no_grad():
+            return self._pass(self._everyone, vectors.to(self.live.dtype), at, "target")
+
+    def _pass(self, examples: Tensor, vectors: Tensor, at: At, of: Of) -> Tensor:
+        tables, filler = self._inputs
+        door = self._door(at)
+        with (
+            rewired(
+                self.live.model, attention="own", gradients=vectors.requires_grad, filler=filler
+            ),
+            door.open(self.live.model, lambda own: vectors.to(own.device).clone()),
+        ):
+            chosen = {name: table[examples.to(table.device)] for name, table in tables.items()}
+            logits = self.live.logits_of(self.live.call(chosen))
+            return self.objective(logits, examples, of)
+
+    def embedded(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
+        """h^0 of other tokens (one row an example, as long as it): ``batch token hidden``; and the
+        target there, ``batch``."""
+        arguments, _, filler = self.live.inputs(rows, self.recording.real.shape[1])
+        kept: list[Tensor] = []
+
+        def keep(own: Tensor) -> Tensor:
+            kept.append(own.clone())  # a model may go on to scale it in place
+            return own
+
+        with (
+            rewired(self.live.model, attention="own", gradients=False, filler=filler),
+            self._door("hidden").open(self.live.model, keep),
+        ):
+            logits = self.live.logits_of(self.live.call(arguments))
+        value = self.objective(logits, self._everyone)
+        return kept[0].to(value.device, torch.promote_types(kept[0].dtype, torch.float32)), value
+
+    def values(self, variants: Sequence[Sequence[Variant]]) -> list[np.ndarray]:
+        """The target at each changed text of each example, all of them packed together.
+
+        Tokens may be replaced but not moved: a span's target names places.
+        """
+        budget = self.recording.budget * WIDER.get(self.live.device.type, 1)
+        logits = stream_logits(
+            self.live, chain.from_iterable(variants), batch_tokens=budget, progress=False
+        )
+        return [
+            np.array([float(target.value(next(logits))) for _ in own])
+            for target, own in zip(self.targets, variants, strict=True)
+        ]
+
+    def stand_in(self, name: StandIn | int) -> int:
+        """The token id that a named baseline puts in a token's place; ``zero`` is the id 0."""
+        if isinstance(name, int) or name == "zero":
+            given = 0 if name == "zero" else int(name)
+            if not 0 <= given < self.live.vocabulary:
+                raise BadInput(
+                    f"baseline={given} is no token: this model knows ids 0 to "
+                    f"{self.live.vocabulary - 1}."
+                )
+            return given
+        tokenizer = self.live.tokenizer
+        if name == "pad":
+            return StandIns.of(self.live, tokenizer).pad
+        found = getattr(tokenizer, f"{name}_token_id", None)
+        if found is None:
+            raise BadInput(
+                f"baseline={name!r} needs a tokenizer with such a token, and "
+                f"{type(tokenizer).__name__ if tokenizer is not None else 'this Explainer'} has "
+                "none; use baseline='pad' or a token id."
+            )
+        return int(found)
+
+    def replaced(self, row: TokenRow, hidden: np.ndarray, by: int) -> TokenRow:
+        """The row with the id ``by`` where ``hidden`` (``token``) is true; the rest stays."""
+        ids = tuple(by if gone else i for i, gone in zip(row.ids, hidden, strict=True))
+        return replace(row, ids=ids)
+
+    def _door(self, at: At) -> Door:
+        if at == "words":
+            return words_door(self.live)
+        return hidden_door(self.live, self.recording.rows[0])
+
+    def _out(self, gradient: Tensor | None) -> Tensor:
+        if gradient is None:
+            raise UnsupportedModel(_not_on_graph(self.live.model))
+        dtype = torch.promote_types(gradient.dtype, torch.float32)
+        return gradient.to(self.recording.logits.device, dtype)
+
+    @cached_property
+    def _everyone(self) -> Tensor:
+        return torch.arange(len(self.recording.rows), device=self.recording.logits.device)
+
+    @cached_property
+    def _inputs(self) -> tuple[dict[str, Tensor], int | None]:
+        arguments, _, filler = self.live.inputs(self.recording.rows, self.recording.real.shape[1])
+        return arguments, filler
+
+
+def _not_on_graph(model: object) -> str:
+    return (
+        f"the target does not depend on the embeddings of {type(model).__name__} in a way a gradient "
+        "could be taken of, so the model is refused."
+    )

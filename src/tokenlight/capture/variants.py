@@ -1,0 +1,128 @@
+"""Texts with tokens taken away: deleted, replaced or hidden, and all that must stay in step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenlight.capture.live import LiveModel
+from tokenlight.errors import BadInput
+from tokenlight.tokens import TokenRow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """One changed text, as the model will read it; every array has one entry a token.
+
+    ``places[token]``: where the token stood in the original; None where no token has moved.
+    """
+
+    ids: np.ndarray
+    attention: np.ndarray
+    token_types: np.ndarray | None
+    places: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def place_of(self, position: int) -> int | None:
+        """Where the original's token ``position`` stands now; None where it is gone."""
+        if self.places is None:
+            return position
+        found = np.flatnonzero(self.places == position)
+        return int(found[0]) if len(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """The ids that replace tokens. A model without [PAD] or [MASK] has one id for both."""
+
+    pad: int
+    mask: int
+
+    @classmethod
+    def of(cls, live: LiveModel, tokenizer: Any = None) -> StandIns:
+        """[PAD] and [MASK]; where one is missing: the pad id, else the unknown token, else the end
+        of text stands in for it."""
+        config = live.model.config.get_text_config()
+
+        def known(name: str) -> int | None:
+            own = getattr(tokenizer, f"{name}_token_id", None)
+            found = own if own is not None else getattr(config, f"{name}_token_id", None)
+            found = found[0] if isinstance(found, list) else found
+            return found if found is not None and 0 <= found < live.vocabulary else None
+
+        pad = next((i for i in map(known, ("pad", "unk", "eos")) if i is not None), None)
+        if pad is None:
+            raise BadInput(
+                f"{type(live.model).__name__} names no padding, unknown or end token, so there is "
+                "nothing to put in a token's place; set model.config.pad_token_id."
+            )
+        mask = known("mask")
+        return cls(pad, pad if mask is None else mask)
+
+
+class Original:
+    """One text, and the texts made from it by taking tokens away.
+
+    Segment ids, attention and positions stay in step with the tokens that are left. Attention is 1
+    at special tokens even where the explanation pass masked them (``explain_mask``): the official
+    codes predict without a mask. A text that loses all its tokens becomes the one token ``pad``.
+    """
+
+    def __init__(self, row: TokenRow, stand_ins: StandIns) -> None:
+        self.row = row
+        self.stand_ins = stand_ins
+        special = np.array(row.special, dtype=bool)
+        self._ids = np.array(row.ids, dtype=np.int32)
+        self._attention = np.array(row.attention, dtype=np.int8) | special.astype(np.int8)
+        self._types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
+        # Structural special tokens are never ranked; [UNK] is a token of the text.
+        self.rankable: np.ndarray = np.flatnonzero(~special)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def unchanged(self) -> Variant:
+        """The text as it is."""
+        return Variant(self._ids, self._attention, self._types)
+
+    def without(self, positions: Sequence[int] | np.ndarray) -> Variant:
+        """Delete tokens: those behind them move up."""
+        keep = np.ones(len(self._ids), dtype=bool)
+        keep[_places(positions)] = False
+        if not keep.any():
+            return self._emptied()
+        types = None if self._types is None else self._types[keep]
+        return Variant(self._ids[keep], self._attention[keep], types, np.flatnonzero(keep))
+
+    def replaced(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
+        """Put the id ``by`` (default: [PAD]) in the place of tokens; it is attended to like them."""
+        ids = self._ids.copy()
+        ids[_places(positions)] = self.stand_ins.pad if by is None else by
+        return Variant(ids, self._attention, self._types)
+
+    def hidden(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
+        """Put the id ``by`` (default: [MASK]) in the place of tokens and attention 0 on it.
+
+        Where no token would be left to attend to, all of them stay attended, as the id ``by``: a
+        softmax over nothing is no model's input.
+        """
+        where = _places(positions)
+        ids, attention = self._ids.copy(), self._attention.copy()
+        ids[where] = self.stand_ins.mask if by is None else by
+        attention[where] = 0
+        return Variant(ids, attention if attention.any() else self._attention, self._types)
+
+    def _emptied(self) -> Variant:
+        one = np.ones(1, dtype=np.int8)
+        types = None if self._types is None else np.zeros(1, dtype=np.int8)
+        nowhere = np.array([-1])
+        return Variant(np.array([self.stand_ins.pad], dtype=np.int32), one, types, nowhere)
+
+
+def _places(positions: Sequence[int] | np.ndarray) -> np.ndarray:
+    return np.asarray(positions, dtype=np.int64)  # an empty list would be an array of floats

@@ -1,0 +1,1 @@
+"""Which attention heads do something a linguist has a name for: head statistics and head masks."""

@@ -1,0 +1,160 @@
+"""Head masks: which heads count as syntactic or positional, and their ablations."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenlight.errors import BadInput, DamagedFile
+
+FORMAT = 1  # of the JSON file
+
+Table = tuple[tuple[int, ...], ...]
+MaskKind = Literal["union", "syntactic", "positional", "random", "corrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMask:
+    r"""How many criteria each head meets, ``layer head``; bottom block first.
+
+    .. math:: M_{synt} = \sum_k [\alpha_k > \max\lambda_k + \xi_{synt}],\qquad
+        M_{pos} = \sum_i [\alpha_i > \xi_{pos}]
+
+    Mask-LRP, equations 7 and 8. The official code writes ones into a zero matrix instead of
+    counting: :meth:`parts` does so unless ``values="sum"``.
+    """
+
+    syntactic: Table
+    positional: Table
+
+    def __post_init__(self) -> None:
+        shapes = {np.shape(self.syntactic), np.shape(self.positional)}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 2:
+            raise BadInput(
+                f"a head mask needs two tables of layers × heads, got shapes "
+                f"{np.shape(self.syntactic)} and {np.shape(self.positional)}."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers, heads."""
+        return len(self.syntactic), len(self.syntactic[0])
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """``layer head``, true where a head meets any criterion."""
+        return (np.array(self.syntactic) > 0) | (np.array(self.positional) > 0)
+
+    def parts(
+        self,
+        kind: MaskKind = "union",
+        *,
+        values: Literal["binary", "sum"] = "binary",
+        rate: float = 0.0,
+        seed: int = 0,
+    ) -> list[np.ndarray]:
+        """The mask as the parts whose sum it is (syntactic, positional), each ``layer head``.
+
+        ``random``: as many heads as this mask has distinct ones, anywhere. ``corrupted``: the share
+        ``rate`` of the other heads is let in too (the official code counts a head that meets two
+        criteria twice here).
+        """
+        parts = [np.array(self.syntactic), np.array(self.positional)]
+        if values == "binary":
+            parts = [np.minimum(part, 1) for part in parts]
+        match kind:
+            case "syntactic":
+                return parts[:1]
+            case "positional":
+                return parts[1:]
+            case "random":
+                return [self._random(seed)]
+            case "corrupted":
+                return [self._corrupted(rate, seed)]
+        return parts
+
+    def _random(self, seed: int) -> np.ndarray:
+        flat = np.zeros(self.chosen.size, dtype=int)
+        generator = np.random.default_rng(seed)
+        flat[generator.choice(flat.size, int(self.chosen.sum()), replace=False)] = 1
+        return flat.reshape(self.shape)
+
+    def _corrupted(self, rate: float, seed: int) -> np.ndarray:
+        if not 0 <= rate <= 1:
+            raise BadInput(f"corruption rate {rate} is no share; give a number from 0 to 1.")
+        flat = self.chosen.ravel().astype(int)
+        others = np.flatnonzero(flat == 0)
+        generator = np.random.default_rng(seed)
+        flat[generator.choice(others, int(len(others) * rate), replace=False)] = 1
+        return flat.reshape(self.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            name: [list(row) for row in table] for name, table in dataclasses.asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> HeadMask:
+        """Rebuild from :meth:`to_dict`, or from a heads file's content."""
+        inner = values.get("mask", values)
+        try:
+            return cls(_table(inner["syntactic"]), _table(inner["positional"]))
+        except (KeyError, TypeError, ValueError) as broken:
+            raise DamagedFile(f"this head mask lacks or garbles a table: {broken!r}.") from broken
+
+
+def head_mask(given: Any) -> HeadMask:
+    """A HeadMask from what a user may give: one itself, a heads file, its content, or an array of
+    layers × heads (taken as the syntactic part)."""
+    if isinstance(given, HeadMask):
+        return given
+    if isinstance(given, Mapping):
+        return HeadMask.from_dict(given)
+    if isinstance(given, str | os.PathLike):
+        return HeadMask.from_dict(read_heads(given))
+    table = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    if table.ndim != 2:
+        raise BadInput(
+            f"heads of shape {table.shape} are no mask; give layers × heads, a heads file written "
+            "by 'tokenlight heads', or a HeadMask."
+        )
+    return HeadMask(_table(table), _table(np.zeros_like(table)))
+
+
+def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a heads file."""
+    place = Path(path)
+    try:
+        content = json.loads(place.read_text(encoding="utf-8"))
+    except FileNotFoundError as missing:
+        raise DamagedFile(
+            f"{place} does not exist; write it with: tokenlight heads MODEL --conllu FILE -o {place}"
+        ) from missing
+    except (json.JSONDecodeError, UnicodeDecodeError) as broken:
+        raise DamagedFile(f"{place} is no heads file: {broken}.") from broken
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DamagedFile(f"{place} is no heads file of format {FORMAT}.")
+    return content
+
+
+def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
+    """Write a heads file: readable JSON, a row of numbers on a line."""
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda found: re.sub(r"\s+", " ", found[0]), text)
+    place.write_text(text + "\n", encoding="utf-8")
+    return place
+
+
+def _table(values: Any) -> Table:
+    return tuple(tuple(int(value) for value in row) for row in values)

@@ -1,0 +1,178 @@
+"""A parsed sentence, and its two sources: CoNLL-U files and spaCy."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenlight.errors import DamagedFile, MissingExtra
+
+# spaCy's English models follow an older scheme than Universal Dependencies.
+_SPACY_RELATIONS = {"dobj": "obj"}
+_FIELDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word: its form, the character span in the sentence's text, its relation to its head.
+
+    ``head`` is the position of the head in the sentence, None for the root.
+    """
+
+    form: str
+    span: tuple[int, int]
+    head: int | None
+    relation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A text and its words in order."""
+
+    text: str
+    words: tuple[Word, ...]
+
+
+def read_conllu(path: str | os.PathLike[str]) -> list[Sentence]:
+    """The sentences of a CoNLL-U file, plain or ``.gz`` (universaldependencies.org/format)."""
+    place = Path(path)
+    try:
+        raw = place.read_bytes()
+        text = (gzip.decompress(raw) if place.suffix == ".gz" else raw).decode("utf-8-sig")
+    except FileNotFoundError as missing:
+        raise DamagedFile(f"{place} does not exist.") from missing
+    except (UnicodeDecodeError, OSError, EOFError) as broken:
+        raise DamagedFile(f"{place} is no CoNLL-U file: {broken}.") from broken
+    found = [_sentence(place, first, lines) for first, lines in _blocks(text)]
+    if not found:
+        raise DamagedFile(f"{place} holds no sentence.")
+    return found
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Each sentence's lines, with the number of the first."""
+    lines: list[str] = []
+    first = 1
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        if line.strip():
+            if not lines:
+                first = number
+            lines.append(line)
+        elif lines:
+            if any(not line.startswith("#") for line in lines):
+                yield first, lines
+            lines = []
+
+
+def _sentence(place: Path, first: int, lines: list[str]) -> Sentence:
+    given: str | None = None
+    rows: list[list[str]] = []
+    for number, line in enumerate(lines, start=first):
+        if line.startswith("#"):
+            name, equals, value = line[1:].partition("=")
+            given = value.strip() if equals and name.strip() == "text" else given
+            continue
+        fields = line.split("\t")
+        if len(fields) != _FIELDS:
+            raise DamagedFile(
+                f"line {number} of {place} has {len(fields)} fields; a CoNLL-U line has {_FIELDS}, "
+                "separated by tabs."
+            )
+        rows.append(fields)
+    try:
+        return _placed(rows, given)
+    except (ValueError, IndexError) as broken:
+        raise DamagedFile(
+            f"the sentence at line {first} of {place} is garbled: {broken}."
+        ) from broken
+
+
+def _placed(rows: list[list[str]], given: str | None) -> Sentence:
+    """Words with their character spans. ``1-2`` lines give the surface form of the words they span
+    ("don't"); ``1.1`` lines are words that were never written."""
+    text = given if given is not None else _spelled(rows)
+    words: list[Word] = []
+    surface: dict[int, tuple[str, int]] = {}  # word number -> written form, last word of it
+    cursor, inside, until = 0, (0, 0), 0
+    for fields in rows:
+        number = fields[0]
+        if "." in number:
+            continue
+        if "-" in number:
+            start, stop = map(int, number.split("-"))
+            surface[start] = (fields[1], stop)
+            continue
+        position = int(number)
+        if position in surface:
+            form, until = surface[position]
+            cursor, inside = _found(text, form, cursor)
+        part = text.find(fields[1], inside[0], inside[1]) if position <= until else -1
+        if part >= 0:  # the word can be seen inside the form that is written: do + n't
+            span = (part, part + len(fields[1]))
+            inside = (span[1], inside[1])
+        elif position <= until:
+            span = inside
+        else:
+            cursor, span = _found(text, fields[1], cursor)
+        head = int(fields[6]) - 1
+        words.append(Word(fields[1], span, head if head >= 0 else None, fields[7]))
+    if any(word.head is not None and word.head >= len(words) for word in words):
+        raise ValueError("a head points behind the last word")
+    return Sentence(text, tuple(words))
+
+
+def _found(text: str, form: str, cursor: int) -> tuple[int, tuple[int, int]]:
+    start = text.find(form, cursor)
+    if start < 0:
+        raise ValueError(f"the word {form!r} is not in the text {text[cursor : cursor + 40]!r}")
+    return start + len(form), (start, start + len(form))
+
+
+def _spelled(rows: list[list[str]]) -> str:
+    """The text of a sentence that has no ``# text`` line."""
+    parts: list[str] = []
+    until = 0
+    for fields in rows:
+        if "." in fields[0]:
+            continue
+        span = fields[0].split("-")
+        if int(span[0]) <= until:
+            continue
+        if len(span) == 2:
+            until = int(span[1])
+        parts.append(fields[1] + ("" if "SpaceAfter=No" in fields[9] else " "))
+    return "".join(parts).strip()
+
+
+def parse_spacy(texts: Iterable[str], model: Any = "en_core_web_sm") -> list[Sentence]:
+    """The sentences of ``texts`` as spaCy parses them; ``model``: a pipeline or its package's name."""
+    try:
+        import spacy
+    except ImportError as missing:
+        raise MissingExtra.naming("spacy", "parse", "parsing raw text") from missing
+    pipeline = spacy.load(model) if isinstance(model, str) else model
+    return [
+        _from_spacy(sentence) for document in pipeline.pipe(texts) for sentence in document.sents
+    ]
+
+
+def _from_spacy(sentence: Any) -> Sentence:
+    kept = [token for token in sentence if not token.is_space]
+    places = {token.i: position for position, token in enumerate(kept)}
+    start = sentence.start_char
+    return Sentence(
+        sentence.text,
+        tuple(
+            Word(
+                token.text,
+                (token.idx - start, token.idx - start + len(token.text)),
+                None if token.head.i == token.i else places.get(token.head.i),
+                _SPACY_RELATIONS.get(token.dep_, token.dep_),
+            )
+            for token in kept
+        ),
+    )

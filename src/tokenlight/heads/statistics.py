@@ -1,0 +1,271 @@
+"""Head statistics: how often each head looks at a syntactic head, or at a fixed relative position."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.packing import packs
+from tokenlight.capture.tape import Recording, Site, record
+from tokenlight.errors import BadInput
+from tokenlight.heads.alignment import Align, Pair, pairs
+from tokenlight.heads.mask import FORMAT, HeadMask, write_heads
+from tokenlight.heads.sentence import Sentence
+from tokenlight.tokens import ExplainMask, encode, explain_masked
+
+RELATIONS = ("nsubj", "obj", "amod", "advmod")
+SYNTACTIC_MARGIN = 0.1  # ξ_synt
+POSITIONAL_SHARE = 0.8  # ξ_pos
+SHOWN_SHARE = 0.01  # relative positions rarer than this are left out of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How attention is read. The defaults align by character offsets and let special tokens ask
+    nothing; ``align="official"``, ``exclude_special=False``, ``include_zero_offset=True`` and
+    ``explain_mask="sep"`` together are the official code's reading."""
+
+    relations: tuple[str, ...] = RELATIONS
+    align: Align = "offsets"
+    include_zero_offset: bool = False
+    exclude_special: bool = True
+    explain_mask: ExplainMask = "none"
+
+
+@dataclass(frozen=True, eq=False)
+class HeadStatistics:
+    r"""Counts over a parsed corpus.
+
+    ``offsets``: relation → :math:`r` → how often a dependent stands :math:`r` words behind its head
+    (:math:`\lambda`). ``hits``: ``relation layer head``, how often a head's highest attention of a
+    dependent's first piece fell on its syntactic head, of ``tested`` (``relation``) dependents.
+    ``positions``: ``layer head offset``, how often a query's highest attention fell :math:`i` pieces
+    away, offsets −``reach`` … ``reach``, of ``queries``. Mask-LRP, section 4.
+    """
+
+    reading: Reading
+    offsets: Mapping[str, Mapping[int, int]]
+    hits: np.ndarray
+    tested: np.ndarray
+    positions: np.ndarray
+    queries: int
+    model: str = ""
+    sources: tuple[str, ...] = field(default=())
+    sentences: int = 0
+
+    @property
+    def reach(self) -> int:
+        """The largest relative position counted."""
+        return int(self.positions.shape[-1]) // 2
+
+    @property
+    def relation_shares(self) -> np.ndarray:
+        r""":math:`\alpha_k`, ``relation layer head``."""
+        tested = np.maximum(self.tested, 1)[:, None, None]
+        shares: np.ndarray = self.hits / tested
+        return shares
+
+    @property
+    def position_shares(self) -> np.ndarray:
+        r""":math:`\alpha_i`, ``layer head offset``; offset 0 is left out unless asked for."""
+        shares = self.positions / max(self.queries, 1)
+        if not self.reading.include_zero_offset:
+            shares[..., self.reach] = 0.0
+        return np.asarray(shares)
+
+    def offset_shares(self, relation: str) -> dict[int, float]:
+        r""":math:`\lambda_k`: relative position of dependent minus head, to its share."""
+        counts = self.offsets.get(relation, {})
+        total = sum(counts.values())
+        return {offset: count / total for offset, count in sorted(counts.items())}
+
+    def mask(self, margin: float = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE) -> HeadMask:
+        r"""Heads above :math:`\max\lambda_k+\xi_{synt}` and above :math:`\xi_{pos}`."""
+        highest = [
+            max(self.offset_shares(relation).values(), default=1.0)
+            for relation in self.reading.relations
+        ]
+        thresholds = np.array(highest)[:, None, None] + margin
+        syntactic = (self.relation_shares > thresholds).sum(axis=0)
+        positional = (self.position_shares > share).sum(axis=-1)
+        return HeadMask(_rows(syntactic), _rows(positional))
+
+    def to_dict(
+        self, margin: float = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
+    ) -> dict[str, Any]:
+        """The heads file's content: masks first, then the shares they come from, rounded."""
+        relations = {}
+        for number, relation in enumerate(self.reading.relations):
+            shares = self.offset_shares(relation)
+            relations[relation] = {
+                "dependents": sum(self.offsets.get(relation, {}).values()),
+                "tested": int(self.tested[number]),
+                "threshold": round(max(shares.values(), default=1.0) + margin, 6),
+                "offsets": {str(k): round(v, 6) for k, v in shares.items() if v >= SHOWN_SHARE},
+                "heads": np.round(self.relation_shares[number], 6).tolist(),
+            }
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "sources": list(self.sources),
+            "sentences": self.sentences,
+            "reading": {name: getattr(self.reading, name) for name in Reading.__dataclass_fields__},
+            "thresholds": {"syntactic_margin": margin, "positional_share": share},
+            "mask": self.mask(margin, share).to_dict(),
+            "relations": relations,
+            "positions": [
+                [self._shown(shares) for shares in layer] for layer in self.position_shares
+            ],
+        }
+
+    def _shown(self, shares: np.ndarray) -> dict[str, float]:
+        return {
+            str(i - self.reach): round(float(value), 6)
+            for i, value in enumerate(shares)
+            if value >= SHOWN_SHARE
+        }
+
+    def save(self, path: str | Path, **thresholds: float) -> Path:
+        """Write the heads file."""
+        return write_heads(path, self.to_dict(**thresholds))
+
+
+def head_statistics(
+    live: LiveModel,
+    tokenizer: Any,
+    sentences: Sequence[Sentence],
+    reading: Reading | None = None,
+    *,
+    batch_tokens: int = 4096,
+    advance: Callable[[int], None] | None = None,
+) -> HeadStatistics:
+    """Read the attention of ``live`` over parsed ``sentences``; ``advance`` is told of each batch."""
+    reading = reading or Reading()
+    limit = live.max_tokens
+    rows = [
+        explain_masked(
+            encode(sentence.text, tokenizer, limit=limit, long="truncate"),
+            reading.explain_mask,
+            tokenizer,
+        )
+        for sentence in sentences
+    ]
+    if not rows:
+        raise BadInput("no sentence was given, so there is nothing to count.")
+    counted = _Counts(reading, max(len(row) for row in rows))
+    for pack in packs([len(row) for row in rows], batch_tokens):
+        recording = record(live, [rows[i] for i in pack], frozenset({Site.ATTENTION}))
+        counted.add(recording, [sentences[i] for i in pack])
+        if advance is not None:
+            advance(len(pack))
+    return HeadStatistics(
+        reading,
+        _offsets(sentences, reading.relations),
+        counted.hits,
+        counted.tested,
+        counted.positions,
+        counted.queries,
+        sentences=len(sentences),
+    )
+
+
+def _offsets(sentences: Iterable[Sentence], relations: Sequence[str]) -> dict[str, Counter[int]]:
+    counts: dict[str, Counter[int]] = {relation: Counter() for relation in relations}
+    for sentence in sentences:
+        for position, word in enumerate(sentence.words):
+            if word.relation in counts and word.head is not None:
+                counts[word.relation][position - word.head] += 1
+    return counts
+
+
+class _Counts:
+    """Running sums over batches."""
+
+    def __init__(self, reading: Reading, longest: int) -> None:
+        self.reading = reading
+        self.reach = longest - 1
+        self.hits = np.zeros((len(reading.relations), 0, 0), dtype=np.int64)
+        self.tested = np.zeros(len(reading.relations), dtype=np.int64)
+        self.positions = np.zeros((0, 0, 2 * self.reach + 1), dtype=np.int64)
+        self.queries = 0
+
+    def add(self, recording: Recording, sentences: Sequence[Sentence]) -> None:
+        """Count one batch."""
+        looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention])
+        layers, _, heads, _ = looked_at.shape  # layer batch head query
+        if not self.hits.size:
+            self.hits = np.zeros((len(self.reading.relations), layers, heads), dtype=np.int64)
+            self.positions = np.zeros((layers, heads, 2 * self.reach + 1), dtype=np.int64)
+        asks = _asking(recording, exclude_special=self.reading.exclude_special)
+        self.queries += int(asks.sum())
+        self.positions += _relative(looked_at, asks, self.reach).cpu().numpy()
+        found = [
+            (example, pair)
+            for example, (sentence, row) in enumerate(zip(sentences, recording.rows, strict=True))
+            for pair in pairs(sentence, row, self.reading.relations, self.reading.align)
+        ]
+        for number, relation in enumerate(self.reading.relations):
+            chosen = [(example, pair) for example, pair in found if pair.relation == relation]
+            if chosen:
+                self.tested[number] += len(chosen)
+                self.hits[number] += _hits(looked_at, chosen).cpu().numpy()
+
+
+def _asking(recording: Recording, *, exclude_special: bool) -> Tensor:
+    """``batch query``: real tokens, special ones left out if so wished."""
+    asks = recording.real.clone()
+    if exclude_special:
+        for example, row in enumerate(recording.rows):
+            asks[example, : len(row)] &= ~torch.tensor(row.special, device=asks.device)
+    return asks
+
+
+def _relative(looked_at: Tensor, asks: Tensor, reach: int) -> Tensor:
+    """Counts of key − query, ``layer head offset``."""
+    layers, _, heads, queries = looked_at.shape
+    offset = looked_at - torch.arange(queries, device=looked_at.device) + reach
+    width = 2 * reach + 1
+    bins = torch.arange(layers * heads, device=looked_at.device).view(layers, 1, heads, 1) * width
+    kept = (bins + offset)[asks[None, :, None, :].expand_as(offset)]
+    return torch.bincount(kept, minlength=layers * heads * width).view(layers, heads, width)
+
+
+def _hits(looked_at: Tensor, chosen: Sequence[tuple[int, Pair]]) -> Tensor:
+    """How many pairs each head looks up rightly, ``layer head``."""
+    device = looked_at.device
+    examples = torch.tensor([example for example, _ in chosen], device=device)
+    queries = torch.tensor([pair.query for _, pair in chosen], device=device)
+    right = torch.zeros(len(chosen), looked_at.shape[-1], dtype=torch.bool)
+    for number, (_, pair) in enumerate(chosen):
+        right[number, list(pair.keys)] = True
+    keys = looked_at[:, examples, :, queries]  # pair layer head
+    found = right.to(device)[torch.arange(len(chosen), device=device)[:, None, None], keys]
+    return found.sum(dim=0)
+
+
+def own_positional_heads(maps: Sequence[Tensor], real: Tensor) -> Tensor:
+    r"""Heads that look at one relative position (not 0) in more than :math:`\xi_{pos}` of a text's own
+    tokens: ``layer batch head`` of 0 and 1, each text by itself."""
+    chosen = []
+    for attention in maps:
+        batch, heads, tokens, _ = attention.shape
+        offset = attention.argmax(dim=-1) - torch.arange(tokens, device=attention.device) + tokens
+        counts = torch.zeros(batch, heads, 2 * tokens, device=attention.device)
+        asks = real.to(counts)[:, None, :].expand(batch, heads, tokens)
+        counts.scatter_add_(2, offset, asks)
+        counts[..., tokens] = 0.0
+        share = counts.amax(dim=-1) / real.sum(dim=1, keepdim=True)
+        chosen.append((share > POSITIONAL_SHARE).to(attention.dtype))
+    return torch.stack(chosen)
+
+
+def _rows(table: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(value) for value in row) for row in table)

@@ -1,0 +1,89 @@
+"""From saliency at hidden positions to saliency of the input's own tokens, through an LM head."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.objective import Of
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import BadInput
+from tokenlight.methods._language_model import LanguageModel
+
+Special = Literal["exclude", "include"]
+Layer = int | Literal["middle", "all"]
+
+
+class Decoder:
+    r"""The matrix :math:`\hat D_l` of a batch, kept as ``batch position type``.
+
+    A *type* is a distinct token id of the text; ``D[b, j, u]`` is the probability that the language
+    model reads type u off the state at position j.
+    """
+
+    def __init__(
+        self, tape: Tape, model: LanguageModel, *, tau: int | None, special: Special
+    ) -> None:
+        if tau is not None and tau < 1:
+            raise BadInput(f"tau={tau} keeps no token; give 1 or more, or none to keep all.")
+        self.tape, self.model, self.tau = tape, model, tau
+        shape = tuple(tape.real.shape)
+        types = torch.zeros(shape, dtype=torch.long)  # ids of the types
+        known = torch.zeros(shape, dtype=torch.bool)  # which columns are types
+        place = torch.full(shape, -1)  # type of each position
+        for b, row in enumerate(tape.rows):
+            numbers: dict[int, int] = {}
+            for j, (token, own) in enumerate(zip(row.ids, row.special, strict=True)):
+                if special == "include" or not own:
+                    place[b, j] = numbers.setdefault(token, len(numbers))
+            types[b, : len(numbers)] = torch.tensor(list(numbers), dtype=torch.long)
+            known[b, : len(numbers)] = True
+        widest = max(1, int(known.sum(dim=1).max()))
+        device = tape.real.device
+        self.types, self.known = types[:, :widest].to(device), known[:, :widest].to(device)
+        self.place = place.to(device)
+
+    def shares(self, states: Tensor) -> Tensor:
+        """``batch position type`` of one layer's states, ``batch token hidden``; zero at padding, at
+        columns that are no type, and below the ``tau`` largest of a position."""
+        real = self.tape.real
+        wanted = self.types[:, None, :].expand(*real.shape, -1)[real]
+        found = states.new_zeros((*real.shape, self.types.shape[1]))
+        found[real] = self.model.probabilities(states[real], wanted)
+        found = found.masked_fill(~self.known[:, None, :], 0.0)
+        if self.tau is not None and self.tau < found.shape[-1]:
+            best = found.topk(self.tau, dim=-1)
+            found = torch.zeros_like(found).scatter(-1, best.indices, best.values)
+        return found
+
+    def spread(self, shares: Tensor, saliency: Tensor) -> Tensor:
+        """Σ_j D[u, j] · saliency_j, ``batch type``."""
+        return torch.einsum("bju,bj->bu", shares, saliency.to(shares))
+
+    def to_positions(self, scores: Tensor) -> Tensor:
+        """Each position's score is its type's, ``batch type`` to ``batch token``; special ones 0."""
+        found = scores.gather(1, self.place.clamp(min=0))
+        return found.masked_fill(self.place < 0, 0.0)
+
+
+def layers_of(tape: Tape, layer: Layer) -> list[int]:
+    """The hidden states an option names: 0 is the embedding, ``middle`` half of the blocks up."""
+    count = len(tape.recording.hidden)
+    if layer == "all":
+        return list(range(count))
+    if layer == "middle":
+        return [(count - 1) // 2]
+    if not -count <= layer < count:
+        raise BadInput(
+            f"layer={layer} does not exist: this model has hidden states 0 (embedding) to {count - 1}."
+        )
+    return [layer % count]
+
+
+def gradients_at(tape: Tape, layers: list[int], of: Of = "target") -> list[Tensor]:
+    """Gradients at hidden states, ``batch token hidden``; the backward goes no lower than they are."""
+    if of == "target" and Site.HIDDEN_GRADIENT in tape.recording.sites:
+        return [tape.hidden_gradient[layer] for layer in layers]
+    return tape.rerun.slopes([tape.recording.hidden[layer] for layer in layers], of)

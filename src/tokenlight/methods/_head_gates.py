@@ -1,0 +1,85 @@
+"""Head masks as gates in the way of relevance: what a block's attention context lets through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.flow import Gate
+from tokenlight.capture.tape import Tape
+from tokenlight.errors import BadInput
+from tokenlight.late import late
+from tokenlight.relevance.division import safe_divide
+
+Conserve = Literal["none", "paper", "abs"]
+
+
+class Choice(NamedTuple):
+    """Which part of a head mask is taken, and how its values are counted."""
+
+    kind: Literal["union", "syntactic", "positional", "random", "corrupted"]
+    values: Literal["binary", "sum"]
+    rate: float
+    seed: int
+
+
+def parts_of(heads: Any, choice: Choice, tape: Tape) -> list[Tensor]:
+    """The chosen mask as the parts whose sum it is, each ``layer 1 head``."""
+    mask = late("tokenlight.heads.mask", "head_mask")(heads)
+    attention = tape.recording.attention
+    shape = len(attention), attention[0].shape[1]
+    if mask.shape != shape:
+        raise BadInput(
+            f"the head mask is {mask.shape[0]} layers × {mask.shape[1]} heads, but this model has "
+            f"{shape[0]} × {shape[1]}; run 'tokenlight heads' on this model."
+        )
+    parts = mask.parts(choice.kind, values=choice.values, rate=choice.rate, seed=choice.seed)
+    return [torch.tensor(part).to(attention[0])[:, None, :] for part in parts]
+
+
+def own_parts(tape: Tape) -> list[Tensor]:
+    """Positional heads by each text's own attention, ``layer batch head``."""
+    find = late("tokenlight.heads.statistics", "own_positional_heads")
+    return [find([maps.detach() for maps in tape.recording.attention], tape.real)]
+
+
+def gates(parts: Sequence[Tensor], conserve: Conserve, *, binary: bool) -> dict[int, Gate]:
+    """A gate for every block, lowest first. Without conservation the parts act as their sum, which
+    ``binary`` caps at one (a head may be in both)."""
+    if conserve == "none":
+        whole = torch.stack(list(parts)).sum(dim=0)
+        parts = [whole.clamp(max=1) if binary else whole]
+    return {
+        block: _gate([part[block][:, :, None, None] for part in parts], conserve)
+        for block in range(len(parts[0]))
+    }
+
+
+def _gate(masks: list[Tensor], conserve: Conserve) -> Gate:
+    r"""Let relevance C (``batch head token width``) through: :math:`R_x = M_x\odot C`, then
+
+    .. math:: R_x \leftarrow R_x\,\frac{|\sum R_x|}{D}\,\frac{\sum C}{\sum R_x}
+
+    with :math:`D=|\sum_x\sum R_x|` (``"paper"``, to the letter) or :math:`\sum_x|\sum R_x|`
+    (``"abs"``, which conserves whatever the signs). Sums run over one example.
+    """
+
+    def total(relevance: Tensor) -> Tensor:
+        return relevance.sum(dim=(1, 2, 3), keepdim=True)
+
+    def gate(arriving: Tensor) -> Tensor:
+        if conserve == "none":
+            return masks[0] * arriving
+        parts = [mask * arriving for mask in masks]
+        sums = torch.stack([total(part) for part in parts])
+        whole = sums.sum(dim=0).abs() if conserve == "paper" else sums.abs().sum(dim=0)
+        carried = torch.zeros_like(arriving)
+        for part, value in zip(parts, sums, strict=True):
+            share = safe_divide(value.abs(), whole) * total(arriving)
+            carried = carried + part * safe_divide(share, value)
+        return carried
+
+    return gate

@@ -1,0 +1,133 @@
+"""Gradients averaged over many points between a baseline and the text, in h^0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.objective import Of
+from tokenlight.capture.rerun import At, StandIn
+from tokenlight.capture.tape import Tape
+from tokenlight.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Both ends of a path: ``text`` and ``baseline``, ``batch token hidden``; ``rise``: ``batch``,
+    how much the target grows from the baseline to the text."""
+
+    text: Tensor
+    baseline: Tensor
+    rise: Tensor
+
+    @property
+    def difference(self) -> Tensor:
+        """``batch token hidden``."""
+        return self.text - self.baseline
+
+
+def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False) -> Ends:
+    """From ``baseline`` in the place of every token (special ones only with ``special``) to the text.
+
+    ``zero`` is the zero vector; any other baseline is a token, in its place with its segment.
+    """
+    rerun, text = tape.rerun, tape.hidden[0]
+    gone = [np.array([special or not own for own in row.special]) for row in tape.rows]
+    if baseline == "zero":
+        replaced = torch.zeros(tape.real.shape, dtype=torch.bool)
+        for into, own in zip(replaced, gone, strict=True):
+            into[: len(own)] = torch.from_numpy(own)
+        vectors = text.masked_fill(replaced.to(text.device)[..., None], 0.0)
+        return Ends(text, vectors, rerun.value - rerun.value_at(vectors, at="hidden"))
+    by = rerun.stand_in(baseline)
+    rows = [rerun.replaced(row, own, by) for row, own in zip(tape.rows, gone, strict=True)]
+    vectors, value = rerun.embedded(rows)
+    return Ends(text, vectors, rerun.value - value)
+
+
+def mean_gradient(
+    tape: Tape,
+    examples: Tensor,
+    weights: Tensor,
+    point: Callable[[Tensor, Tensor], Tensor],
+    *,
+    at: At = "hidden",
+    of: Of = "target",
+) -> Tensor:
+    """Σ_s weight_s · gradient at ``point(examples, s)``, all passes packed together.
+
+    ``examples``: which of the tape's, each once; ``weights``: ``example step``. ``point`` takes
+    positions in ``examples`` and step numbers, ``pass``, and gives ``pass token hidden``. The sum is
+    ``example token hidden``.
+    """
+    count, steps = weights.shape
+    which = torch.arange(count, device=weights.device).repeat_interleave(steps)
+    step = torch.arange(steps, device=weights.device).repeat(count)
+    total: Tensor | None = None
+    for numbers, _, gradient in tape.rerun.gradients(
+        examples[which], lambda passes: point(which[passes], step[passes]), at=at, of=of
+    ):
+        if total is None:
+            total = gradient.new_zeros(count, *gradient.shape[1:])
+        share = weights[which[numbers], step[numbers]].to(gradient)
+        total.index_add_(0, which[numbers], share[:, None, None] * gradient)
+    assert total is not None
+    return total
+
+
+def along(
+    tape: Tape, path: Ends, examples: Tensor, shares: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Scores of ``examples`` from points on the straight path, and their sum's ``gap`` to the rise.
+
+    .. math:: s_i = \\sum_k (h_{i,k} - h'_{i,k}) \\sum_s w_s\\, \\partial y/\\partial h_{i,k}
+        \\big|_{h' + \\alpha_s (h - h')}
+
+    ``shares`` are the α, ``weights`` the w, each ``example step``.
+    """
+    difference = path.difference[examples]
+
+    def point(which: Tensor, step: Tensor) -> Tensor:
+        share = shares[which, step].to(difference)[:, None, None]
+        return path.baseline[examples[which]] + share * difference[which]
+
+    gradient = mean_gradient(tape, examples, weights, point)
+    scores = (gradient * difference).sum(dim=-1).masked_fill(~tape.real[examples], 0.0)
+    return scores, gap_percent(scores, path.rise[examples])
+
+
+def gap_percent(scores: Tensor, rise: Tensor) -> Tensor:
+    """How far the scores' sum is from the rise they should share out, in percent of it."""
+    missed = (scores.sum(dim=-1) - rise).abs()
+    # A text as strong as its baseline has nothing to share out: the gap is then one of the scores.
+    whole = torch.where(rise == 0, scores.abs().sum(dim=-1), rise.abs())
+    return 100 * missed / whole.clamp(min=torch.finfo(whole.dtype).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Scores, ``batch token``, with what each example's Attribution should tell of them."""
+
+    scores: Tensor
+    gap: Tensor
+    rise: Tensor
+    steps: Tensor
+
+    def extras(self) -> list[dict[str, Any]]:
+        """``gap_percent`` between the sum of the scores and ``rise``, after ``steps`` passes."""
+        return [
+            {"convergence": {"gap_percent": float(gap), "rise": float(rise), "steps": int(steps)}}
+            for gap, rise, steps in zip(self.gap, self.rise, self.steps, strict=True)
+        ]
+
+
+def at_least_one(option: str, value: int) -> int:
+    """Refuse a number of steps or samples that leaves none."""
+    if value < 1:
+        raise BadInput(f"{option}={value} leaves nothing to average; give 1 or more.")
+    return value

@@ -1,0 +1,44 @@
+"""Texts with some tokens replaced by a baseline token, asked of the model all together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.perturbation import Variant
+from tokenlight.capture.rerun import StandIn
+from tokenlight.capture.tape import Tape
+from tokenlight.tokens import TokenRow
+
+Baseline = StandIn | int
+
+
+def players(row: TokenRow) -> np.ndarray:
+    """Places of the tokens that may be taken away: all but the special ones."""
+    return np.flatnonzero(~np.array(row.special))
+
+
+def values_without(tape: Tape, gone: Sequence[np.ndarray], baseline: Baseline) -> list[np.ndarray]:
+    """The target of each example for each of its ``gone`` (``variant token``, true where the baseline
+    token stands); attention, segments and places stay."""
+    by = tape.rerun.stand_in(baseline)
+    variants = [_variants(row, own, by) for row, own in zip(tape.rows, gone, strict=True)]
+    return tape.rerun.values(variants)
+
+
+def _variants(row: TokenRow, gone: np.ndarray, by: int) -> list[Variant]:
+    ids = np.where(gone, by, np.array(row.ids)).astype(np.int32)
+    attention = np.array(row.attention, dtype=np.int8)
+    types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
+    return [Variant(line, attention, types) for line in ids]
+
+
+def laid_out(tape: Tape, scores: Sequence[np.ndarray]) -> Tensor:
+    """Scores of each example as ``batch token``, zero at padding."""
+    table = np.zeros(tuple(tape.real.shape))
+    for into, own in zip(table, scores, strict=True):
+        into[: len(own)] = own
+    return torch.from_numpy(table)

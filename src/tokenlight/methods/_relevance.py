@@ -1,0 +1,79 @@
+"""What the methods built on relevance propagation share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.flow import Flow, Route
+from tokenlight.capture.tape import Tape
+from tokenlight.methods._method import Method
+from tokenlight.methods._reduce import without_first_cell
+from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
+
+Rules = Literal["ours", "orig", "gpt2_official"]
+QaRelevance = Literal["position", "broadcast"]
+RULES: dict[str, RuleSet] = {"ours": CHEFER, "orig": CHEFER_ORIG, "gpt2_official": MASK_LRP_GPT2}
+
+
+class RelevanceMethod(Method):
+    """A method that sends relevance down; its Attributions carry the conservation meter."""
+
+    needs_precision: ClassVar[bool] = True
+
+    def route(self, tape: Tape) -> Route:
+        """How this method sends relevance down for the tape's kind of target."""
+        raise NotImplementedError
+
+    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
+        """``conservation``: relevance at h^0 … h^L over relevance at the output, for each example;
+        1 means that nothing was lost or made. Several logits: their weighted mean."""
+        flows = [(weights.abs(), self.flow(single)) for weights, single in tape.terms]
+        whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
+        kept = torch.stack([w[:, None] * flow.conservation for w, flow in flows]).sum(dim=0)
+        kept = kept / whole[:, None]
+        return [{"conservation": values} for values in kept.double().cpu().tolist()]
+
+    def flow(self, tape: Tape) -> Flow:
+        """The relevance of a tape of one logit; followed once."""
+        return tape.relevance(self.route(tape))
+
+
+def over_terms(tape: Tape, score: Callable[[Tape], Tensor]) -> Tensor:
+    """Σ weight · score over the logits of the target: a contrast is the difference of two
+    explanations, a span the sum of its start's and its end's."""
+    parts = [weights[:, None] * score(single) for weights, single in tape.terms]
+    return torch.stack(parts).sum(dim=0)
+
+
+def rolled_out(steps: Sequence[Tensor], *, row_normalize: bool) -> Tensor:
+    r""":math:`\hat A^L\cdots\hat A^1` with :math:`\hat A = \operatorname{rownorm}(I + M)`, of
+    ``steps`` M bottom first, each ``batch query key``."""
+    flow: Tensor | None = None
+    for step in steps:
+        matrix = step + torch.eye(step.shape[-1], device=step.device, dtype=step.dtype)
+        if row_normalize:
+            matrix = matrix / matrix.sum(dim=-1, keepdim=True)
+        flow = matrix if flow is None else matrix @ flow
+    assert flow is not None
+    return flow
+
+
+def read_row(tape: Tape, matrix: Tensor) -> Tensor:
+    """The row of ``batch query key`` that the head reads. A class: the read-out token's own score is
+    zero. An answer position: only cell [0, 0] is, as in the official code."""
+    if tape.targets[0].kind == "span":
+        return tape.read(without_first_cell(matrix), zero_readout=False)
+    return tape.read(matrix)
+
+
+def without_readout(tape: Tape, scores: Tensor) -> Tensor:
+    """Scores (``batch token``) with zero at a classifier's single read-out token."""
+    if tape.targets[0].kind == "span":
+        return scores
+    own = (tape.readout.weights > 0) & tape.readout.single[:, None]
+    return scores.masked_fill(own, 0.0)

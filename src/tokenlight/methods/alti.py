@@ -1,0 +1,93 @@
+"""ALTI: what each token brought to each other token's vector, rolled out over the blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.mixing import Mixing
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import UnsupportedModel
+from tokenlight.methods._method import Method
+
+CHUNK_ELEMENTS = 1 << 24  # of the n × n × hidden decomposition held at once
+DISTANCE_SHIFT = 1e-6  # torch's pairwise_distance, which the official code calls, adds it
+
+
+@dataclass(frozen=True, slots=True)
+class TokenToTokenInteractions(Method):
+    r"""Decompose each block's attention output into the vectors its tokens brought.
+
+    .. math:: F_{ij} = \sum_h A_{h,i,j}\,W_O^h V^h_j + [i=j]\,x_j,\quad
+        T_{ij} = \frac{(F_{ij}-\overline{F_{ij}})\odot\gamma}{\sigma_i},\quad
+        c_{ij} = \bigl(\|y_i\|_p-\|T_{ij}-y_i\|_p\bigr)^+
+
+    Rows of c are divided by their sum, multiplied over the blocks, and the read-out token's row is
+    read; nothing is zeroed, no identity added (the residual path is in F). :math:`y_i` is the output
+    of the norm after attention; a block that normalises first has no such norm, there
+    :math:`T=F` and :math:`y` is the stream after attention. ``batch query key hidden`` is held in
+    chunks of queries. Ferrando et al. 2022. Does not depend on the target's class.
+    Differs from the paper: nothing; ``ln2`` sends T through the second norm too and compares it with
+    the block's output (the authors' variant).
+    """
+
+    p: Literal[1, 2] = 1
+    ln2: bool = False
+    cites: ClassVar[str] = "ferrando2022measuring"
+    signed: ClassVar[bool] = False
+    class_agnostic: ClassVar[bool] = True
+    presets: ClassVar[dict[str, dict[str, object]]] = {"official": {}}
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        flow: Tensor | None = None
+        blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
+        for maps, values, mixing in blocks:
+            step = self._contributions(maps, values.detach().to(maps.dtype), mixing, tape.real)
+            flow = step if flow is None else step @ flow
+        if flow is None:
+            raise UnsupportedModel("this model has no block whose attention could be split.")
+        return tape.read(flow, zero_readout=False)
+
+    def _contributions(self, maps: Tensor, values: Tensor, mixing: Mixing, real: Tensor) -> Tensor:
+        """One block's row-normalised c, ``batch query key``."""
+        batch, heads, tokens, width = values.shape
+        matrix = mixing.projection.view(-1, heads, width).to(values.dtype)
+        brought = torch.einsum("bhjw,khw->bhjk", values, matrix)
+        chunk = max(1, CHUNK_ELEMENTS // (batch * tokens * matrix.shape[0]))
+        parts = []
+        for first in range(0, tokens, chunk):
+            rows = slice(first, first + chunk)
+            vectors = torch.einsum("bhij,bhjk->bijk", maps[:, :, rows], brought)
+            own = torch.eye(tokens, device=maps.device, dtype=maps.dtype)[rows]
+            vectors = vectors + own[None, :, :, None] * mixing.given[:, None].to(maps.dtype)
+            parts.append(self._closeness(vectors, mixing, rows))
+        closeness = torch.cat(parts, dim=1).masked_fill(~real[:, None, :], 0.0)
+        total = closeness.sum(dim=-1, keepdim=True)
+        return closeness / torch.where(total == 0, 1.0, total)
+
+    def _closeness(self, vectors: Tensor, mixing: Mixing, rows: slice) -> Tensor:
+        output = mixing.output
+        if mixing.norm is not None:
+            vectors = mixing.norm.linear(vectors, rows)
+        if self.ln2:
+            if mixing.last_norm is None:
+                raise UnsupportedModel(
+                    "ln2=True needs blocks that end in a norm, and this model's do not; leave it out."
+                )
+            vectors, output = mixing.last_norm.linear(vectors, rows), mixing.last_norm.output
+        output = output[:, rows].to(vectors.dtype)
+        difference = vectors - output[:, :, None] + DISTANCE_SHIFT
+        distance = torch.linalg.vector_norm(difference, ord=self.p, dim=-1)
+        length = torch.linalg.vector_norm(output, ord=self.p, dim=-1)
+        closeness: Tensor = length[..., None] - distance
+        return closeness.clamp(min=0)
+
+
+METHOD = TokenToTokenInteractions

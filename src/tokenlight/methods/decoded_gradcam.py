@@ -1,0 +1,67 @@
+"""Decoded Grad-CAM: a hidden layer's saliency, decoded to the input's own tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._decoding import Decoder, Layer, Special, gradients_at, layers_of
+from tokenlight.methods._language_model import language_model, name_of
+from tokenlight.methods._method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedGradCam(Method):
+    r"""Grad-CAM at layer :math:`l`, credited to the tokens a language model reads off each state.
+
+    .. math:: s_u = \Bigl(\sum_j \hat D_l[u, j]\, a_j\Bigr)^+, \quad
+        a_j = \sum_k \frac{\partial y}{\partial h^l_{j,k}}\, h^l_{j,k}, \quad
+        \hat D_l[u, j] = \mathrm{softmax}_V\bigl(f_{\mathrm{lm}}(h^l_j)\bigr)_u
+
+    u runs over the distinct tokens of the text, j over its positions, :math:`h^l` is ``token
+    hidden``; a position scores what its token does. ``lm`` (:math:`f_{\mathrm{lm}}`): the language
+    model the classifier was tuned from. ``layer``: 0 is the embedding, ``"all"`` gives every layer as
+    terms of the score. ``tau`` keeps the largest entries of each :math:`\hat D_l[\cdot, j]` alone.
+    ``special="exclude"``: special tokens are no u and score zero, yet their states are decoded.
+    Eq. 6 of Hou & Castañón 2023; ``relu="inside"`` is their Algorithm 1, :math:`\sum_j \hat D (a_j)^+`;
+    ``"none"`` keeps the sign.
+    Differs from the paper: it tells neither tau nor what becomes of special tokens, and names the
+    best layer (7 of 12 for SST-2, 6 for AG News); ``"middle"`` is half of the blocks up.
+    """
+
+    layer: Layer = "middle"
+    tau: int | None = None
+    relu: Literal["outside", "inside", "none"] = "outside"
+    special: Special = "exclude"
+    lm: Any = field(default=None, metadata={"recorded": name_of})
+    cites: ClassVar[str] = "hou2023decoding"
+    signed: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.HIDDEN, Site.GRAPH})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        model = language_model(tape.recording.live, self.lm)
+        decoder = Decoder(tape, model, tau=self.tau, special=self.special)
+        layers = layers_of(tape, self.layer)
+        gradients = gradients_at(tape, layers)
+        found = [
+            self._decoded(decoder, tape.hidden[layer], gradient)
+            for layer, gradient in zip(layers, gradients, strict=True)
+        ]
+        return torch.stack(found, dim=1) if self.layer == "all" else found[0]
+
+    def _decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
+        saliency = torch.linalg.vecdot(states, gradient)
+        if self.relu == "inside":
+            saliency = saliency.clamp(min=0)
+        scores = decoder.spread(decoder.shares(states), saliency)
+        return decoder.to_positions(scores.clamp(min=0) if self.relu == "outside" else scores)
+
+
+METHOD = DecodedGradCam

@@ -1,0 +1,58 @@
+"""Integrated gradients of AllenNLP Interpret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._path import at_least_one, mean_gradient
+from tokenlight.methods._word_gradient import Multiply, shared_out, word_embeddings
+
+
+@dataclass(frozen=True, slots=True)
+class Integrated(Method):
+    r"""Simple gradient, averaged over token embeddings shrunk towards zero.
+
+    .. math:: s_i = \frac{|v_i|}{\sum_j |v_j|}, \quad v_i = \sum_k m_{i,k}\,\frac1S
+        \sum_{s=0}^{S-1} \frac{\partial \mathcal L}{\partial E_{i,k}}\Big|_{(s/S)\,E}
+
+    :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of
+    ``simple``; S is ``n_steps``. Non-negative, sums to one. For signed scores that share out the
+    target itself, and a baseline token, see ``integrated_gradients``.
+    Differs from the paper: nothing in the AllenNLP code; the magnitudes, the loss and the left sum
+    are AllenNLP's and not those of Sundararajan et al. 2017.
+    """
+
+    n_steps: int = 10
+    multiply: Multiply = "own"
+    cites: ClassVar[str] = "wallace2019allennlp"
+    signed: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"official": {}}
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.WORDS})
+
+    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+        return Cost(1 + self.n_steps, self.n_steps)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        count = at_least_one("n_steps", self.n_steps)
+        words = word_embeddings(tape)
+
+        def shrunk(which: Tensor, step: Tensor) -> Tensor:
+            return words[which] * (step.to(words) / count)[:, None, None]
+
+        everyone = torch.arange(len(tape.rows), device=words.device)
+        weights = torch.full((len(everyone), count), 1 / count, device=words.device)
+        gradient = mean_gradient(tape, everyone, weights, shrunk, at="words", of="loss")
+        return shared_out(tape, gradient, self.multiply, self.name)
+
+
+METHOD = Integrated

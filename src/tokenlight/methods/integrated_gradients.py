@@ -1,0 +1,84 @@
+"""Integrated gradients: gradients along the straight path from a baseline to the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.rerun import StandIn
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._path import Outcome, along, at_least_one, ends
+
+FIRST, LAST = 25, 400  # steps that "auto" begins with and does not go beyond
+
+
+@dataclass(frozen=True, slots=True)
+class IntegratedGradients(Method):
+    r"""Share of each token in what the target gains between a baseline and the text.
+
+    .. math:: s_i = \sum_k (h_{i,k} - h'_{i,k}) \int_0^1
+        \frac{\partial y}{\partial h_{i,k}}\Big|_{h' + \alpha (h - h')} d\alpha
+
+    :math:`h` is :math:`h^0`, ``token hidden``, :math:`h'` that of the text with ``baseline`` in the
+    place of every token that is not special (``zero``: the zero vector); Gauss-Legendre nodes;
+    signed. The scores sum to :math:`y(h) - y(h')`; ``extras["convergence"]`` tells by how many
+    percent ``n_steps`` missed that. ``"auto"`` doubles 25 steps until the gap is below ``tolerance``
+    percent, for each text by itself, and stops at 400.
+    Equals Captum's LayerIntegratedGradients ("Integrated" of Thermostat) with 25 steps.
+    Differs from the paper: the path runs in :math:`h^0`, where a baseline token has a vector, and is
+    no left Riemann sum.
+    """
+
+    n_steps: int | Literal["auto"] = FIRST
+    baseline: StandIn | int = "pad"
+    tolerance: float = 1.0
+    cites: ClassVar[str] = "sundararajan2017axiomatic"
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.HIDDEN})
+
+    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+        steps = LAST * 2 if self.n_steps == "auto" else self.n_steps
+        return Cost(2 + steps, steps)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        return self._outcome(tape).scores
+
+    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
+        return self._outcome(tape).extras()
+
+    def _outcome(self, tape: Tape) -> Outcome:
+        return tape.rerun.once(self, lambda: self._integrated(tape))
+
+    def _integrated(self, tape: Tape) -> Outcome:
+        path = ends(tape, self.baseline)
+        auto = self.n_steps == "auto"
+        count = FIRST if self.n_steps == "auto" else at_least_one("n_steps", self.n_steps)
+        left = torch.arange(len(tape.rows), device=path.rise.device)
+        found = Outcome(
+            torch.zeros_like(path.text[..., 0]),
+            torch.zeros_like(path.rise),
+            path.rise,
+            torch.zeros_like(left),
+        )
+        while len(left):
+            nodes, weights = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(count))
+            rows = (len(left), count)
+            shares = ((1 + nodes) / 2).to(left.device).expand(rows)
+            scores, gap = along(
+                tape, path, left, shares, (weights / 2).to(left.device).expand(rows)
+            )
+            found.scores[left], found.gap[left], found.steps[left] = scores, gap, count
+            left = left[gap > self.tolerance] if auto and count < LAST else left[:0]
+            count *= 2
+        return found
+
+
+METHOD = IntegratedGradients

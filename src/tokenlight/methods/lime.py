@@ -1,0 +1,98 @@
+"""LIME: a linear model of the target over which tokens are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.methods._draws import generator
+from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._path import at_least_one
+from tokenlight.methods._presence import Baseline, laid_out, players, values_without
+from tokenlight.tokens import TokenRow
+
+
+@dataclass(frozen=True, slots=True)
+class Lime(Method):
+    r"""Coefficients of a ridge regression of the target on presence bits.
+
+    .. math:: s = \arg\min_\beta \min_{\beta_0} \sum_{m=1}^S \pi_m \bigl( y(x_{z_m}) - \beta_0 -
+        \beta^\top z_m \bigr)^2 + \alpha \lVert \beta \rVert^2
+
+    :math:`z_m`, ``token``, has a bit for each token; each that is not special is replaced by the
+    token ``baseline`` with probability ``mask_probability``; :math:`\pi_m` is the share of tokens
+    that stayed, of ``width`` tokens (default: the text's own number). Special tokens score zero.
+    Signed. Needs scikit-learn.
+    Differs from the Thermostat code (``preset="thermostat"``): it regresses on token ids in place of
+    bits (``features="ids"``), so that a coefficient shrinks with the id's value, over 512 places.
+    Differs from the paper: similarity is a share in place of an exponential kernel, and no features
+    are selected.
+    """
+
+    samples: int = 25
+    mask_probability: float = 0.3
+    alpha: float = 1.0
+    features: Literal["binary", "ids"] = "binary"
+    baseline: Baseline = "pad"
+    width: int | None = None
+    seed: int = 0
+    cites: ClassVar[str] = "ribeiro2016should"
+    slow: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "thermostat": {"features": "ids", "width": 512}
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset()
+
+    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+        return Cost(1 + self.samples, 0)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        at_least_one("samples", self.samples)
+        if not 0 < self.mask_probability < 1:
+            raise BadInput(
+                f"mask_probability={self.mask_probability} replaces no token or all of them; give a "
+                "number between 0 and 1."
+            )
+        gone = [self._gone(row) for row in tape.rows]
+        found = values_without(tape, gone, self.baseline)
+        by = tape.rerun.stand_in(self.baseline)
+        fitted = [
+            self._fit(row, own, values, by)
+            for row, own, values in zip(tape.rows, gone, found, strict=True)
+        ]
+        return laid_out(tape, fitted)
+
+    def _gone(self, row: TokenRow) -> np.ndarray:
+        """``sample token``: true where the baseline stands."""
+        gone = np.zeros((self.samples, len(row)), dtype=bool)
+        places = players(row)
+        drawn = generator(self.seed, row).random((self.samples, len(places)))
+        gone[:, places] = drawn < self.mask_probability
+        return gone
+
+    def _fit(self, row: TokenRow, gone: np.ndarray, values: np.ndarray, by: int) -> np.ndarray:
+        try:
+            from sklearn.linear_model import Ridge
+        except ImportError as missing:
+            raise MissingExtra.naming("scikit-learn", "baselines", "lime") from missing
+        ids = np.where(gone, by, np.array(row.ids))
+        width = max(self.width or 0, len(row))
+        weights = 1 - (ids != np.array(row.ids)).sum(axis=1) / width
+        table = ids if self.features == "ids" else ~gone
+        ridge = Ridge(alpha=self.alpha).fit(table.astype(np.float64), values, weights)
+        # A column that never changed has a coefficient of rounding errors.
+        coefficients: np.ndarray = np.where(np.ptp(table.astype(int), axis=0), ridge.coef_, 0.0)
+        return coefficients
+
+
+METHOD = Lime

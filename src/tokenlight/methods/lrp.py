@@ -1,0 +1,61 @@
+"""LRP: relevance sent from the target's logit down to the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from tokenlight.capture.flow import Route
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._relevance import (
+    RULES,
+    QaRelevance,
+    RelevanceMethod,
+    Rules,
+    over_terms,
+    without_readout,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerwiseRelevance(RelevanceMethod):
+    r"""Relevance that arrives at each token's embedding.
+
+    .. math:: s_i = \sum_k R^0_{i,k}, \qquad s_r = 0
+
+    :math:`R^0` is the relevance at h^0 (``batch token hidden``) of 1 put in at the logit; :math:`r`
+    the read-out token (``zero_readout=False`` keeps it). Bach et al. 2015, with the rules of Chefer
+    et al., CVPR 2021: ``rules="ours"`` conserves; ``"orig"`` is their baseline "original LRP", whose
+    sums double in every linear layer; ``"gpt2_official"`` is what the Mask-LRP code does to GPT-2.
+    Differs from the paper: batched, with sums within each example; relevance of an answer position
+    starts there alone (``qa_relevance="broadcast"``: laid over all tokens, as the official code does).
+    """
+
+    rules: Rules = "ours"
+    zero_readout: bool = True
+    qa_relevance: QaRelevance = "position"
+    cites: ClassVar[str] = "bach2015pixelwise"
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "official": {"rules": "ours", "qa_relevance": "broadcast"},
+        "chefer_orig": {"rules": "orig"},
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.RELEVANCE, Site.READOUT})
+
+    def route(self, tape: Tape) -> Route:
+        broadcast = self.qa_relevance == "broadcast" and tape.targets[0].kind == "span"
+        return Route(RULES[self.rules], spread=broadcast)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        return over_terms(tape, self._score)
+
+    def _score(self, tape: Tape) -> Tensor:
+        scores = tape.relevance(self.route(tape)).hidden[0].sum(dim=-1)
+        return without_readout(tape, scores) if self.zero_readout else scores
+
+
+METHOD = LayerwiseRelevance

@@ -1,0 +1,72 @@
+"""Occlusion: how far the target falls when a window of tokens is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._path import at_least_one
+from tokenlight.methods._presence import Baseline, laid_out, values_without
+
+
+@dataclass(frozen=True, slots=True)
+class Occlusion(Method):
+    r"""Mean fall of the target over the windows that cover a token.
+
+    .. math:: s_i = \frac{1}{|\{w \ni i\}|} \sum_{w \ni i} \bigl( y(x) - y(x_{w \to b}) \bigr)
+
+    Windows of ``window`` tokens every ``stride`` tokens; :math:`x_{w \to b}`, ``token``, has the token
+    ``baseline`` in the window's places. ``special="keep"`` leaves special tokens in them as they
+    are, ``"replace"`` does not. Signed. Equals Captum's Occlusion.
+    Differs from the Thermostat code (``preset="thermostat"``): it puts the id 0 in, which is ``<s>``
+    to RoBERTa and no padding, also in the place of special tokens.
+    """
+
+    window: int = 3
+    stride: int = 1
+    baseline: Baseline = "pad"
+    special: Literal["keep", "replace"] = "keep"
+    cites: ClassVar[str] = "zeiler2014visualizing"
+    slow: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "thermostat": {"baseline": 0, "special": "replace"}
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset()
+
+    def cost(self, tokens: int) -> Cost:
+        return Cost(1 + len(self._windows(tokens)), 0)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        at_least_one("window", self.window)
+        at_least_one("stride", self.stride)
+        covered = [self._windows(len(row)) for row in tape.rows]
+        kept = [np.array(row.special) & (self.special == "keep") for row in tape.rows]
+        gone = [windows & ~own for windows, own in zip(covered, kept, strict=True)]
+        found = values_without(tape, gone, self.baseline)
+        falls = [
+            (whole - values) @ windows / windows.sum(axis=0)
+            for whole, values, windows in zip(
+                tape.rerun.value.tolist(), found, covered, strict=True
+            )
+        ]
+        return laid_out(tape, falls)
+
+    def _windows(self, tokens: int) -> np.ndarray:
+        """``window token``: true where a window covers a token; the last may reach over the end."""
+        width = min(self.window, tokens)
+        starts = self.stride * np.arange(-(-(tokens - width) // self.stride) + 1)
+        ahead = np.arange(tokens) - starts[:, None]
+        covered: np.ndarray = (ahead >= 0) & (ahead < width)
+        return covered
+
+
+METHOD = Occlusion

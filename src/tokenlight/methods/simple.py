@@ -1,0 +1,49 @@
+"""Simple gradient of AllenNLP Interpret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+from tokenlight.methods._word_gradient import Multiply, shared_out
+
+
+@dataclass(frozen=True, slots=True)
+class Simple(Method):
+    r"""Magnitude of the loss's gradient × token embedding, as a share of the text's.
+
+    .. math:: s_i = \frac{|v_i|}{\sum_j |v_j|}, \quad
+        v_i = \sum_k \frac{\partial \mathcal L}{\partial E_{i,k}}\, m_{i,k}
+
+    :math:`E` is the token table's output, ``token hidden``, before positions and norm;
+    :math:`\mathcal L` the cross-entropy of the target (of a contrast: between its two classes; of a
+    span: start + end). ``multiply``: :math:`m` is ``own`` :math:`E_i`, ``first`` :math:`E_0`, or
+    ``none``: one. Non-negative, sums to one.
+    Differs from the AllenNLP code (``preset="official"``): since version 1.3 it multiplies every
+    token by the embedding of the first. Differs from the paper (``preset="paper"``): its text has no
+    product, which leaves rounding noise where a model norms its embeddings, and is then refused.
+    """
+
+    multiply: Multiply = "own"
+    cites: ClassVar[str] = "wallace2019allennlp"
+    signed: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "official": {"multiply": "first"},
+        "paper": {"multiply": "none"},
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.WORDS, Site.GRAPH})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        (gradient,) = tape.rerun.slopes(tape.recording.words, "loss")
+        return shared_out(tape, gradient, self.multiply, self.name)
+
+
+METHOD = Simple

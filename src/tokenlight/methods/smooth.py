@@ -1,0 +1,73 @@
+"""SmoothGrad of AllenNLP Interpret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._draws import generator
+from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._path import at_least_one, mean_gradient
+from tokenlight.methods._word_gradient import Multiply, shared_out, word_embeddings
+
+
+@dataclass(frozen=True, slots=True)
+class Smooth(Method):
+    r"""Simple gradient, averaged over token embeddings with noise added.
+
+    .. math:: s_i = \frac{|v_i|}{\sum_j |v_j|}, \quad v_i = \sum_k m_{i,k}\,\frac1S \sum_{s=1}^S
+        \frac{\partial \mathcal L}{\partial E_{i,k}}\Big|_{E + \epsilon_s}, \quad
+        \epsilon_s \sim \mathcal N\bigl(0, \sigma^2 (\max E - \min E)^2\bigr)
+
+    :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of
+    ``simple``; S is ``samples``, :math:`\sigma` is ``noise``. Non-negative, sums to one.
+    Differs from the AllenNLP code (``preset="official"``): it has no product, :math:`m = 1`. The
+    gradient's features sum to zero where a model norms its embeddings (BERT, RoBERTa), so that its
+    scores are rounding noise; that reading is refused there.
+    """
+
+    samples: int = 10
+    noise: float = 0.01
+    multiply: Multiply = "own"
+    seed: int = 0
+    cites: ClassVar[str] = "smilkov2017smoothgrad"
+    signed: ClassVar[bool] = False
+    draws: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"official": {"multiply": "none"}}
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.WORDS})
+
+    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+        return Cost(1 + self.samples, self.samples)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        count = at_least_one("samples", self.samples)
+        words = word_embeddings(tape)
+        inside = tape.real[..., None]
+        spread = self.noise * (
+            words.masked_fill(~inside, -torch.inf).amax(dim=(1, 2))
+            - words.masked_fill(~inside, torch.inf).amin(dim=(1, 2))
+        )
+
+        def noisy(which: Tensor, step: Tensor) -> Tensor:
+            points = words[which]
+            for into, example, turn in zip(points, which.tolist(), step.tolist(), strict=True):
+                row = tape.rows[example]
+                drawn = generator(self.seed, row, turn).standard_normal((len(row), words.shape[2]))
+                into[: len(row)] += spread[example] * torch.from_numpy(drawn).to(into)
+            return points
+
+        everyone = torch.arange(len(tape.rows), device=words.device)
+        weights = torch.full((len(everyone), count), 1 / count, device=words.device)
+        gradient = mean_gradient(tape, everyone, weights, noisy, at="words", of="loss")
+        return shared_out(tape, gradient, self.multiply, self.name)
+
+
+METHOD = Smooth

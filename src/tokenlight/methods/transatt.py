@@ -1,0 +1,86 @@
+"""Transformer attribution: relevance × gradient of every attention map, rolled out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.flow import Route
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import BadInput
+from tokenlight.methods._relevance import (
+    RULES,
+    QaRelevance,
+    RelevanceMethod,
+    Rules,
+    over_terms,
+    read_row,
+    rolled_out,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerAttribution(RelevanceMethod):
+    r"""Positive gradient × relevance of the attention maps, followed through all blocks.
+
+    .. math:: M^l = \tfrac1H\sum_h\bigl(G^l_h\odot R^l_{A,h}\bigr)^+,\quad
+        \hat A^l = \operatorname{rownorm}(I + M^l),\quad J = \hat A^L\cdots\hat A^{k+1},\quad
+        s = J_{r,:},\quad s_r = 0
+
+    :math:`G^l` is the gradient at the map, :math:`R^l_A` its relevance (``batch head query key``),
+    :math:`k` is ``start_layer``; one forward, one gradient and one relevance backward. Scores are not
+    negative. Chefer et al., CVPR 2021; what the Mask-LRP repository calls GAE is this method.
+    Differs from the paper: it has no row norm, all code has (``row_normalize``). ``cls_value="min"``
+    gives the read-out token the row's minimum, as Chefer's own repository does.
+    """
+
+    rules: Rules = "ours"
+    row_normalize: bool = True
+    start_layer: int = 0
+    cls_value: Literal["zero", "min"] = "zero"
+    qa_relevance: QaRelevance = "position"
+    cites: ClassVar[str] = "chefer2021transformer"
+    signed: ClassVar[bool] = False
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "official": {"qa_relevance": "broadcast"},
+        "paper": {"row_normalize": False},
+        "chefer": {"cls_value": "min"},
+    }
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT})
+
+    def route(self, tape: Tape) -> Route:
+        broadcast = self.qa_relevance == "broadcast" and tape.targets[0].kind == "span"
+        return Route(RULES[self.rules], spread=broadcast)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        blocks = len(tape.recording.attention)
+        if not 0 <= self.start_layer < blocks:
+            raise BadInput(
+                f"start_layer={self.start_layer} leaves no block: this model has {blocks} "
+                f"(0 to {blocks - 1})."
+            )
+        return over_terms(tape, self._score)
+
+    def _score(self, tape: Tape) -> Tensor:
+        relevance = tape.relevance(self.route(tape)).attention
+        steps = [
+            (gradient * maps).clamp(min=0).mean(dim=1)
+            for gradient, maps in zip(tape.attention_gradient, relevance, strict=True)
+        ]
+        flow = rolled_out(steps[self.start_layer :], row_normalize=self.row_normalize)
+        scores = read_row(tape, flow)
+        if self.cls_value == "zero":
+            return scores
+        row = tape.read(flow, zero_readout=False)
+        lowest = row.masked_fill(~tape.real, torch.inf).amin(dim=1, keepdim=True)
+        own = (tape.readout.weights > 0) & tape.readout.single[:, None]
+        return torch.where(own, lowest, scores)
+
+
+METHOD = TransformerAttribution

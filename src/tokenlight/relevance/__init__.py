@@ -1,0 +1,1 @@
+"""LRP as another backward pass: pure torch, knows no model."""

@@ -1,0 +1,72 @@
+"""The vocabulary of relevance: the kinds of operation, and one executed operation as a rule sees it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+class Operation(enum.Enum):
+    """Every operation of a Transformer that relevance passes through, by its meaning.
+
+    LINEAR, CONV1D: features × weight (+ bias); the second is GPT-2's own module. MATMUL, EINSUM:
+    product of two activations. GATE: their element-wise product. ADD: their sum. SHIFT, SCALE: an
+    activation plus, or times, a constant. QUOTIENT: an activation over another. TOTAL: sum or mean
+    over axes. SOFTMAX, ACTIVATION, NORM: as the names say.
+    """
+
+    LINEAR = "linear"
+    CONV1D = "conv1d"
+    MATMUL = "matmul"
+    EINSUM = "einsum"
+    GATE = "gate"
+    ADD = "add"
+    SHIFT = "shift"
+    SCALE = "scale"
+    QUOTIENT = "quotient"
+    TOTAL = "total"
+    SOFTMAX = "softmax"
+    ACTIVATION = "activation"
+    NORM = "norm"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One executed operation: its output, its operands, and what else a rule must know.
+
+    ``examples``: size of the batch, since some rules take sums over one example. ``detail``: an
+    operation's own settings, such as the axis of a softmax.
+    """
+
+    output: Tensor
+    operands: tuple[Tensor | None, ...]
+    examples: int
+    detail: Any = None
+
+    def operand(self, index: int) -> Tensor:
+        """The operand at ``index``, which this kind of operation always has."""
+        found = self.operands[index]
+        assert found is not None
+        return found
+
+
+# Relevance of the output in, relevance of each operand out (None: takes no part).
+# An operand that was broadcast may be answered in the output's shape: autograd sums it back.
+Rule = Callable[[Tensor, Case], tuple[Tensor | None, ...]]
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """A table operation → rule, and where relevance starts.
+
+    ``starts_at_value``: from the explained logit itself, so that scores share it out (the epsilon
+    family); else from one (Chefer et al.).
+    """
+
+    name: str
+    rules: Mapping[Operation, Rule]
+    starts_at_value: bool = False

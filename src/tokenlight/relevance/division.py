@@ -1,0 +1,29 @@
+"""Division that never makes NaN: the two stabilisers of the LRP literature."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+STABILISER = 1e-9  # of Chefer's code
+EPSILON = 1e-6  # of the epsilon rule, as the AttnLRP paper's code sets it
+
+
+def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    r""":math:`a/(b+10^{-9})`, and 0 where :math:`b=0` (Chefer et al., CVPR 2021, code).
+
+    The stabiliser does not look at the sign of :math:`b`; where :math:`b=-10^{-9}` exactly, the
+    denominator is :math:`10^{-9}`.
+    """
+    # float16 cannot hold 1e-9: its smallest normal number takes the place.
+    tiny = max(STABILISER, torch.finfo(denominator.dtype).tiny)
+    shifted = denominator + tiny
+    shifted = torch.where(shifted == 0, tiny, shifted)
+    return torch.where(denominator == 0, 0.0, numerator / shifted)
+
+
+def epsilon_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    r""":math:`a/(b+\varepsilon\operatorname{sign} b)`, with :math:`\operatorname{sign} 0=+1`
+    (Bach et al. 2015)."""
+    away = torch.where(denominator < 0, denominator - EPSILON, denominator + EPSILON)
+    return numerator / away

@@ -1,0 +1,201 @@
+"""From torch functions to operations: which of a call's arguments carry relevance, and how.
+
+Each reader has the signature of the torch function it reads, names included, so that Python binds
+the arguments. It answers None where the call means nothing here; the call then goes through
+untouched, and the walk over the graph finds it if it lies on the path of relevance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tokenlight.relevance.case import Operation
+from tokenlight.relevance.sums import Pooling
+
+
+class Reading(NamedTuple):
+    """A call as an operation on operands."""
+
+    operation: Operation
+    operands: tuple[Tensor | None, ...]
+    detail: Any = None
+
+
+def active(value: Any) -> bool:
+    """Whether ``value`` is an activation: a tensor that the explained input reaches."""
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _tensor(constant: Any) -> Tensor | None:
+    """A constant that differs from element to element; None for a mere number."""
+    return constant if isinstance(constant, Tensor) and constant.dim() else None
+
+
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Reading | None:
+    if not active(input) or active(weight):
+        return None
+    return Reading(Operation.LINEAR, (input, weight, bias))
+
+
+def _addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Reading | None:
+    """GPT-2's Conv1D: features ``mat1``, weight ``mat2`` (``in out``), bias ``input``."""
+    if not active(mat1) or active(mat2) or active(input) or (beta, alpha) != (1, 1):
+        return None
+    return Reading(Operation.CONV1D, (mat1, mat2.mT, input))
+
+
+def _matmul(input: Tensor, other: Tensor) -> Reading | None:
+    if active(input) and active(other):
+        return Reading(Operation.MATMUL, (input, other))
+    if active(input) and other.dim() > 1:
+        return Reading(Operation.LINEAR, (input, other.mT, None))
+    return (
+        Reading(Operation.MATMUL, (input, other)) if input.dim() > 1 and other.dim() > 1 else None
+    )
+
+
+def _bmm(input: Tensor, mat2: Tensor) -> Reading | None:
+    return _matmul(input, mat2)
+
+
+def _einsum(equation: str, *operands: Any) -> Reading | None:
+    given = operands[0] if len(operands) == 1 else operands
+    if len(given) != 2 or "..." in equation or "->" not in equation:
+        return None
+    inputs, out = equation.replace(" ", "").split("->")
+    left, right = inputs.split(",")
+    # An index that only one factor has was summed alone; one that a factor has twice, a diagonal.
+    alone = set(left) - set(right + out) or set(right) - set(left + out)
+    if alone or len({*left}) < len(left) or len({*right}) < len(right):
+        return None
+    return Reading(Operation.EINSUM, tuple(given), (left, right, out))
+
+
+def _add(input: Any, other: Any, *, alpha: float = 1) -> Reading | None:
+    if active(input) and active(other):
+        return Reading(Operation.ADD, (input, other)) if alpha == 1 else None
+    term, constant = (input, other) if active(input) else (other, input)
+    return Reading(Operation.SHIFT, (term, _tensor(constant)))
+
+
+def _subtract(input: Any, other: Any, *, alpha: float = 1) -> Reading | None:
+    if active(input) and active(other):
+        return None  # rewritten, see below
+    return _add(input, other, alpha=alpha)
+
+
+def _multiply(input: Any, other: Any) -> Reading:
+    if active(input) and active(other):
+        return Reading(Operation.GATE, (input, other))
+    term, factor = (input, other) if active(input) else (other, input)
+    return Reading(Operation.SCALE, (term, _tensor(factor)))
+
+
+def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Reading | None:
+    if not active(input) or rounding_mode is not None:
+        return None
+    if active(other):
+        # The numerator takes all, so nothing need be known about how the denominator was made.
+        return Reading(Operation.QUOTIENT, (input, other.detach()))
+    return Reading(Operation.SCALE, (input, None))
+
+
+def _negate(input: Tensor, *_: Any) -> Reading:
+    """Also ``constant − x``."""
+    return Reading(Operation.SCALE, (input, None))
+
+
+def _softmax(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Reading | None:
+    return None if dim is None else Reading(Operation.SOFTMAX, (input,), dim)
+
+
+def _activation(input: Tensor, *_: Any, **__: Any) -> Reading:
+    return Reading(Operation.ACTIVATION, (input,))
+
+
+def _layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Reading | None:
+    if len(normalized_shape) != 1:
+        return None
+    return Reading(Operation.NORM, (input, weight, bias), (True, eps))
+
+
+def _rms_norm(input: Tensor, *_: Any, **__: Any) -> Reading:
+    return Reading(Operation.NORM, (input,), (False, 0.0))
+
+
+def _pool(is_mean: bool) -> Callable[..., Reading | None]:
+    def read(
+        input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, **more: Any
+    ) -> Reading | None:
+        dim = more.get("axis", dim)  # torch takes numpy's name, too
+        if dim is None:
+            return None
+        axes = (dim,) if isinstance(dim, int) else tuple(dim)
+        return Reading(Operation.TOTAL, (input,), Pooling(axes, keepdim, is_mean))
+
+    return read
+
+
+_ACTIVATIONS = (
+    "gelu", "relu", "relu6", "silu", "mish", "tanh", "sigmoid", "elu", "selu", "celu", "leaky_relu",
+    "softplus", "erf", "hardtanh", "hardswish", "hardsigmoid", "logsigmoid", "softsign", "clamp", "square",
+    "pow", "__pow__",
+)  # fmt: skip
+
+READERS: dict[str, Callable[..., Reading | None]] = {
+    "linear": _linear,
+    "addmm": _addmm,
+    "einsum": _einsum,
+    **dict.fromkeys(("matmul", "__matmul__"), _matmul),
+    **dict.fromkeys(("bmm", "mm"), _bmm),
+    **dict.fromkeys(("add", "__add__", "__radd__"), _add),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), _subtract),
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), _multiply),
+    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__", "__div__"), _divide),
+    **dict.fromkeys(("neg", "negative", "__neg__", "__rsub__"), _negate),
+    "softmax": _softmax,
+    **dict.fromkeys(_ACTIVATIONS, _activation),
+    "layer_norm": _layer_norm,
+    **dict.fromkeys(("rms_norm", "normalize"), _rms_norm),
+    "sum": _pool(is_mean=False),
+    "mean": _pool(is_mean=True),
+}
+
+
+def _difference(input: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    return torch.add(input, torch.neg(other) if alpha == 1 else torch.mul(other, -alpha))
+
+
+def _offset_product(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """``β·input + α·batch1 @ batch2``: attention scores with ALiBi."""
+    return torch.add(torch.mul(torch.bmm(batch1, batch2), alpha), input * beta)
+
+
+# Calls that are two operations in one, written as those; each has the same value.
+REWRITES: dict[str, Callable[..., Tensor]] = {
+    **dict.fromkeys(("sub", "subtract", "__sub__"), _difference),
+    "baddbmm": _offset_product,
+}
+
+# Augmented assignments reach a function mode as these; each has a twin that changes nothing.
+AUGMENTED: dict[str, Callable[..., Tensor]] = {
+    "add_": torch.add,
+    "sub_": torch.sub,
+    "mul_": torch.mul,
+    "div_": torch.div,
+}

@@ -1,0 +1,74 @@
+"""The rule sets: each a table from operation to rule."""
+
+from __future__ import annotations
+
+from tokenlight.relevance import elements, linear, products, sums
+from tokenlight.relevance.case import Operation, Rule, RuleSet
+
+_PASSED: dict[Operation, Rule] = {
+    Operation.SHIFT: elements.passed,
+    Operation.SCALE: elements.scaled,
+    Operation.QUOTIENT: elements.passed,
+    Operation.ACTIVATION: elements.passed,
+    Operation.SOFTMAX: elements.passed,
+    Operation.NORM: elements.passed,
+    Operation.GATE: products.halved_gate,
+}
+
+# Chefer et al., CVPR 2021: conserves relevance within each example.
+CHEFER = RuleSet(
+    "chefer",
+    _PASSED
+    | {
+        Operation.LINEAR: linear.z_plus,
+        Operation.CONV1D: linear.z_plus,
+        Operation.MATMUL: products.halved_matmul,
+        Operation.EINSUM: products.halved_einsum,
+        Operation.ADD: sums.balanced_add,
+        Operation.TOTAL: sums.proportional_total,
+    },
+)
+
+# The same authors' "original LRP": sums grow with depth.
+CHEFER_ORIG = RuleSet(
+    "chefer_orig",
+    {
+        **CHEFER.rules,
+        Operation.LINEAR: linear.z_plus_separate,
+        Operation.CONV1D: linear.z_plus_separate,
+        Operation.ADD: sums.proportional_add,
+    },
+)
+
+# Achtibat et al., ICML 2024.
+ATTNLRP = RuleSet(
+    "attnlrp",
+    _PASSED
+    | {
+        Operation.LINEAR: linear.epsilon,
+        Operation.CONV1D: linear.epsilon,
+        Operation.MATMUL: products.uniform_matmul,
+        Operation.EINSUM: products.uniform_einsum,
+        Operation.ADD: sums.epsilon_add,
+        Operation.TOTAL: sums.epsilon_total,
+        Operation.SHIFT: elements.epsilon_shifted,
+        Operation.SOFTMAX: elements.softmax_taylor,
+        Operation.NORM: elements.norm_linear,
+    },
+    starts_at_value=True,
+)
+
+# Ali et al., ICML 2022 ("conservative propagation").
+CP_LRP = RuleSet(
+    "cp_lrp",
+    {
+        **ATTNLRP.rules,
+        Operation.MATMUL: products.second_only_matmul,
+        Operation.EINSUM: products.second_only_einsum,
+        Operation.SOFTMAX: elements.passed,
+    },
+    starts_at_value=True,
+)
+
+# The official Mask-LRP code on GPT-2: loses relevance in every Conv1D.
+MASK_LRP_GPT2 = RuleSet("mask_lrp_gpt2", {**CHEFER.rules, Operation.CONV1D: linear.gpt2_official})

@@ -1,0 +1,96 @@
+"""Rules for sums: of two activations (residual paths), and of one activation over its axes (pooling)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from tokenlight.errors import UnsupportedModel
+from tokenlight.relevance.case import Case, Rule
+from tokenlight.relevance.division import epsilon_divide, safe_divide
+
+
+def balanced(
+    relevance: Tensor, first: Tensor, second: Tensor, examples: int
+) -> tuple[Tensor, Tensor]:
+    r"""Share between the two terms by their absolute totals, so that the whole is conserved.
+
+    .. math:: a' = a\odot\tfrac{R}{a+b},\quad
+        R_a = a'\,\frac{1}{\sum a'}\,\frac{|\sum a'|}{|\sum a'|+|\sum b'|}\sum R
+
+    and likewise :math:`R_b`. Chefer et al., CVPR 2021, ``layers_ours``; the sums run over one
+    example, where the official code, which knows no batch, sums over the tensor.
+    """
+    share = safe_divide(relevance, first + second)
+    parts = [_by_example(term * share, examples) for term in (first, second)]
+    totals = [part.sum(dim=1, keepdim=True) for part in parts]
+    whole = _by_example(relevance, examples).sum(dim=1, keepdim=True)
+    magnitude = totals[0].abs() + totals[1].abs()
+    shared = [
+        part * safe_divide(safe_divide(total.abs(), magnitude) * whole, total)
+        for part, total in zip(parts, totals, strict=True)
+    ]
+    return shared[0].reshape(relevance.shape), shared[1].reshape(relevance.shape)
+
+
+def balanced_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+    """:func:`balanced` as the rule of ``a + b``."""
+    first, second = (operand.expand_as(relevance) for operand in _terms(case))
+    return balanced(relevance, first, second, case.examples)
+
+
+def proportional_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+    r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``."""
+    share = safe_divide(relevance, case.output)
+    return tuple(term * share for term in _terms(case))
+
+
+def epsilon_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+    r""":math:`R_a = a\odot R/(a+b+\varepsilon\operatorname{sign}(a+b))`: the epsilon rule."""
+    share = epsilon_divide(relevance, case.output)
+    return tuple(term * share for term in _terms(case))
+
+
+class Pooling(NamedTuple):
+    """How an activation was summed: over which axes, whether they were kept, whether to a mean."""
+
+    axes: tuple[int, ...]
+    kept: bool
+    is_mean: bool
+
+
+def _total(divide: Callable[[Tensor, Tensor], Tensor]) -> Rule:
+    def rule(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+        r""":math:`R_i = x_i\,R/\sum_j x_j` along the summed axes; a mean is a sum of :math:`x_j/n`."""
+        features, pooling = case.operand(0), case.detail
+        axes = sorted(axis % features.dim() for axis in pooling.axes)
+        count = math.prod(features.shape[axis] for axis in axes) if pooling.is_mean else 1
+        share = divide(relevance, case.output)
+        if not pooling.kept:
+            for axis in axes:
+                share = share.unsqueeze(axis)
+        return (features * share / count,)
+
+    return rule
+
+
+proportional_total = _total(safe_divide)
+epsilon_total = _total(epsilon_divide)
+
+
+def _terms(case: Case) -> tuple[Tensor, Tensor]:
+    return case.operand(0), case.operand(1)
+
+
+def _by_example(tensor: Tensor, examples: int) -> Tensor:
+    """``example everything-else``; the batch may have been folded into the first axis."""
+    if tensor.shape[0] % examples:
+        raise UnsupportedModel(
+            f"a sum of two activations of shape {tuple(tensor.shape)} does not begin with the "
+            f"batch of {examples}, so relevance cannot be shared out within each text; explain the "
+            "texts one at a time, or choose a rule set without totals (attnlrp)."
+        )
+    return tensor.reshape(examples, -1)

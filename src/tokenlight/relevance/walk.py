@@ -1,0 +1,99 @@
+"""After the forward: is every operation between the output and the lowest layer understood?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from tokenlight.errors import UnsupportedModel
+
+# Operations that only move numbers: autograd's own backward carries relevance through them.
+_STRUCTURAL = frozenset(
+    {
+        "AccumulateGrad", "Alias", "AsStrided", "Cat", "Chunk", "Clone", "ConstantPadNd", "Copy",
+        "Expand", "Flip", "Gather", "Index", "IndexPut", "IndexSelect", "MaskedFill", "MaskedScatter",
+        "Max", "Movedim", "Narrow", "Permute", "Repeat", "ReshapeAlias", "Roll", "Select", "Slice",
+        "Split", "SplitWithSizes", "Squeeze", "Stack", "T", "ToCopy", "Transpose", "Unbind", "Unfold",
+        "UnsafeSplit", "UnsafeView", "Unsqueeze", "View", "Where",
+    }
+)  # fmt: skip
+
+
+def _plain(node: Any) -> str:
+    """``ViewBackward0`` as ``View``."""
+    name = str(node.name()) if hasattr(node, "name") else type(node).__name__
+    return name.rpartition("::")[2].rstrip("0123456789").removesuffix("s").removesuffix("Backward")
+
+
+def is_structural(node: Any) -> bool:
+    """Whether the graph's node only moves numbers."""
+    return _plain(node) in _STRUCTURAL
+
+
+def is_fork(node: Any) -> bool:
+    """Whether the graph's node is one of ours."""
+    return node is not None and _plain(node) == "Fork"
+
+
+def nodes_above(made: Tensor, before: set[Any]) -> Iterator[Any]:
+    """The nodes from ``made`` down to those in ``before``, forks and leaves, which are left out."""
+    pending: list[Any] = [made.grad_fn]
+    seen = {None, *before}
+    while pending:
+        node = pending.pop()
+        if node not in seen and not is_fork(node):
+            seen.add(node)
+            yield node
+            pending.extend(below for below, _ in node.next_functions)
+
+
+class Strangers:
+    """Operations without a rule, with the module that called them. Holds the graph's nodes, so it
+    must not outlive the check."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._found: dict[Any, tuple[str, str]] = {}
+
+    def add(self, node: Any, operation: str, module: nn.Module | None) -> None:
+        """Remember who made ``node``."""
+        path = self._names.get(id(module), "") if module is not None else ""
+        owner = "" if module is None else f"{path} ({type(module).__name__})".strip()
+        # A call that hands its argument on (dropout at rest) is not the one that made the node.
+        self._found.setdefault(node, (operation, owner))
+
+    def __contains__(self, node: Any) -> bool:
+        return node in self._found
+
+    def describe(self, node: Any) -> str:
+        """Operation and module of ``node`` in words."""
+        if node in self._found:
+            operation, owner = self._found[node]
+            return f"the operation {operation!r} in {owner or 'a function outside any module'}"
+        return f"the operation {_plain(node)!r}, which torch's function mode does not show"
+
+
+def check(outputs: Iterable[Tensor], floor: Tensor, strangers: Strangers) -> None:
+    """Raise UnsupportedModel unless every node on the paths of relevance from ``outputs`` down to
+    ``floor`` is a fork or only moves numbers."""
+    pending = [tensor.grad_fn for tensor in outputs]
+    below = {floor.grad_fn}
+    seen: set[Any] = set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen or node in below:
+            continue
+        seen.add(node)
+        if is_fork(node):
+            # The first edge leads into the graph of the value, where only gradients go.
+            edges = node.next_functions[1:]
+        elif is_structural(node) and node not in strangers:
+            edges = node.next_functions
+        else:
+            raise UnsupportedModel(
+                f"{strangers.describe(node)} has no relevance rule, so relevance cannot be "
+                "followed through this model; choose a method that needs none, such as attcat."
+            )
+        pending.extend(edge for edge, _ in edges)

@@ -1,0 +1,157 @@
+"""The methods built on relevance equal the numbers of the official codes, in float64.
+
+The official stabiliser also acts where a tensor is merely used twice, which a second backward has no
+reason to copy: hence 1e-5 of the maximum, and 1e-4 for the rules whose sums explode.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.golden.test_golden_one_pass import (
+    CASES,
+    SIDES,
+    classifier,
+    gpt2_question_answerer,
+    question_answerer,
+    tokens,
+    vectors,
+)
+from tokenlight import SpanTarget, Tokens
+from tokenlight.capture.flow import Route
+from tokenlight.capture.tape import Site, record
+from tokenlight.methods.mask_lrp import MaskedRelevance
+from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG
+
+INPUTS = [f"in{i}" for i in range(6)]
+
+
+def heads():
+    return vectors("inputs")["head_mask"]
+
+
+# array: (method, options, tolerance)
+ARRAYS = {
+    "attcat.transatt": ("transatt", {}, 1e-5),
+    "attcat.transatt_startlast": ("transatt", {"start_layer": 3}, 1e-5),
+    "attcat.partial_lrp_ours": ("partial_lrp", {}, 1e-5),
+    "attcat.full_lrp_ours": ("lrp", {}, 1e-5),
+    "chefer.partial_lrp_orig": ("partial_lrp", {"preset": "chefer_orig"}, 1e-4),
+    "chefer.full_lrp_orig": ("lrp", {"preset": "chefer_orig"}, 1e-4),
+    "mask.gae_named": ("transatt", {"preset": "official"}, 1e-5),
+    "mask.partial_lrp": ("partial_lrp", {"preset": "official"}, 1e-5),
+    "mask.full_lrp": ("lrp", {"preset": "official"}, 1e-5),
+    "mask.mgae_none": ("transatt", {}, 1e-5),
+    "mask.mgae_given": ("mask_lrp", {"preset": "official", "heads": heads()}, 1e-5),
+    "mask.mgae_ones": ("mask_lrp", {"preset": "official", "heads": np.ones((4, 4))}, 1e-5),
+    "mask.mgae_zeros": ("mask_lrp", {"preset": "official", "heads": np.zeros((4, 4))}, 1e-5),
+    "mask.full_lrp_masked": ("mask_lrp", {"score": "input", "heads": heads()}, 1e-5),
+}
+
+
+def assert_close(ours, reference, tolerance):
+    scale = np.abs(reference).max()
+    np.testing.assert_allclose(ours, reference, rtol=0, atol=tolerance * max(scale, 1e-300))
+
+
+@pytest.mark.parametrize(("case", "variant"), CASES)
+def test_relevance_methods_equal_the_official_code(case, variant):
+    methods = [(method, options) for method, options, _ in ARRAYS.values()]
+    for label in range(3):
+        found = classifier().explain(tokens(case, variant), methods, target=label)
+        for attribution, (array, (_, _, tolerance)) in zip(found, ARRAYS.items(), strict=True):
+            reference = vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
+            assert_close(attribution.scores, reference[: len(attribution)], tolerance)
+            if variant == "pad4":  # and none of it at padding
+                assert_close(reference[len(attribution) :], np.zeros(4), 1e-5)
+
+
+def relevance_tape(explainer, row, target="predicted"):
+    sites = {Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT, Site.VALUES, Site.ATTENTION}
+    recording = record(explainer.live, [row], frozenset(sites))
+    logits = recording.logits.detach().numpy()[0]
+    return recording.tape(explainer.live.head.resolve(target, logits, row), last=True)
+
+
+@pytest.mark.parametrize("case", INPUTS)
+@pytest.mark.parametrize("variant", ["ones", "nospecial"])
+def test_relevance_inside_the_model_is_the_official_one(case, variant):
+    stored, prefix = vectors("bert_cls_intermediate_f64"), f"{case}/{variant}"
+    (row,) = tokens(case, variant)
+    tape = relevance_tape(classifier(), row)
+
+    def stacked(maps):
+        return torch.stack(maps)[:, 0].numpy()
+
+    ours = tape.relevance(Route(CHEFER))
+    assert_close(stacked(ours.attention), stored[f"{prefix}/attn_R_ours"], 1e-5)
+    assert_close(stacked(ours.attention), stored[f"{prefix}/mask_attn_R_none"], 1e-5)
+    assert_close(ours.hidden[0][0].numpy(), stored[f"{prefix}/R_input_ours"], 1e-5)
+    orig = tape.relevance(Route(CHEFER_ORIG))
+    assert_close(stacked(orig.attention), stored[f"{prefix}/attn_R_orig"], 1e-4)
+    for name, mask in (("given", heads()), ("ones", np.ones((4, 4)))):
+        method = MaskedRelevance(heads=mask)
+        saved = method.saved(tape, method.flow(tape))
+        assert_close(stacked(saved), stored[f"{prefix}/mask_attn_R_{name}"], 1e-5)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("case", INPUTS)
+@pytest.mark.parametrize("family", ["bert_qa", "gpt2_qa"])
+def test_question_answering_equals_the_official_code(family, case, side):
+    explainer = question_answerer() if family == "bert_qa" else gpt2_question_answerer()
+    rules = "ours" if family == "bert_qa" else "gpt2_official"
+    found = explainer.explain(
+        Tokens.from_ids(vectors("inputs")[case].reshape(1, -1)),
+        [
+            ("transatt", {"preset": "official", "rules": rules}),
+            ("mask_lrp", {"preset": "official", "rules": rules, "heads": heads()}),
+        ],
+        target=SIDES[side],
+    )
+    stored = vectors(f"{family}_f64")
+    assert_close(found[0].scores, stored[f"{case}/{side}/mask.mgae_none"], 1e-5)
+    assert_close(found[1].scores, stored[f"{case}/{side}/mask.mgae_given"], 1e-5)
+
+
+@pytest.mark.parametrize("method", ["lrp", "transatt", "partial_lrp"])
+def test_a_span_is_the_sum_of_its_start_and_its_end(method):
+    ids = Tokens.from_ids(vectors("inputs")["in4"].reshape(1, -1))
+    both = question_answerer().explain(ids, method, SpanTarget("argmax", "argmax"))
+    sides = [question_answerer().explain(ids, method, target) for target in SIDES.values()]
+    assert_close(both.scores, sides[0].scores + sides[1].scores, 1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("case", INPUTS)
+def test_alti_equals_the_official_code(case, p):
+    ids = Tokens.from_ids(vectors("inputs")[case].reshape(1, -1))
+    found = classifier().explain(ids, ("alti", {"p": p}))
+    assert_close(found.scores, vectors("baselines_f64")[f"{case}/alti.cls_l{p}"], 1e-7)
+
+
+def test_the_official_gpt2_rules_lose_relevance_and_the_meter_says_how_much():
+    ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
+    lost, kept = gpt2_question_answerer().explain(
+        ids, [("lrp", {"rules": "gpt2_official"}), "lrp"], SpanTarget("argmax", None)
+    )
+    np.testing.assert_allclose(kept.extras["conservation"], np.ones(5), atol=1e-6)
+    # Four Conv1D a block, each handing on at most half of what its branch received.
+    figures = [0.138872, 0.344812, 0.554927, 0.867041, 1.0]
+    np.testing.assert_allclose(lost.extras["conservation"], figures, atol=1e-5)
+
+
+def test_rules_that_do_not_conserve_say_so_on_the_meter():
+    found = classifier().explain(
+        tokens("in3", "ones"), [("lrp", {"rules": "orig"}), "attnlrp", "cp_lrp"]
+    )
+    # Doubled in every linear layer; and what the biases took or gave.
+    figures = [
+        [47235.36, 3221.617, 358.3669, 43.79103, 4.0],
+        [0.111146, 0.165730, 0.227815, 0.0064088, 1.163968],
+        [0.674968, 1.076939, 0.996935, 0.580861, 1.163968],
+    ]
+    for attribution, figure in zip(found, figures, strict=True):
+        np.testing.assert_allclose(attribution.extras["conservation"], figure, rtol=1e-3)

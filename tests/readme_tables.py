@@ -1,0 +1,56 @@
+"""The tables of the README, made from the registry and the architecture matrix.
+
+python -m tests.readme_tables        # write them into README.md
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.families import FAMILIES
+from tests.unit.test_relevance_models import REFUSED as WITHOUT_RELEVANCE
+from tokenlight import registry
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def methods() -> str:
+    rows = ["| method | what it shows | sign | target |", "|---|---|---|---|"]
+    for name in registry.names("methods"):
+        cls = registry.find("methods", name)
+        meaning = (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")
+        sign = "±" if cls.signed else "+"
+        target = "no class" if cls.class_agnostic else "class"
+        rows.append(f"| `{name}` | {meaning} | {sign} | {target} |")
+    return "\n".join(rows)
+
+
+def families() -> str:
+    rows = []
+    for fate in ("seam", "eager", "refused"):
+        names = [name for name, (_, _, found) in FAMILIES.items() if found == fate]
+        rows.append(f"| {fate} | {len(names)} | {', '.join(sorted(names))} |")
+    working = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
+    without = sorted(set(working) & set(WITHOUT_RELEVANCE))
+    rows.append(
+        f"| with relevance: lrp, partial_lrp, transatt, attnlrp, cp_lrp | "
+        f"{len(working) - len(without)} | all that work but {', '.join(without)} |"
+    )
+    return "\n".join(["| route | families | |", "|---|---|---|", *rows])
+
+
+TABLES = {"methods": methods, "families": families}
+
+
+def filled(text: str) -> str:
+    for name, table in TABLES.items():
+        block = f"<!-- {name}:begin -->\n{table()}\n<!-- {name}:end -->"
+        text = re.sub(
+            f"<!-- {name}:begin -->.*?<!-- {name}:end -->", lambda _, b=block: b, text, flags=re.S
+        )
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text(encoding="utf-8")), encoding="utf-8")

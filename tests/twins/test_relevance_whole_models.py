@@ -1,0 +1,74 @@
+"""AttnLRP and CP-LRP end to end, against input × gradient of a BERT written out with the parts that
+the papers hold constant held constant (Achtibat et al. 2024, appendix on efficient implementation)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.tiny import tiny_bert
+from tokenlight import Explainer, Tokens
+from tokenlight.relevance import division
+
+ROWS = [[2, 9, 11, 13, 7, 22, 30, 41, 3], [2, 17, 8, 25, 3]]
+
+
+def halved(tensor):
+    """The same value, half the gradient."""
+    return tensor / 2 + tensor.detach() / 2
+
+
+def passed(tensor, function):
+    """An activation as a constant slope: relevance passes unchanged."""
+    return tensor * (function(tensor) / tensor).detach()
+
+
+def normed(tensor, norm):
+    deviation = (tensor.var(dim=-1, correction=0, keepdim=True) + norm.eps).sqrt().detach()
+    return (tensor - tensor.mean(dim=-1, keepdim=True)) / deviation * norm.weight + norm.bias
+
+
+def attended(given, block, *, constant_maps):
+    attention = block.attention.self
+
+    def heads(layer):
+        split = layer(given).unflatten(-1, (attention.num_attention_heads, -1))
+        return split.transpose(1, 2)
+
+    query, key, value = heads(attention.query), heads(attention.key), heads(attention.value)
+    scores = halved(query) @ halved(key).transpose(-1, -2) / query.shape[-1] ** 0.5
+    maps = scores.softmax(dim=-1)
+    context = maps.detach() @ value if constant_maps else halved(maps) @ halved(value)
+    return context.transpose(1, 2).reshape(given.shape)
+
+
+def twin(model, ids, label, *, constant_maps):
+    """Scores of one text: hidden state 0 × its gradient, summed over the hidden axis."""
+    with torch.no_grad():
+        start = model.bert.embeddings(torch.tensor([ids]))
+    state = start.requires_grad_()
+    for block in model.bert.encoder.layer:
+        context = attended(state, block, constant_maps=constant_maps)
+        output = block.attention.output
+        middle = normed(output.dense(context) + state, output.LayerNorm)
+        inner = passed(block.intermediate.dense(middle), functional.gelu)
+        state = normed(block.output.dense(inner) + middle, block.output.LayerNorm)
+    pooled = passed(model.bert.pooler.dense(state[:, 0]), torch.tanh)
+    logit = model.classifier(pooled)[0, label]
+    (gradient,) = torch.autograd.grad(logit, start)
+    return (gradient * start).sum(dim=-1)[0].detach().numpy()
+
+
+@pytest.mark.parametrize("label", range(3))
+@pytest.mark.parametrize("row", ROWS, ids=len)
+@pytest.mark.parametrize(("method", "constant_maps"), [("attnlrp", False), ("cp_lrp", True)])
+def test_relevance_is_input_times_the_gradient_of_the_papers(
+    monkeypatch, method, constant_maps, row, label
+):
+    monkeypatch.setattr(division, "EPSILON", 1e-13)  # the gradient does without
+    model = tiny_bert()
+    found = Explainer(model).explain(Tokens.from_ids([row]), method, target=label)
+    expected = twin(model, row, label, constant_maps=constant_maps)
+    np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-8 * np.abs(expected).max())

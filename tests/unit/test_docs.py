@@ -1,0 +1,241 @@
+"""The guide is true: every name has a page, links lead somewhere, code runs, tables are fresh."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import itertools
+import posixpath
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.unit.test_house import RANKS
+from tokenlight import Explainer, errors, registry
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+OWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PAGES = [*OWN, *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+RUNNABLE = [page for page in PAGES if FENCE.search(page.read_text("utf-8"))]
+KINDS = ("methods", "metrics")
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    """docs/hooks.py as mkdocs loads it."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        spec = importlib.util.spec_from_file_location("guide_hooks", DOCS / "hooks.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+@pytest.fixture(scope="module")
+def pages(hooks):
+    """Address to Markdown of every page of the guide, tables filled, generated ones included."""
+    written = {
+        str(path.relative_to(DOCS)): hooks.filled(path.read_text("utf-8"))
+        for path in DOCS.rglob("*.md")
+    }
+    return written | hooks.generated("methods") | hooks.generated("metrics")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_registered_name_has_a_page_and_a_row_in_the_index(kind, pages):
+    for name in registry.names(kind):
+        assert f"# {name}\n" in pages[f"{kind}/{name}.md"]
+        assert f"[`{name}`]({name}.md)" in pages[f"{kind}/index.md"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_citation_is_a_full_reference(kind, pages):
+    known = dict(re.findall(r"^## (\S+)\n\n(.+?)(?=\n\n|\Z)", pages["citations.md"], re.M | re.S))
+    for name in registry.names(kind):
+        key = registry.find(kind, name).cites
+        assert key in known, f"{name} cites {key}: put its reference into docs/citations.md"
+        assert re.search(r"(19|20)\d\d\.$", known[key]), f"the reference {key} ends in its year"
+
+
+def test_links_inside_the_guide_lead_to_pages_and_headings(pages):
+    for address, markdown in pages.items():
+        for link in LINK.findall(without_code(markdown)):
+            assert_leads(link, address, pages)
+
+
+def assert_leads(link: str, address: str, pages: dict[str, str]) -> None:
+    if link.startswith(("http://", "https://")):
+        return
+    place, _, heading = link.partition("#")
+    found = (
+        posixpath.normpath(posixpath.join(posixpath.dirname(address), place)) if place else address
+    )
+    assert found in pages or (DOCS / found).exists(), f"{address} links to {link}"
+    if heading and found in pages:
+        titles = re.findall(r"^#+ (.+)$", pages[found], re.MULTILINE)
+        slugs = {
+            re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles
+        }
+        assert heading in slugs, f"{address} links to {link}, which has no such heading"
+
+
+@pytest.mark.parametrize("page", OWN, ids=named)
+def test_links_of_the_pages_beside_the_guide_lead_to_files(page):
+    for link in LINK.findall(without_code(page.read_text("utf-8"))):
+        if not link.startswith(("http://", "https://", "#")):
+            assert (ROOT / link.partition("#")[0]).exists(), f"{page.name} links to {link}"
+
+
+def without_code(markdown: str) -> str:
+    return re.sub(r"^( *)```.*?^\1```$", "", markdown, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=named)
+def test_code_marked_python_runs(page, tmp_path, monkeypatch):
+    """The blocks of a page are one script, run in order in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    transformers.logging.disable_progress_bar()
+    script = tmp_path / f"{page.stem.replace('-', '_')}.py"
+    script.write_text("\n".join(FENCE.findall(page.read_text("utf-8"))), encoding="utf-8")
+    runpy.run_path(str(script))
+
+
+def test_links_that_leave_the_guide_become_text_in_it(hooks):
+    page = "See [the recipe](../../training/README.md) and [targets](../targets.md#answer-spans)."
+    assert hooks.within(page, "models/qa.md") == (
+        "See `training/README.md` and [targets](../targets.md#answer-spans)."
+    )
+
+
+def test_every_error_has_its_section_with_symptom_cause_and_fix(pages):
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", pages["errors.md"], re.M | re.S))
+    classes = {
+        name
+        for name, found in vars(errors).items()
+        if isinstance(found, type) and issubclass(found, errors.TokenlightError)
+    }
+    assert set(sections) == classes - {"TokenlightError"}
+    for name, text in sections.items():
+        for part in ("**Symptom.**", "**Cause.**", "**Fix.**"):
+            assert part in text, f"{name} lacks {part}"
+
+
+def test_the_page_of_the_command_line_shows_every_command(pages):
+    from typer.main import get_command
+
+    from tokenlight.cli.app import app
+
+    for name in get_command(app).commands:
+        assert f"### tokenlight {name}\n\n```text\nUsage: tokenlight {name}" in pages["cli.md"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_formula_of_a_docstring_can_be_drawn(kind, hooks):
+    formulas = sys.modules[hooks.drawn.__module__]
+    for name in registry.names(kind):
+        for formula in formulas.formulas_of(registry.find(kind, name).__doc__):
+            assert formulas.picture(formula, block=True).startswith('<div class="formula"><svg')
+
+
+def test_formulas_become_pictures_named_by_their_source(hooks):
+    formulas = sys.modules[hooks.drawn.__module__]
+    text = formulas.as_markdown(
+        "Mean.\n\n.. math:: s = \\tfrac1H\n    x\n\nof :math:`x`, see :class:`A`."
+    )
+    assert text == "Mean.\n\n\n$$\ns = \\tfrac1H x\n$$\n\n\nof $x$, see `A`."
+    page = hooks.drawn('<p>of <span class="arithmatex">\\(a&lt;b\\)</span></p>')
+    assert page.startswith('<p>of <span class="formula"><svg role="img" aria-label="a&lt;b"')
+    assert formulas.spelled(r"\tfrac1H\bigl(\frac{1}n\bigr)") == (
+        r"\frac{1}{H}\left(\dfrac{1}{n}\right)"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_changelog_names_every_method_and_metric(kind):
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    missing = [name for name in registry.names(kind) if f"`{name}`" not in text]
+    assert not missing, f"{missing}: what users see gets a line in CHANGELOG.md"
+
+
+def test_decisions_are_numbered_and_have_their_four_parts():
+    records = sorted((DOCS / "adr").glob("*.md"))
+    assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
+    for path in records:
+        text = path.read_text("utf-8")
+        assert text.startswith(f"# {path.name[:4]} ")
+        for part in ("Context.", "Decision.", "What we give up.", "How we would notice"):
+            assert f"**{part}" in text, f"{path.name} lacks {part}"
+
+
+# --- CONTRIBUTING ---------------------------------------------------------------------------------
+
+METHOD_BLOCK, METRIC_BLOCK = FENCE.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+TEXTS = ["the film is good", "a dull plot , but the acting is very charming"]
+
+
+def loaded(name: str, source: str, folder: Path, monkeypatch):
+    """``source`` as the module that its file would be."""
+    place = folder / f"{name.rpartition('.')[2]}.py"
+    place.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, place)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("block", [METHOD_BLOCK, METRIC_BLOCK], ids=["method", "metric"])
+def test_ten_lines_are_ten_lines(block):
+    """Of code: imports, docstrings and empty lines aside."""
+    tree = ast.parse(block)
+    aside = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for line in range(node.lineno, node.end_lineno + 1)
+    }
+    lines = [line for at, line in enumerate(block.splitlines(), 1) if line and at not in aside]
+    assert len(lines) == 10
+
+
+def test_the_method_of_ten_lines_is_a_method(tmp_path, monkeypatch):
+    module = loaded("tokenlight.methods.gradient_norm", METHOD_BLOCK, tmp_path, monkeypatch)
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    together = explainer.explain(TEXTS, [module.METHOD()])
+    assert [found.method for found in together] == ["gradient_norm"] * 2
+    assert all((found.scores > 0).all() for found in together)
+    alone = explainer.explain(TEXTS[0], module.METHOD())
+    np.testing.assert_allclose(together[0].scores, alone.scores, rtol=1e-9)
+
+
+def test_the_metric_of_ten_lines_is_a_metric(tmp_path, monkeypatch):
+    module = loaded("tokenlight.metrics.special_share", METRIC_BLOCK, tmp_path, monkeypatch)
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    measured = explainer.evaluate(explainer.explain(TEXTS, ["attcat"]), module.METRIC())
+    assert 0 < measured.summary["special_share"]["mean"] < 1
+
+
+def test_the_table_of_ranks_is_in_the_order_of_the_house():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = re.findall(r"^  \| [a-z, ]+ \| (.+) \|$", text, re.MULTILINE)[1:]
+    ranks = [[RANKS[name] for name in re.findall(r"\w+", row) if name in RANKS] for row in rows]
+    assert len(ranks) == 8
+    for lower, upper in itertools.pairwise(ranks):
+        assert max(lower) <= max(upper)

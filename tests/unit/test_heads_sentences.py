@@ -1,0 +1,191 @@
+"""CoNLL-U and spaCy as sources of parsed sentences; words laid over pieces."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+
+import pytest
+
+from tests.tiny import tiny_tokenizer
+from tokenlight.errors import DamagedFile, MissingExtra
+from tokenlight.heads.alignment import Pair, pairs
+from tokenlight.heads.sentence import Sentence, Word, parse_spacy, read_conllu
+from tokenlight.tokens import TokenRow, encode
+
+CONLLU = """\
+# sent_id = 1
+# text = We don't love the slower film.
+1\tWe\twe\tPRON\t_\t_\t4\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdo\tdo\tAUX\t_\t_\t4\taux\t_\t_
+3\tn't\tnot\tPART\t_\t_\t4\tadvmod\t_\t_
+4\tlove\tlove\tVERB\t_\t_\t0\troot\t_\t_
+5\tthe\tthe\tDET\t_\t_\t7\tdet\t_\t_
+6\tslower\tslow\tADJ\t_\t_\t7\tamod\t_\t_
+7\tfilm\tfilm\tNOUN\t_\t_\t4\tobj\t_\tSpaceAfter=No
+7.1\tghost\tghost\tNOUN\t_\t_\t_\t_\t_\t_
+8\t.\t.\tPUNCT\t_\t_\t4\tpunct\t_\t_
+
+1\tIt\tit\tPRON\t_\t_\t2\tnsubj\t_\t_
+2-3\tisnt\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+2\tis\tbe\tVERB\t_\t_\t0\troot\t_\t_
+3\tnot\tnot\tPART\t_\t_\t2\tadvmod\t_\t_
+4\t!\t!\tPUNCT\t_\t_\t2\tpunct\t_\t_
+"""
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    path = tmp_path / "two.conllu"
+    path.write_text(CONLLU, encoding="utf-8")
+    return read_conllu(path)
+
+
+def test_words_stand_where_the_text_has_them(sentences):
+    first, second = sentences
+    assert [first.text[slice(*word.span)] for word in first.words] == [
+        "We", "do", "n't", "love", "the", "slower", "film", ".",
+    ]  # fmt: skip
+    assert second.text == "It isnt!"
+    # "not" cannot be seen in what is written: it gets what is left of the written form.
+    assert [second.text[slice(*word.span)] for word in second.words] == ["It", "is", "nt", "!"]
+
+
+def test_heads_are_positions_and_the_root_has_none(sentences):
+    assert [word.head for word in sentences[0].words] == [3, 3, 3, None, 6, 6, 3, 3]
+    assert [word.relation for word in sentences[0].words][5:7] == ["amod", "obj"]
+
+
+def test_a_compressed_file_reads_the_same(sentences, tmp_path):
+    path = tmp_path / "two.conllu.gz"
+    path.write_bytes(gzip.compress(CONLLU.encode("utf-8")))
+    assert read_conllu(path) == sentences
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("1\tWe\twe\n", "line 1 .* has 3 fields"),
+        ("\n\n# only = remarks\n\n", "holds no sentence"),
+        ("# text = A\n1\tB\t_\t_\t_\t_\t0\troot\t_\t_\n", "the word 'B' is not in the text"),
+        ("1\tA\t_\t_\t_\t_\t7\tobj\t_\t_\n", "a head points behind the last word"),
+        ("x\tA\t_\t_\t_\t_\t0\troot\t_\t_\n", "is garbled"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_place(content, message, tmp_path):
+    path = tmp_path / "bad.conllu"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DamagedFile, match=message):
+        read_conllu(path)
+
+
+def test_a_missing_or_binary_file_is_refused(tmp_path):
+    with pytest.raises(DamagedFile, match="does not exist"):
+        read_conllu(tmp_path / "none.conllu")
+    (tmp_path / "cut.conllu.gz").write_bytes(gzip.compress(CONLLU.encode())[:40])
+    with pytest.raises(DamagedFile, match="is no CoNLL-U file"):
+        read_conllu(tmp_path / "cut.conllu.gz")
+
+
+def test_spacy_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(MissingExtra, match=r"tokenlight\[parse\]"):
+        parse_spacy(["a text"])
+
+
+def test_a_spacy_parse_becomes_a_sentence(monkeypatch):
+    class Token:
+        def __init__(self, i, idx, text, head, dep_):
+            self.i, self.idx, self.text, self.dep_ = i, idx, text, dep_
+            self.is_space = not text.strip()
+            self.head = self if head is None else head
+
+    love = Token(2, 7, "love", None, "ROOT")
+    tokens = [Token(1, 4, "we", love, "nsubj"), love, Token(3, 12, " ", love, "dep")]
+    tokens.append(Token(4, 13, "it", love, "dobj"))
+
+    class Span(list):
+        start_char, text = 4, "we love  it"
+
+    class Document:
+        sents = (Span(tokens),)
+
+    class Pipeline:
+        def pipe(self, texts):
+            return [Document() for _ in texts]
+
+    monkeypatch.setitem(sys.modules, "spacy", object())
+    (found,) = parse_spacy(["so: we love  it"], Pipeline())
+    assert found.words == (
+        Word("we", (0, 2), 1, "nsubj"),
+        Word("love", (3, 7), None, "ROOT"),
+        Word("it", (9, 11), 1, "obj"),  # spaCy says dobj
+    )
+
+
+RELATIONS = ("nsubj", "obj", "amod", "advmod")
+
+
+def test_pieces_are_found_by_their_characters(sentences):
+    row = encode(sentences[0].text, tiny_tokenizer(), limit=None)
+    # [CLS] we don ' t love the slow ##er film . [SEP]
+    assert row.pieces[2:5] == ("don", "'", "t")
+    found = pairs(sentences[0], row, RELATIONS, "offsets")
+    assert found == [
+        Pair("nsubj", 1, frozenset({5})),
+        Pair("advmod", 2, frozenset({5})),  # n't begins inside the piece "don"
+        Pair("amod", 7, frozenset({9})),
+        Pair("obj", 9, frozenset({5})),
+    ]
+
+
+def test_a_dependent_in_one_piece_with_its_head_is_no_question():
+    sentence = Sentence("dont", (Word("do", (0, 2), None, "root"), Word("nt", (2, 4), 0, "advmod")))
+    row = TokenRow(
+        ids=(2, 9, 3), attention=(1, 1, 1), token_types=None, pieces=("[CLS]", "dont", "[SEP]"),
+        special=(True, False, True), spans=(None, (0, 4), None), segments=(None, 0, None),
+        words=(None, 0, None), texts=("dont",),
+    )  # fmt: skip
+    assert pairs(sentence, row, RELATIONS, "offsets") == []
+
+
+def test_the_official_pairing_counts_kept_words_and_compares_no_strings():
+    words = [("Mr.", 1, "nsubj"), ("love", None, "root"), ("a", 3, "det"), ("film", 1, "obj")]
+    text, spans, at = "", [], 0
+    for form, _, _ in words:
+        spans.append((at, at + len(form)))
+        text, at = text + form + " ", at + len(form) + 1
+    parsed = tuple(
+        Word(form, span, head, relation)
+        for (form, head, relation), span in zip(words, spans, strict=True)
+    )
+    row = encode(text.strip(), tiny_tokenizer(), limit=None)
+    # [CLS] m ##r . love a film [SEP]: the word "Mr." is skipped (a dot), the token "mr" is kept,
+    # so that every later word is paired with the token before its own.
+    assert row.pieces == ("[CLS]", "m", "##r", ".", "love", "a", "film", "[SEP]")
+    found = pairs(Sentence(text.strip(), parsed), row, RELATIONS, "official")
+    assert found == [Pair("obj", 4, frozenset({4}))]
+
+
+def test_the_official_pairing_glues_byte_level_pieces():
+    pieces = ("<s>", "the", "Ġfil", "m", "Ġwas", "ĠGood", "</s>")
+    row = _row(pieces, special=(0, 6))
+    words = tuple(
+        Word(form, (0, 1), head, relation)
+        for form, head, relation in [
+            ("the", 1, "det"), ("film", 3, "nsubj"), ("was", 3, "cop"), ("good", None, "root"),
+        ]
+    )  # fmt: skip
+    found = pairs(Sentence("the film was Good", words), row, RELATIONS, "official")
+    # The head's text is lowered, the token is not: an upper-case token is never hit.
+    assert found == [Pair("nsubj", 2, frozenset())]
+
+
+def _row(pieces, special):
+    count = len(pieces)
+    return TokenRow(
+        ids=tuple(range(count)), attention=(1,) * count, token_types=None, pieces=pieces,
+        special=tuple(i in special for i in range(count)), spans=(None,) * count,
+        segments=(None,) * count, words=(None,) * count, texts=("",),
+    )  # fmt: skip

@@ -1,0 +1,289 @@
+"""The function mode by itself: small modules, operation by operation."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.pytorch_utils import Conv1D
+
+from tests.tiny import tiny_bert
+from tokenlight import Explainer, Tokens
+from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.relevance.case import Operation
+from tokenlight.relevance.forked import forked
+from tokenlight.relevance.meter import conservation, require_finite
+from tokenlight.relevance.rulesets import (
+    ATTNLRP,
+    CHEFER,
+    CHEFER_ORIG,
+    CP_LRP,
+    MASK_LRP_GPT2,
+)
+from tokenlight.relevance.walk import check
+
+SETS = [CHEFER, CHEFER_ORIG, ATTNLRP, CP_LRP, MASK_LRP_GPT2]
+
+
+class Calling(nn.Module):
+    """A module that is one function of its input."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, features):
+        return self.function(self, features)
+
+
+def features(*shape):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*(shape or (2, 3, 16)), generator=generator, dtype=torch.float64)
+
+
+def relevance(module, given, rules=CHEFER):
+    """Relevance at the input of ones put in at the output; the graph is walked, too."""
+    module = module.double().requires_grad_(False)
+    given = given.clone().requires_grad_()
+    with forked(module, examples=len(given)) as (passage, strangers):
+        start = given * 1.0
+        output = module(start)
+    torch.testing.assert_close(output, module(given), rtol=1e-12, atol=1e-12)
+    check([output], start, strangers)
+    plain = torch.autograd.grad(module(given).sum(), given)[0]
+    torch.testing.assert_close(
+        torch.autograd.grad(output.sum(), given, retain_graph=True)[0], plain
+    )
+    with passage.carrying(rules):
+        (found,) = torch.autograd.grad(output, start, torch.ones_like(output))
+    return found, output
+
+
+# A module; what it does keeps all relevance within each example.
+CONSERVING = {
+    "sum of two": Calling(lambda m, x: m.a(x) + m.b(x), a=nn.Linear(16, 16), b=nn.Linear(16, 16)),
+    "difference": Calling(lambda m, x: m.a(x) - m.b(x), a=nn.Linear(16, 16), b=nn.Linear(16, 16)),
+    "scaled difference": Calling(lambda m, x: torch.sub(x, m.a(x), alpha=2), a=nn.Linear(16, 16)),
+    "constant minus": Calling(lambda _, x: 1 - x),
+    "augmented sum": Calling(lambda m, x: m.augmented(x, m.a), a=nn.Linear(16, 16)),
+    "gate": Calling(lambda m, x: torch.sigmoid(m.a(x)) * x, a=nn.Linear(16, 16)),
+    "product": Calling(lambda _, x: x @ x.transpose(1, 2)),
+    "batched product": Calling(lambda _, x: torch.bmm(x, x.transpose(1, 2))),
+    "offset product": Calling(
+        lambda _, x: torch.baddbmm(torch.ones(1, 3, 3).to(x), batch1=x, batch2=x.mT, alpha=0.5)
+    ),
+    "einsum": Calling(lambda _, x: torch.einsum("bij,bkj->bik", x, x)),
+    "constant first": Calling(lambda _, x: torch.ones(2, 5, 3).to(x) @ x),
+    "linear": nn.Linear(16, 3),
+    "conv1d": Conv1D(5, 16),
+    "constant matrix": Calling(lambda _, x: x @ torch.linspace(-1, 1, 32).view(16, 2).to(x)),
+    "layer norm": nn.LayerNorm(16),
+    "rms norm": nn.RMSNorm(16),
+    "llama norm": LlamaRMSNorm(16),
+    "gemma norm": GemmaRMSNorm(16),
+    "softmax": Calling(lambda _, x: x.softmax(-1)),
+    "masked softmax": Calling(lambda _, x: torch.softmax(x.masked_fill(x > 9, -1e9), dim=-1)),
+    "mean pool": Calling(lambda _, x: x.mean(dim=1)),
+    "sum pool": Calling(lambda _, x: x.sum(1, keepdim=True)),
+    "masked mean": Calling(lambda _, x: (x * torch.ones(2, 3, 1).to(x)).sum(dim=1) / 3.0),
+    "quotient": Calling(lambda _, x: x / x.norm(dim=-1, keepdim=True)),
+    "normalised": Calling(lambda _, x: nn.functional.normalize(x, dim=-1)),
+    "rotation": Calling(lambda _, x: x * 0.6 + torch.cat((-x[..., 8:], x[..., :8]), -1) * 0.8),
+    "repeat": Calling(lambda _, x: x[:, :, None].expand(2, 3, 2, 16).reshape(2, 6, 16)),
+    "index": Calling(lambda _, x: x[:, 0]),
+    "highest": Calling(lambda _, x: x.max(dim=1).values),
+    **{name: ACT2FN[name] for name in ("gelu", "gelu_new", "quick_gelu", "relu2", "silu", "mish")},
+}
+
+
+def _augmented(_self, given, layer):
+    total = layer(given)
+    total += given
+    total *= 2.0
+    return total
+
+
+Calling.augmented = _augmented
+
+
+@pytest.mark.parametrize("name", CONSERVING)
+def test_an_operation_keeps_all_relevance_within_each_example(name):
+    found, output = relevance(CONSERVING[name], features())
+    expected = torch.ones_like(output).flatten(1).sum(dim=1)
+    torch.testing.assert_close(found.flatten(1).sum(dim=1), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("rules", SETS, ids=lambda rules: rules.name)
+@pytest.mark.parametrize("name", CONSERVING)
+def test_every_rule_set_has_a_rule_for_every_operation(name, rules):
+    found, _ = relevance(CONSERVING[name], features(), rules)
+    assert torch.isfinite(found).all()
+    assert set(rules.rules) == set(Operation)
+
+
+def test_a_written_out_activation_passes_relevance_unchanged():
+    found, _ = relevance(ACT2FN["gelu_new"], features())
+    torch.testing.assert_close(found, torch.ones_like(found))
+
+
+def test_padding_that_a_mean_leaves_out_gets_nothing():
+    mask = torch.tensor([[1.0, 1, 1], [1, 0, 0]], dtype=torch.float64)[:, :, None]
+    pool = Calling(lambda _, x: (x * mask).sum(dim=1) / mask.sum(dim=1))
+    found, _ = relevance(pool, features())
+    assert not found[1, 1:].any()
+    torch.testing.assert_close(found[1, 0], torch.ones(16, dtype=torch.float64))
+
+
+def test_rounding_in_float32_makes_no_relevance_where_no_sign_agrees():
+    layer = nn.Linear(64, 3, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(-layer.weight.abs())
+    given = features(2, 64).abs().float().requires_grad_()
+    with forked(layer.requires_grad_(False), examples=2) as (passage, _):
+        output = layer(given)
+    with passage.carrying(CHEFER):
+        (found,) = torch.autograd.grad(output, given, torch.ones_like(output))
+    assert not found.any()
+
+
+@pytest.mark.parametrize(
+    ("function", "operation"),
+    [
+        (lambda _, x: torch.cumsum(x, dim=1), "cumsum"),
+        (lambda _, x: torch.exp(x), "exp"),
+        (lambda _, x: 1 / x, "__rdiv__"),
+        (lambda _, x: torch.add(x, x * 2, alpha=2), "add"),
+        (lambda _, x: x.sum(), "sum"),
+        (lambda _, x: torch.einsum("bij,bkl->bik", x, x), "einsum"),
+        (lambda _, x: torch.einsum("bij,bij,bij->bi", x, x, x), "einsum"),
+        (lambda _, x: (x * 2).add_(x), "add_"),
+        (lambda _, x: nn.functional.conv1d(x, torch.ones(3, 3, 1).to(x)), "conv1d"),
+    ],
+)
+def test_an_operation_without_a_rule_is_named(function, operation):
+    outer = nn.Sequential(nn.Identity(), Calling(function))
+    given = features().requires_grad_()
+    with forked(outer, examples=2) as (_, strangers):
+        start = given * 1.0
+        output = outer(start)
+    with pytest.raises(UnsupportedModel, match=rf"operation '{operation}' in 1 \(Calling\) has no"):
+        check([output], start, strangers)
+
+
+def test_an_operation_that_torch_does_not_show_is_refused_all_the_same():
+    given = features().requires_grad_()
+    with forked(nn.Identity(), examples=2) as (_, strangers):
+        start = given * 1.0
+    output = start.exp()  # behind the mode's back, as a scripted function would be
+    with pytest.raises(UnsupportedModel, match="'Exp', which torch's function mode does not show"):
+        check([output], start, strangers)
+
+
+def test_what_does_not_lie_on_the_path_may_be_anything():
+    given = features().requires_grad_()
+    with forked(nn.Identity(), examples=2) as (passage, strangers):
+        start = torch.cumsum(given, dim=1) * 1.0
+        output = start / start.exp().sum(dim=-1, keepdim=True)
+    check([output], start, strangers)
+    with passage.carrying(CHEFER):
+        (found,) = torch.autograd.grad(output, start, torch.ones_like(output))
+    torch.testing.assert_close(found, torch.ones_like(found))
+
+
+def test_a_sum_that_does_not_begin_with_the_batch_is_refused():
+    given = features(3, 4).requires_grad_()
+    with forked(nn.Identity(), examples=2) as (passage, _):
+        output = given + given * 2.0
+    with passage.carrying(CHEFER), pytest.raises(UnsupportedModel, match=r"\(3, 4\).*batch of 2"):
+        torch.autograd.grad(output, given, torch.ones_like(output))
+
+
+def test_an_error_inside_the_forward_leaves_no_hook():
+    def fail(_, given):
+        raise RuntimeError("on purpose" + str(given.shape))
+
+    outer = nn.Sequential(LlamaRMSNorm(16), ACT2FN["gelu_new"], Calling(fail))
+    with pytest.raises(RuntimeError, match="on purpose"), forked(outer, examples=2):
+        outer(features().float())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in outer.modules())
+
+
+def test_the_graph_is_freed_with_the_output():
+    layer = nn.Linear(16, 16).double().requires_grad_(False)
+    given = features().requires_grad_()
+    with forked(layer, examples=2) as (passage, strangers):
+        output = torch.exp(layer(given) * 2.0) + 1.0
+    freed = weakref.ref(output.grad_fn)
+    gc.disable()
+    try:
+        del output, strangers
+        assert freed() is None
+        assert passage.rules is None
+    finally:
+        gc.enable()
+
+
+def test_two_threads_carry_different_things():
+    layer = nn.Linear(16, 16).double().requires_grad_(False)
+    found = {}
+
+    def work(name, rules):
+        given = features().requires_grad_()
+        with forked(layer, examples=2) as (passage, _):
+            output = layer(given)
+        barrier.wait()
+        if rules is None:
+            (found[name],) = torch.autograd.grad(output, given, torch.ones_like(output))
+        else:
+            with passage.carrying(rules):
+                barrier.wait()
+                (found[name],) = torch.autograd.grad(output, given, torch.ones_like(output))
+                barrier.wait()
+            return
+        barrier.wait()
+        barrier.wait()
+
+    barrier = threading.Barrier(2)
+    threads = [
+        threading.Thread(target=work, args=("gradient", None)),
+        threading.Thread(target=work, args=("relevance", CHEFER)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = torch.ones(2, 3, 16, dtype=torch.float64) @ layer.weight
+    torch.testing.assert_close(found["gradient"], expected)
+    assert found["relevance"].sum() == pytest.approx(96, abs=1e-5)
+
+
+def test_relevance_that_is_not_finite_is_named_with_its_layer():
+    layers = [torch.ones(2, 3, 4) for _ in range(3)]
+    layers[0][0, 0, 0] = torch.nan  # below: came from above
+    layers[1][1, 0, 0] = torch.inf
+    with pytest.raises(
+        NotFinite, match=r"'chefer' is not finite at layer 1 .* text 1 of the batch"
+    ):
+        require_finite(layers, "chefer")
+
+
+def test_relevance_too_large_for_the_dtype_is_an_error_and_no_score():
+    model = tiny_bert(torch.float16, num_hidden_layers=8)
+    rows = Tokens.from_ids(torch.randint(5, 50, (1, 12)))
+    with pytest.raises(NotFinite, match="not finite at layer"):
+        Explainer(model).explain(rows, ("lrp", {"rules": "orig"}))
+
+
+def test_the_meter_reads_one_where_nothing_is_lost():
+    layers = [torch.full((2, 3, 4), 1 / 12), torch.full((2, 3, 4), 1 / 6)]
+    kept = conservation(layers, torch.tensor([1.0, 2.0]))
+    torch.testing.assert_close(kept, torch.tensor([[1.0, 2.0], [0.5, 1.0]]))

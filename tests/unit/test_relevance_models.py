@@ -1,0 +1,202 @@
+"""Relevance through unmodified models: conserved, the same in any batch, gradients untouched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import ViTConfig, ViTForImageClassification
+
+from tests.families import FAMILIES, build
+from tests.tiny import randomised, tiny_bert
+from tokenlight import Contrast, Explainer, Tokens
+from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.relevance.forked import forked
+from tokenlight.relevance.rulesets import CHEFER
+from tokenlight.relevance.walk import check
+
+CONSERVING = [
+    "bert", "roberta", "distilbert", "electra", "albert", "xlm-roberta", "modernbert", "gpt2", "opt",
+    "llama", "mistral", "qwen3",
+]  # fmt: skip
+METHODS = ["lrp", "partial_lrp", "transatt", "attnlrp", "cp_lrp"]
+# What cannot be followed, and the operation that stands in the way.
+REFUSED = {
+    "convbert": "conv1d", "nystromformer": "conv2d", "xlm": "masked_fill_",
+    "flaubert": "masked_fill_", "mixtral": "topk",
+}  # fmt: skip
+# Their norms or softmax compute in float32 whatever the model's dtype.
+FLOAT32_INSIDE = {
+    "bloom", "gemma", "gemma3", "glm", "gpt_neo", "gptj", "llama", "mistral", "mpt", "mt5", "olmo2",
+    "phi3", "qwen2", "qwen3", "smollm3", "t5", "umt5",
+}  # fmt: skip
+WORKING = [
+    name
+    for name, (_, _, fate) in FAMILIES.items()
+    # Gemma 2 computes its own attention in float32, so its float64 logits are not the seam's.
+    if fate != "refused" and name not in {*REFUSED, "gemma2"}
+]
+
+
+def texts():
+    """Nine tokens, six with padding before and behind, four with padding before."""
+    ids = torch.randint(5, 120, (3, 9), generator=torch.Generator().manual_seed(3))
+    mask = torch.ones_like(ids)
+    ids[:, -1] = 2
+    ids[1, 6], ids[1, :1], ids[1, 7:], ids[2, :5] = 2, 0, 0, 0
+    mask[1, :1], mask[1, 7:], mask[2, :5] = 0, 0, 0
+    return ids, mask
+
+
+def close(ours, theirs, tolerance):
+    scale = max(np.abs(theirs).max(), 1e-300)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
+
+
+def exact(family):
+    return randomised(build(family), torch.float64)
+
+
+@pytest.mark.parametrize("family", CONSERVING)
+def test_relevance_is_conserved_at_every_layer(family):
+    found = Explainer(exact(family)).explain(Tokens.from_ids(*texts()), ["lrp", "transatt"])
+    for attribution in found:
+        np.testing.assert_allclose(attribution.extras["conservation"], 1.0, rtol=0, atol=1e-6)
+
+
+def test_relevance_is_conserved_in_a_vision_transformer():
+    config = ViTConfig(
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
+        image_size=16, patch_size=4, num_labels=3, attn_implementation="eager",
+    )  # fmt: skip
+    model = randomised(ViTForImageClassification(config), torch.float64).requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randn(2, 3, 16, 16, generator=generator, dtype=torch.float64)
+    with forked(model, examples=2) as (passage, strangers):
+        output = model(pixels.requires_grad_(), output_hidden_states=True)
+    check([output.logits], output.hidden_states[0], strangers)
+    start = torch.zeros_like(output.logits)
+    start[:, 1] = 1
+    with passage.carrying(CHEFER):
+        layers = torch.autograd.grad(output.logits, output.hidden_states, start)
+    for relevance in layers:
+        torch.testing.assert_close(
+            relevance.sum(dim=(1, 2)), torch.ones(2, dtype=torch.float64), atol=1e-6, rtol=0
+        )
+
+
+@pytest.mark.parametrize("family", WORKING)
+def test_a_family_is_followed_and_batching_changes_nothing(family):
+    explainer = Explainer(build(family).double())
+    tolerance = 1e-5 if family in FLOAT32_INSIDE else 1e-9
+    ids, mask = texts()
+    together = explainer.explain(Tokens.from_ids(ids, mask), METHODS, target=1)
+    bare = [ids[0], ids[1, 1:7], ids[2, 5:]]
+    for text, row in enumerate(bare):
+        alone = explainer.explain(Tokens.from_ids(row[None]), METHODS, target=1)
+        for number, theirs in enumerate(alone):
+            ours = together[text * len(METHODS) + number]
+            assert np.abs(theirs.scores).max() > 0
+            close(ours.scores, theirs.scores, tolerance)
+
+
+def test_gemma_2_is_followed_in_float32():
+    found = Explainer(build("gemma2")).explain(Tokens.from_ids(*texts()), METHODS)
+    assert all(np.isfinite(attribution.scores).all() for attribution in found)
+    np.testing.assert_allclose(found[0].extras["conservation"], 1.0, atol=1e-3)
+
+
+def test_more_than_twenty_families_are_followed():
+    assert len(WORKING) >= 20
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_an_operation_without_a_rule_is_named_with_its_module(family):
+    explainer = Explainer(build(family))
+    with pytest.raises(
+        UnsupportedModel, match=rf"{REFUSED[family]}'.*\(\w+\) has no relevance rule"
+    ):
+        explainer.explain(Tokens.from_ids(*texts()), "lrp")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "modernbert", "deberta"])
+def test_values_and_gradients_stay_the_models_own(family):
+    model = exact(family).requires_grad_(False)
+    ids = texts()[0][:1]
+    table = model.get_input_embeddings()
+    handle = table.register_forward_hook(lambda _m, _a, output: output.detach().requires_grad_())
+    states = []
+    for follow in (False, True):
+        if follow:
+            with forked(model, examples=1):
+                output = model(ids, output_hidden_states=True)
+        else:
+            output = model(ids, output_hidden_states=True)
+        gradients = torch.autograd.grad(output.logits[0, 0], output.hidden_states)
+        states.append((output.logits, *gradients))
+    handle.remove()
+    for plain, followed in zip(*states, strict=True):
+        torch.testing.assert_close(plain, followed, rtol=1e-12, atol=1e-12)
+
+
+def test_a_contrast_is_the_difference_of_two_explanations():
+    explainer = Explainer(tiny_bert())
+    rows = Tokens.from_ids(*texts())
+    for method in METHODS:
+        contrast = explainer.explain(rows, method, target=Contrast("positive", "negative"))
+        this, that = (explainer.explain(rows, method, target=label) for label in (2, 0))
+        for ours, first, second in zip(contrast, this, that, strict=True):
+            close(ours.scores, first.scores - second.scores, 1e-12)
+            assert len(ours.extras["conservation"]) == len(first.extras["conservation"])
+
+
+def test_every_target_of_one_forward_is_its_own_explanation():
+    explainer = Explainer(tiny_bert())
+    rows = Tokens.from_ids(texts()[0][:1])
+    every = explainer.explain(rows, METHODS, target="all")
+    for number, attribution in enumerate(every):
+        label, method = number % 3, METHODS[number // 3]
+        assert (attribution.method, attribution.target.index) == (method, label)
+        close(attribution.scores, explainer.explain(rows, method, target=label).scores, 1e-12)
+
+
+def test_relevance_starting_at_the_logit_adds_up_to_it_where_no_bias_takes_a_part():
+    model = exact("llama")
+    found = Explainer(model).explain(Tokens.from_ids(texts()[0][:1]), "cp_lrp")
+    logit = found.logits[found.target.index]
+    assert found.scores.sum() == pytest.approx(logit, rel=1e-3)
+
+
+def test_a_masked_token_gets_no_relevance():
+    ids = texts()[0][:1]
+    mask = torch.ones_like(ids)
+    mask[0, 4] = 0  # not padding: it keeps its place, but no token may look at it
+    found = Explainer(tiny_bert()).explain(Tokens.from_ids(ids, mask), METHODS)
+    for attribution in found:
+        assert attribution.scores[4] == 0
+        assert np.abs(attribution.scores).max() > 0
+
+
+def test_heads_are_masked_only_where_their_contexts_are_seen():
+    explainer = Explainer(build("deberta"))
+    with pytest.raises(UnsupportedModel, match=r"masked by head.*use transatt"):
+        explainer.explain(Tokens.from_ids(*texts()), "mask_lrp")
+
+
+def test_the_lowest_score_stands_in_for_the_read_out_token_where_asked():
+    rows = Tokens.from_ids(*texts())
+    zero, lowest = (
+        Explainer(tiny_bert()).explain(rows, ("transatt", {"cls_value": value}))
+        for value in ("zero", "min")
+    )
+    for plain, raised in zip(zero, lowest, strict=True):
+        assert plain.scores[0] == 0
+        assert raised.scores[0] == raised.scores.min() == plain.scores[1:].min()
+        np.testing.assert_array_equal(plain.scores[1:], raised.scores[1:])
+
+
+def test_a_start_layer_that_leaves_no_block_is_refused():
+    with pytest.raises(
+        BadInput, match=r"start_layer=3 leaves no block: this model has 3 \(0 to 2\)"
+    ):
+        Explainer(tiny_bert()).explain(Tokens.from_ids(*texts()), ("transatt", {"start_layer": 3}))
