@@ -32,6 +32,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(OFFLINE) $(RUN) benchmarks/one_pass_cost.py
+	$(OFFLINE) $(RUN) benchmarks/relevance_cost.py
+	$(OFFLINE) $(RUN) benchmarks/perturbation_throughput.py
+	$(OFFLINE) $(RUN) benchmarks/baseline_cost.py
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict

@@ -1,4 +1,4 @@
-"""Faithfulness of every method on the embedded models: the tables and curves of docs/results.
+"""Faithfulness of every method on the embedded models: the pages docs/results/faithfulness_*.
 
     python benchmarks/faithfulness.py --data DATA --work WORK --out docs/results [--device cuda]
 
@@ -10,10 +10,7 @@ the versions and the seconds that made it.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
-import shutil
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +117,7 @@ def methods(slow: bool) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def page(
-    suite: Suite, found: Evaluation, refused: list[Refusal], seconds: float, command: str
-) -> str:
+def page(suite: Suite, found: Evaluation, refused: list[Refusal], made: str) -> str:
     """One Markdown page."""
     better = {k: v["better"] for part in found.by_method.values() for k, v in part.summary.items()}
     arrows = {"higher": "↑", "lower": "↓", "neither": ""}
@@ -134,10 +129,14 @@ def page(
         cells = [_cell(part.summary.get(key)) for key in better]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     if any(part.curves for part in found.by_method.values()):
-        lines += ["", f"![Curves of every metric, one line a method]({suite.name}.png)"]
+        lines += [
+            "",
+            f"![Curves of every metric, one line a method](faithfulness_{suite.name}.png)",
+        ]
     lines += ["", *_printed(found)] if suite.name == "sst2" else []
     lines += ["", "## Left out", "", *_left_out(found, refused)]
-    lines += ["", "## How it was made", "", f"    {command}", "", _made(seconds)]
+    command = f"python benchmarks/faithfulness.py --data DATA --work WORK --suite {suite.name}"
+    lines += ["", "## How it was made", "", f"    {command}", "", made]
     return "\n".join(lines) + "\n"
 
 
@@ -190,12 +189,20 @@ def _left_out(found: Evaluation, refused: list[Refusal]) -> list[str]:
     return lines or ["Nothing."]
 
 
-def _made(seconds: float) -> str:
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
-    return (
-        f"tokenlight {VERSION}, torch {torch.__version__}, transformers {transformers.__version__}, "
-        f"Python {platform.python_version()}, {device or 'CPU'}, seed 0, {seconds:.0f} s."
-    )
+def _made(folder: Path, seconds: float, share: str) -> str:
+    """What made the rows: noted beside them when they are made, read back when a page is."""
+    place = folder / "made.txt"
+    if not place.exists():
+        cuda = torch.cuda.is_available()
+        device = torch.cuda.get_device_name() if cuda else platform.processor() or "CPU"
+        processes = int(share.partition("/")[2])
+        write_text(
+            place,
+            f"tokenlight {VERSION}, torch {torch.__version__}, transformers "
+            f"{transformers.__version__}, Python {platform.python_version()}, {device}, seed 0, "
+            f"{seconds:.0f} s with {processes} process{'es' * (processes > 1)}.",
+        )
+    return place.read_text(encoding="utf-8")
 
 
 def main() -> None:
@@ -213,7 +220,6 @@ def main() -> None:
     options.add_argument("--method", action="append", help="only these")
     options.add_argument("--suite", action="append", choices=[suite.name for suite in SUITES])
     given = options.parse_args()
-    command = f"python benchmarks/faithfulness.py {' '.join(sys.argv[1:])}"
     for suite in SUITES:
         if given.suite and suite.name not in given.suite:
             continue
@@ -228,17 +234,17 @@ def main() -> None:
             explainer, examples, job, given.work / suite.name, share=(turn, of)
         )
         seconds = time.monotonic() - begun
+        made = _made(given.work / suite.name, seconds, given.share)
         said = f"{len(examples)} texts, {len(job.methods)} methods, {seconds:.1f} s"
         print(suite.title, said, flush=True)
         if given.only_rows:
             continue
         print(found.table(), flush=True)
-        write_text(given.out / f"{suite.name}.md", page(suite, found, refused, seconds, command))
-        write_text(given.out / f"{suite.name}.json", json.dumps(found.to_dict(), indent=1))
+        page_name = f"faithfulness_{suite.name}"
+        write_text(given.out / f"{page_name}.md", page(suite, found, refused, made))
         if any(part.curves for part in found.by_method.values()):
-            drawn = given.work / suite.name / "curves.png"
-            figure(found).savefig(drawn, dpi=110)
-            shutil.copyfile(drawn, given.out / f"{suite.name}.png")
+            drawn = figure(found, CORE)
+            drawn.savefig(given.out / f"{page_name}.png", dpi=70)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import torch
 import transformers
 
 from tokenlight import Explainer, Tokens
-from tokenlight.capture.tape import record
+from tokenlight.capture.recording import record
 from tokenlight.registry import build
 from tokenlight.version import VERSION
 

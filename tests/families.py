@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import transformers
+from packaging import version
 
 SMALL = {
     "vocab_size": 120,
@@ -113,12 +114,17 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "mvp": ("Mvp", SEQ2SEQ, "eager"),
 }  # fmt: skip
 
+if version.parse(transformers.__version__) < version.parse("5.22"):
+    # T5's attention joined transformers' interface later; before, it gave no maps either.
+    FAMILIES |= {name: (*FAMILIES[name][:2], "refused") for name in ("t5", "mt5", "umt5")}
+
 
 def build(name: str) -> Any:
     """A random model of the family: small, seeded, its weights large enough to matter."""
     prefix, arguments, _ = FAMILIES[name]
     config = getattr(transformers, f"{prefix}Config")(**arguments)
-    config._attn_implementation = "sdpa"
+    # No fused kernel knows Gemma 2's soft cap; older transformers left it out without a word.
+    config._attn_implementation = "eager" if name == "gemma2" else "sdpa"
     torch.manual_seed(0)
     try:
         model = getattr(transformers, f"{prefix}ForSequenceClassification")(config)

@@ -30,11 +30,11 @@ def snapshot(model: Any) -> dict[str, Any]:
 
 
 def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    for key in before:
+    for key, value in before.items():
         if key == "weights":
-            assert before[key].keys() == after[key].keys()
-            for name, tensor in before[key].items():
+            assert value.keys() == after[key].keys()
+            for name, tensor in value.items():
                 assert torch.equal(tensor, after[key][name]), f"weight {name} changed"
         else:
-            assert before[key] == after[key], f"{key} changed"
+            assert value == after[key], f"{key} changed"
     return True

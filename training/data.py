@@ -36,12 +36,6 @@ def read_rows(relative: str, most: int | None = None) -> list[dict[str, Any]]:
         return [json.loads(line) for line in islice(lines, most)]
 
 
-def read_labels(corpus: str) -> dict[int, str]:
-    """Label names of a data set by label id."""
-    names = json.loads((data_folder() / corpus / "labels.json").read_text(encoding="utf-8"))
-    return {int(index): name for index, name in names.items()}
-
-
 def read_paragraphs(part: str, most: int | None = None) -> Iterator[str]:
     """Paragraphs of the Wikipedia text, titles and blank lines left out: all, or the first."""
     with lzma.open(data_folder() / "wiki_en" / f"{part}.txt.xz", "rt", encoding="utf-8") as lines:

@@ -86,12 +86,12 @@ def quick(settings: Settings) -> Settings:
     few = {"sentiment": 8, "topics": 4, "qa": 2, "masked_lm": 4}
     return replace(
         settings,
-        most_rows=1_000,
-        pretrain_steps=4,
+        most_rows=500,
+        pretrain_steps=2,
         pretrain_blocks=8,
         rounds=tuple(
-            replace(one, steps=4, rates=one.rates[:2], batch=few) for one in settings.rounds
+            replace(one, steps=2, rates=one.rates[:2], batch=few) for one in settings.rounds
         ),
         look_every=2,
-        held_out=dict.fromkeys(settings.held_out, 16),
+        held_out=dict.fromkeys(settings.held_out, 4),
     )

@@ -121,8 +121,10 @@ class Trainer:
         self.started = time.monotonic()
 
     def autocast(self) -> torch.autocast:
-        """bf16 matrix products; weights, norms and losses stay float32."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        """bf16 matrix products on an accelerator; weights, norms and losses stay float32."""
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.device.type != "cpu"
+        )
 
     def masked_loss(self, ids: torch.Tensor) -> torch.Tensor:
         """Cross-entropy of the hidden pieces."""

@@ -166,6 +166,13 @@ class Attribution:
         except (KeyError, TypeError, ValueError) as broken:
             raise DamagedFile(f"this attribution lacks or garbles a field: {broken!r}.") from broken
 
+    @classmethod
+    def from_arrays(cls, scores: Any, ids: Any, logits: Any, **known: Any) -> Attribution:
+        """An explanation made elsewhere (Captum, shap, inseq, plain arrays), to be measured or drawn
+        here; see :func:`tokenlight.foreign.from_arrays` for what else may be known of it."""
+        made: Attribution = late("tokenlight.foreign", "from_arrays")(scores, ids, logits, **known)
+        return made
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write ``.json``, ``.html``, ``.csv`` or ``.parquet``, by the file's ending; only JSON can
         be loaded again."""

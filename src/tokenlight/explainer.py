@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
@@ -14,21 +14,22 @@ import torch
 import transformers
 
 from tokenlight import registry
+from tokenlight.asked import How, listed, one_of
 from tokenlight.attribution import Attribution
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
-from tokenlight.capture.tape import UNLISTENED, Recording, Sites, Tape, record
+from tokenlight.capture.recording import record
+from tokenlight.capture.tape import UNLISTENED, Recording, Sites, Tape
 from tokenlight.errors import BadInput, NotFinite, TextTooLong, UnsupportedModel
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
-from tokenlight.target import TargetLike
+from tokenlight.target import Prediction, TargetLike
 from tokenlight.tokens import (
     ExplainMask,
     Long,
     Question,
     TextInput,
     TokenRow,
-    Tokens,
     encode,
     explain_masked,
     named,
@@ -39,19 +40,6 @@ from tokenlight.version import VERSION
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 WINDOW = 512  # texts of a stream that are sorted and packed together
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class How:
-    """Everything one call of explain() decided, beside its texts."""
-
-    methods: tuple[Method, ...]
-    explain_mask: ExplainMask
-    token_types: Literal["tokenizer", "zeros"]
-    long: Long
-    seed: int
-    batch_tokens: int
-    progress: bool | None
 
 
 class Explainer:
@@ -116,12 +104,27 @@ class Explainer:
         these, or an iterator. One text and one method give one Attribution; anything else a list,
         text by text, then method by method, then class by class for ``target="all"``; an iterator
         gives an iterator, in constant memory. ``target`` may be a list with one target a text.
+        ``method="best"`` takes the method whose measured faithfulness is best for this model.
         """
+        if method == "best":
+            from tokenlight.choosing import explain_best
+
+            return explain_best(
+                self,
+                inputs,
+                target,
+                explain_mask=explain_mask,
+                token_types=token_types,
+                long=long,
+                seed=seed,
+                batch_tokens=batch_tokens,
+                progress=progress,
+            )
         how = How(
             methods=self._methods(method, seed),
-            explain_mask=_one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
-            token_types=_one_of("token_types", token_types, ("tokenizer", "zeros")),
-            long=_one_of("long", long, ("error", "truncate", "stride")),
+            explain_mask=one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
+            token_types=one_of("token_types", token_types, ("tokenizer", "zeros")),
+            long=one_of("long", long, ("error", "truncate", "stride")),
             seed=seed,
             batch_tokens=self._budget(batch_tokens),
             progress=progress,
@@ -130,7 +133,7 @@ class Explainer:
             if isinstance(target, list):
                 raise BadInput("a list of targets needs a list of texts, not an iterator.")
             return self._stream(inputs, target, how)
-        texts, single_text = _listed(inputs)
+        texts, single_text = listed(inputs)
         targets = target if isinstance(target, list) else [target] * len(texts)
         if len(targets) != len(texts):
             raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
@@ -231,26 +234,28 @@ class Explainer:
     ) -> list[list[Attribution]]:
         sites: Sites = frozenset().union(*(method.needs for method in how.methods))
         recording = record(self.live, rows, sites, budget=how.batch_tokens)
-        logits = recording.logits.detach().double().cpu().numpy()
         shortened = [
             values[: len(row)] if self.live.head.kind == "span" else values
-            for values, row in zip(logits, rows, strict=True)
+            for values, row in zip(recording.read, rows, strict=True)
         ]
         resolved = [
             self.live.head.resolve(target, values, row)
             for target, values, row in zip(targets, shortened, rows, strict=True)
         ]
-        predictions = [
-            self.live.head.predict(values, row) for values, row in zip(shortened, rows, strict=True)
-        ]
+        predictions: list[Prediction] = []
         found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
         rounds = max(len(options) for options in resolved)
         for turn in range(rounds):
             # Examples with fewer targets than others ride along with their last one.
             chosen = [options[min(turn, len(options) - 1)] for options in resolved]
             tape = recording.tape(chosen, last=turn == rounds - 1)
-            for number, method in enumerate(how.methods):
-                scores = _finite(method, method(tape), recording)
+            # All is queued on the device before anything is read back from it.
+            queued = [method(tape) for method in how.methods]
+            predictions = predictions or [
+                self.live.head.predict(v, r) for v, r in zip(shortened, rows, strict=True)
+            ]
+            for number, (method, raw) in enumerate(zip(how.methods, queued, strict=True)):
+                scores = _finite(method, raw, recording)
                 said = self._said(method, tape, how)
                 extras = method.extras(tape) or [{}] * len(rows)
                 for i, row in enumerate(rows):
@@ -357,31 +362,6 @@ def _finite(method: Method, scores: torch.Tensor, recording: Recording) -> np.nd
                 "dtype: load the model in float32 or bfloat16."
             )
     return values
-
-
-def _listed(inputs: Any) -> tuple[Sequence[Any], bool]:
-    """Inputs as a list, and whether it was a single text."""
-    if isinstance(inputs, Tokens):
-        return inputs.rows, len(inputs) == 1
-    if isinstance(inputs, str | tuple | Question | TokenRow):
-        return [inputs], True
-    if isinstance(inputs, Iterable):
-        listed = [
-            row for entry in inputs for row in (entry if isinstance(entry, Tokens) else [entry])
-        ]
-        if not listed:
-            raise BadInput("the list of texts is empty; give at least one text.")
-        return listed, False
-    raise BadInput(
-        f"cannot explain {type(inputs).__name__}: give a text, a (text, text) pair, Question(…), "
-        "Tokens, or a list of these."
-    )
-
-
-def _one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
-    if value not in known:
-        raise BadInput(f"{option}={value!r} cannot be: it is one of {', '.join(map(repr, known))}.")
-    return value
 
 
 @cache

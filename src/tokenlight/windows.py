@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenlight.attribution import Attribution
-from tokenlight.capture.tape import record
+from tokenlight.capture.recording import record
 from tokenlight.target import Head, best_span
 from tokenlight.tokens import TextInput, TokenRow, encode, encode_windows
 
 if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer, How
+    from tokenlight.asked import How
+    from tokenlight.explainer import Explainer
 
 OVERLAP = 0.25  # of a window is shared with the one before it
 
@@ -62,7 +63,7 @@ def _logits(explainer: Explainer, rows: list[TokenRow], how: How) -> list[np.nda
     found: list[np.ndarray] = [np.empty(0)] * len(rows)
     for pack in explainer.packs(rows, how):
         recording = record(explainer.live, [rows[i] for i in pack], frozenset())
-        for i, values in zip(pack, recording.logits.detach().double().cpu().numpy(), strict=True):
+        for i, values in zip(pack, recording.read, strict=True):
             found[i] = values[: len(rows[i])] if values.ndim == 2 else values
     return found
 

@@ -14,13 +14,14 @@ import torch
 from tests.families import FAMILIES, build
 from tests.state import same, snapshot
 from tokenlight import Explainer, Tokens
-from tokenlight.capture.tape import Site, record
+from tokenlight.capture.recording import record
+from tokenlight.capture.tape import Site
 from tokenlight.errors import TokenlightError
 
 # Their norms or softmax compute in float32 whatever the model's dtype, so the law of float32 holds.
 FLOAT32_INSIDE = {
-    "gemma", "gemma2", "gemma3", "glm", "gpt_neo", "gptj", "llama", "mistral", "mixtral", "mpt", "mt5", "olmo2", "phi3",
-    "qwen2", "qwen3", "smollm3", "t5", "umt5",
+    "gemma", "gemma2", "gemma3", "glm", "gpt_neo", "gptj", "llama", "mistral", "mixtral", "mpt", "mt5",
+    "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "t5", "umt5",
 }  # fmt: skip
 WORKING = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
 REFUSED = [name for name, (_, _, fate) in FAMILIES.items() if fate == "refused"]

@@ -129,12 +129,20 @@ def test_layers_sum_to_the_scores(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_float32_and_bfloat16_keep_the_float64_answer(method):
     exact = EXPLAINER.explain(TEXT, asked(method), target="positive").scores
-    single = Explainer(tiny_bert(torch.float32), TOKENIZER).explain(TEXT, asked(method), "positive").scores
+    single = (
+        Explainer(tiny_bert(torch.float32), TOKENIZER)
+        .explain(TEXT, asked(method), "positive")
+        .scores
+    )
     if registry.find("methods", method).needs_precision:
         assert np.corrcoef(single, exact)[0, 1] > 0.99
         return
     close(single, exact, 1e-4)
-    half = Explainer(tiny_bert(torch.bfloat16), TOKENIZER).explain(TEXT, asked(method), "positive").scores
+    half = (
+        Explainer(tiny_bert(torch.bfloat16), TOKENIZER)
+        .explain(TEXT, asked(method), "positive")
+        .scores
+    )
     assert np.isfinite(half).all()
     if np.abs(exact).max() > 0:
         assert np.corrcoef(half, exact)[0, 1] > 0.9

@@ -133,7 +133,8 @@ def test_cat_terms_equal_gradient_times_hidden_state(case, variant):
 @pytest.mark.parametrize("case", [f"in{i}" for i in range(6)])
 @pytest.mark.parametrize("variant", ["ones", "nospecial"])
 def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
-    from tokenlight.capture.tape import Site, record
+    from tokenlight.capture.recording import record
+    from tokenlight.capture.tape import Site
 
     stored = vectors("bert_cls_intermediate_f64")
     (row,) = tokens(case, variant)

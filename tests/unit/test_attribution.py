@@ -153,7 +153,7 @@ class TestFiles:
         place = FOUND.save(tmp_path / "a.json")
         before = place.read_bytes()
 
-        def full(self, _content):
+        def full(_place, _content):
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(Path, "write_bytes", full)

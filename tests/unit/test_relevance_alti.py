@@ -9,7 +9,8 @@ import torch
 from tests.families import build
 from tests.tiny import randomised, tiny_bert
 from tokenlight import Explainer, Tokens
-from tokenlight.capture.tape import Site, record
+from tokenlight.capture.recording import record
+from tokenlight.capture.tape import Site
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import alti
 from tokenlight.methods.alti import TokenToTokenInteractions

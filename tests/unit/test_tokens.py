@@ -53,7 +53,11 @@ def test_subwords_share_a_word_and_keep_their_own_letters():
 
 def test_words_never_join_two_segments():
     row = encode(("good", "good"), TOKENIZER, limit=None)
-    kept = [(word, segment) for word, segment in zip(row.words, row.segments) if word is not None]
+    kept = [
+        (word, segment)
+        for word, segment in zip(row.words, row.segments, strict=True)
+        if word is not None
+    ]
     assert kept == [(0, 0), (1, 1)]
 
 

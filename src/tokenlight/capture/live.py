@@ -103,8 +103,9 @@ class LiveModel:
             "input_ids": table([row.ids for row in rows], filler),
             "attention_mask": table([row.attention for row in rows], 0),
         }
-        if "token_type_ids" in self.accepts and all(row.token_types is not None for row in rows):
-            types = [row.token_types for row in rows if row.token_types is not None]
+        if "token_type_ids" in self.accepts and any(row.token_types for row in rows):
+            # A row without segment ids beside others has zeros, the models' own default.
+            types = [row.token_types or (0,) * len(row) for row in rows]
             arguments["token_type_ids"] = table(types, 0)
         return arguments, real, filler
 

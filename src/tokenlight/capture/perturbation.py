@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -27,7 +28,9 @@ from tokenlight.tokens import TokenRow, Tokens
 __all__ = ["Original", "Readable", "StandIns", "Variant", "stream_logits"]
 
 # Sequences that are looked at together: sorted, freed of duplicates, packed. What an interrupt loses.
-WINDOW = {"cpu": 1024, "cuda": 16384}
+WINDOW = {"cpu": 1024, "cuda": 4096}
+# A GPU works on by itself: while it does, the next window is made ready.
+AHEAD = {"cpu": 0, "cuda": 1}
 # No graph is held, so a batch may be wider than one of an explanation. On a CPU wider batches are
 # no faster, since their activations leave the cache.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
@@ -62,25 +65,97 @@ def stream_logits(
     """
     waiting = iter(sequences)
     device = live.device.type if live.device.type in WINDOW else "cpu"
-    budget = BATCH_TOKENS[device] if batch_tokens is None else batch_tokens
+    engine = _Engine(live, BATCH_TOKENS[device] if batch_tokens is None else batch_tokens)
+    launched: deque[_Window] = deque()
     with progress_bar(what, total, progress) as advance:
-        while window := list(islice(waiting, WINDOW[device])):
-            unique: dict[bytes, int] = {}
-            rows: list[Variant] = []
-            order = np.empty(len(window), dtype=np.int64)
-            for number, sequence in enumerate(window):
-                row = _variant(sequence)
-                key = _key(row)
-                if key not in unique:
-                    unique[key] = len(rows)
-                    rows.append(row)
-                order[number] = unique[key]
-            _check(live, rows)
-            live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
-            found, budget = _run(live, rows, budget, advance)
-            advance(len(window) - len(rows))
-            for position in order:
-                yield found[position]
+        while True:
+            window = list(islice(waiting, WINDOW[device]))
+            if window:
+                launched.append(engine.launched(window, advance))
+            while launched and (not window or len(launched) > AHEAD[device]):
+                yield from launched.popleft().answers()
+            if not window:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Sequences on their way through the model: where each stands among the unique ones, and the
+    logits of each pack, not yet fetched."""
+
+    order: list[int]
+    lengths: list[int]
+    packs: list[tuple[list[int], Tensor]]
+
+    def answers(self) -> Iterator[np.ndarray]:
+        """Logits in the order of the window; here the device is waited for."""
+        found: list[np.ndarray] = [np.empty(0)] * len(self.lengths)
+        for pack, logits in self.packs:
+            values = logits.double().cpu().numpy()
+            for i, row in zip(pack, values, strict=True):
+                found[i] = row[: self.lengths[i]] if row.ndim == 2 else row
+        return (found[i] for i in self.order)
+
+
+class _Engine:
+    """One model and the token budget that its memory has allowed so far."""
+
+    def __init__(self, live: LiveModel, budget: int) -> None:
+        self.live, self.budget = live, budget
+
+    def launched(self, window: Sequence[Readable], advance: Advance) -> _Window:
+        """A window without its duplicates, through the model."""
+        places: dict[bytes, int] = {}
+        rows: list[Variant] = []
+        order: list[int] = []
+        for sequence in window:
+            row = _variant(sequence)
+            place = places.setdefault(_key(row), len(rows))
+            if place == len(rows):
+                rows.append(row)
+            order.append(place)
+        lengths = [len(row.ids) for row in rows]
+        ids = np.concatenate([row.ids for row in rows])
+        _check(self.live, lengths, ids)
+        self.live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
+        done = self._run(rows, lengths, _filler(self.live, ids), advance)
+        advance(len(window) - len(rows))
+        return _Window(order, lengths, done)
+
+    def _run(
+        self, rows: list[Variant], lengths: list[int], filler: int | None, advance: Advance
+    ) -> list[tuple[list[int], Tensor]]:
+        live = self.live
+        # Without any id to pad with, each row goes alone: it needs none.
+        everything = list(range(len(rows)))
+        waiting = deque(
+            [[i] for i in everything] if filler is None else self._packs(lengths, everything)
+        )
+        done: list[tuple[list[int], Tensor]] = []
+        with rewired(live.model, attention="own", gradients=False, filler=filler):
+            while waiting:
+                pack = waiting.popleft()
+                try:
+                    logits = _forward(live, [rows[i] for i in pack], filler)
+                except RuntimeError as error:
+                    if len(pack) == 1 or not _out_of_memory(error):
+                        raise
+                    self.budget = max(1, lengths[pack[0]] * len(pack) // 2)
+                else:
+                    done.append((pack, logits))
+                    advance(len(pack))
+                    continue
+                # Outside the except block, so that the failed pass's tensors are already let go.
+                if live.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                waiting = deque(self._packs(lengths, [*pack, *(i for p in waiting for i in p)]))
+        return done
+
+    def _packs(self, lengths: list[int], chosen: list[int]) -> list[list[int]]:
+        found = packs(
+            [lengths[i] for i in chosen], self.budget, padding_proof=self.live.padding_proof
+        )
+        return [[chosen[i] for i in group] for group in found]
 
 
 def _variant(sequence: Readable) -> Variant:
@@ -102,16 +177,16 @@ def _row(variant: Variant) -> TokenRow:
 def _key(row: Variant) -> bytes:
     # The length first: else the bytes of a short row could read as those of a longer one.
     types = b"" if row.token_types is None else row.token_types.tobytes()
-    return len(row).to_bytes(4, "little") + row.ids.tobytes() + row.attention.tobytes() + types
+    return len(row.ids).to_bytes(4, "little") + row.ids.tobytes() + row.attention.tobytes() + types
 
 
-def _check(live: LiveModel, rows: Sequence[Variant]) -> None:
-    longest = max(len(row) for row in rows)
+def _check(live: LiveModel, lengths: list[int], ids: np.ndarray) -> None:
+    longest = max(lengths)
     if live.max_tokens is not None and longest > live.max_tokens:
         raise TextTooLong(
             f"a changed text has {longest} tokens but this model reads at most {live.max_tokens}."
         )
-    low, high = min(int(row.ids.min()) for row in rows), max(int(row.ids.max()) for row in rows)
+    low, high = int(ids.min()), int(ids.max())
     # On a GPU an id outside the vocabulary does not raise: it kills the process's device.
     if low < 0 or high >= live.vocabulary:
         raise BadInput(
@@ -119,71 +194,26 @@ def _check(live: LiveModel, rows: Sequence[Variant]) -> None:
         )
 
 
-def _run(
-    live: LiveModel, rows: list[Variant], budget: int, advance: Advance
-) -> tuple[list[np.ndarray], int]:
-    """Logits of each row, and the budget that memory allowed."""
-    filler = _filler(live, rows)
-    lengths = [len(row) for row in rows]
-    # Without any id to pad with, each row goes alone: it needs none.
-    proof = live.padding_proof
-    waiting = deque(
-        packs(lengths, budget, padding_proof=proof)
-        if filler is not None
-        else [[i] for i in range(len(rows))]
-    )
-    done: list[tuple[list[int], Tensor]] = []
-    with rewired(live.model, attention="own", gradients=False, filler=filler):
-        while waiting:
-            pack = waiting.popleft()
-            try:
-                logits = _forward(live, [rows[i] for i in pack], filler)
-            except RuntimeError as error:
-                if len(pack) == 1 or not _out_of_memory(error):
-                    raise
-                budget = max(1, lengths[pack[0]] * len(pack) // 2)
-            else:
-                done.append((pack, logits))
-                advance(len(pack))
-                continue
-            # Outside the except block, so that the failed pass's tensors are already let go.
-            if live.device.type == "cuda":
-                torch.cuda.empty_cache()
-            left = [*pack, *(i for later in waiting for i in later)]
-            again = packs([lengths[i] for i in left], budget, padding_proof=proof)
-            waiting = deque([left[i] for i in group] for group in again)
-    return _in_order(done, lengths), budget
-
-
-def _in_order(done: list[tuple[list[int], Tensor]], lengths: list[int]) -> list[np.ndarray]:
-    found: list[np.ndarray] = [np.empty(0)] * len(lengths)
-    for pack, logits in done:  # fetched last: a fetch in the loop would wait for the device
-        values = logits.double().cpu().numpy()
-        for i, row in zip(pack, values, strict=True):
-            found[i] = row[: lengths[i]] if row.ndim == 2 else row
-    return found
-
-
 def _out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _filler(live: LiveModel, rows: Sequence[Variant]) -> int | None:
+def _filler(live: LiveModel, ids: np.ndarray) -> int | None:
     """The model's padding id; where it has none, an id that no row uses."""
     if live.pad_id is not None:
         return live.pad_id
-    used = np.unique(np.concatenate([row.ids for row in rows]))
+    used = np.unique(ids)
     free = np.setdiff1d(np.arange(min(live.vocabulary, len(used) + 1)), used)
     return int(free[0]) if len(free) else None
 
 
 def _forward(live: LiveModel, rows: Sequence[Variant], filler: int | None) -> Tensor:
-    width = max(len(row) for row in rows)
+    lengths = np.array([len(row.ids) for row in rows])
+    real = np.arange(lengths.max()) < lengths[:, None]
 
     def table(arrays: Sequence[np.ndarray], fill: int) -> Tensor:
-        padded = np.full((len(arrays), width), fill, dtype=np.int64)
-        for line, array in zip(padded, arrays, strict=True):
-            line[: len(array)] = array
+        padded = np.full(real.shape, fill, dtype=np.int64)
+        padded[real] = np.concatenate(arrays)
         return torch.from_numpy(padded).to(live.device)
 
     arguments = {
@@ -192,7 +222,8 @@ def _forward(live: LiveModel, rows: Sequence[Variant], filler: int | None) -> Te
     }
     if "token_type_ids" in live.accepts and any(row.token_types is not None for row in rows):
         # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
-        none = np.zeros(0, dtype=np.int8)
-        types = [none if row.token_types is None else row.token_types for row in rows]
+        types = [
+            np.zeros_like(r.attention) if r.token_types is None else r.token_types for r in rows
+        ]
         arguments["token_type_ids"] = table(types, 0)
     return live.logits_of(live.call(arguments))

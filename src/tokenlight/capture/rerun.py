@@ -129,6 +129,7 @@ class Rerun:
         """h^0 of other tokens (one row an example, as long as it): ``batch token hidden``; and the
         target there, ``batch``."""
         arguments, _, filler = self.live.inputs(rows, self.recording.real.shape[1])
+        door = self._door("hidden")  # found by a pass of its own, before this one is prepared
         kept: list[Tensor] = []
 
         def keep(own: Tensor) -> Tensor:
@@ -137,7 +138,7 @@ class Rerun:
 
         with (
             rewired(self.live.model, attention="own", gradients=False, filler=filler),
-            self._door("hidden").open(self.live.model, keep),
+            door.open(self.live.model, keep),
         ):
             logits = self.live.logits_of(self.live.call(arguments))
         value = self.objective(logits, self._everyone)

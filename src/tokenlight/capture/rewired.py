@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,12 +18,33 @@ from tokenlight.errors import UnsupportedModel
 
 _locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 _locks_guard = threading.Lock()
+HOOK_TABLES = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
+CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark on a model that has them
 
 
 def lock_of(model: nn.Module) -> threading.RLock:
     """The one lock of a model: two threads never run it rewired at once."""
     with _locks_guard:
         return _locks.setdefault(model, threading.RLock())
+
+
+@dataclass
+class _Wiring:
+    """What a model is made of, kept so that the next pass need not look again.
+
+    ``capturing``: the hooks by which transformers shows hidden states, as (table, key, hook);
+    ``marked``: the modules it marks as hooked. ``switched``: attention names known to take hold.
+    """
+
+    modules: list[nn.Module]
+    configs: list[Any]
+    embeddings: list[nn.Module]
+    capturing: list[tuple[dict[Any, Any], Any, Any]] = field(default_factory=list)
+    marked: list[nn.Module] = field(default_factory=list)
+    switched: set[str] = field(default_factory=set)
+
+
+_wirings: WeakKeyDictionary[nn.Module, _Wiring] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -36,17 +58,35 @@ def rewired(
     """
     with ExitStack() as undo:
         undo.enter_context(lock_of(model))
-        modules = list(model.modules())
-        undo.enter_context(_hooks_kept(modules))
-        undo.enter_context(_evaluating(modules))
-        undo.enter_context(_frozen(model))
-        undo.enter_context(_attention_switched(model, modules, attention))
+        wiring = _wiring(model)
+        undo.enter_context(_hooks_kept(wiring))
+        undo.enter_context(_evaluating(wiring.modules))
+        undo.enter_context(_frozen(wiring.modules))
+        undo.enter_context(_attention_switched(model, wiring, attention))
         undo.enter_context(_padding_known(model, filler))
         undo.enter_context(torch.set_grad_enabled(gradients))
         if gradients:
-            for embedding in token_embeddings(model):
+            for embedding in wiring.embeddings:
                 undo.callback(embedding.register_forward_hook(_begin_graph).remove)
         yield
+
+
+def _wiring(model: PreTrainedModel) -> _Wiring:
+    """The wiring found before, unless the model is made of other modules now."""
+    modules: list[nn.Module] = []
+    seen: set[int] = set()
+    waiting: list[nn.Module] = [model]
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            modules.append(module)
+            waiting.extend(child for child in module._modules.values() if child is not None)
+    known = _wirings.get(model)
+    if known is None or known.modules != modules:
+        known = _Wiring(modules, _configs(modules), token_embeddings(model))
+        _wirings[model] = known
+    return known
 
 
 def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
@@ -76,23 +116,37 @@ def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
 
 
 @contextmanager
-def _hooks_kept(modules: list[nn.Module]) -> Iterator[None]:
-    """Take back the hooks that transformers installs on the first pass that asks for states."""
-    tables = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
-    flag = "_output_capturing_hooks_installed"
-    before = [[list(module.__dict__[table]) for table in tables] for module in modules]
-    flagged = [flag in module.__dict__ for module in modules]
+def _hooks_kept(wiring: _Wiring) -> Iterator[None]:
+    """Take back the hooks that transformers installs on the first pass that asks for states; put
+    the same ones in place for the next pass, which then need not install them."""
+    if wiring.capturing and not any(CAPTURING in module.__dict__ for module in wiring.marked):
+        for table, key, hook in wiring.capturing:
+            table[key] = hook
+        for module in wiring.marked:
+            setattr(module, CAPTURING, True)
+        try:
+            yield
+        finally:
+            for table, key, _ in wiring.capturing:
+                table.pop(key, None)
+            for module in wiring.marked:
+                module.__dict__.pop(CAPTURING, None)
+        return
+    tables = [module.__dict__[name] for module in wiring.modules for name in HOOK_TABLES]
+    before = [set(table) for table in tables]
+    unmarked = [module for module in wiring.modules if CAPTURING not in module.__dict__]
     try:
         yield
     finally:
-        for module, kept, had_flag in zip(modules, before, flagged, strict=True):
-            for table, keys in zip(tables, kept, strict=True):
-                hooks = module.__dict__[table]
-                if len(hooks) != len(keys):
-                    for key in set(hooks) - set(keys):
-                        del hooks[key]
-            if not had_flag and flag in module.__dict__:
-                delattr(module, flag)
+        added = [
+            (table, key)
+            for table, keys in zip(tables, before, strict=True)
+            for key in table.keys() - keys
+        ]
+        wiring.capturing = [(table, key, table.pop(key)) for table, key in added]
+        wiring.marked = [module for module in unmarked if CAPTURING in module.__dict__]
+        for module in wiring.marked:
+            delattr(module, CAPTURING)
 
 
 @contextmanager
@@ -108,8 +162,13 @@ def _evaluating(modules: list[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    free = [parameter for parameter in model.parameters() if parameter.requires_grad]
+def _frozen(modules: list[nn.Module]) -> Iterator[None]:
+    free = [
+        parameter
+        for module in modules
+        for parameter in module._parameters.values()
+        if parameter is not None and parameter.requires_grad
+    ]
     for parameter in free:
         parameter.requires_grad_(False)
     try:
@@ -122,29 +181,36 @@ def _frozen(model: nn.Module) -> Iterator[None]:
 def takes_seam(model: PreTrainedModel) -> bool:
     """Whether every part of the model routes its attention through transformers' interface."""
     parts = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
-    return all(part._can_set_attn_implementation() for part in parts)
+    if not all(part._can_set_attn_implementation() for part in parts):
+        return False
+    try:
+        with rewired(model, attention=seam.NAME, gradients=False):
+            return True
+    except UnsupportedModel:
+        return False
 
 
 @contextmanager
-def _attention_switched(
-    model: PreTrainedModel, modules: list[nn.Module], name: str
-) -> Iterator[None]:
-    configs = _configs(modules)
-    before = [config._attn_implementation for config in configs]
+def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> Iterator[None]:
+    before = [config._attn_implementation for config in wiring.configs]
     try:
-        if name != "own":
+        if name in wiring.switched:
+            for config in wiring.configs:
+                config._attn_implementation_internal = name
+        elif name != "own":
             model.set_attn_implementation(name)
-            stuck = [type(c).__name__ for c in configs if c._attn_implementation != name]
+            stuck = [type(c).__name__ for c in wiring.configs if c._attn_implementation != name]
             # transformers only warns when it cannot switch; maps would then never arrive.
-            if stuck and name == seam.NAME:
+            if stuck:
                 raise UnsupportedModel(
                     f"{type(model).__name__} does not let its attention be replaced "
                     f"({', '.join(stuck)} kept its own); use a model whose attention goes through "
                     "transformers' attention interface."
                 )
+            wiring.switched.add(name)
         yield
     finally:
-        for config, implementation in zip(configs, before, strict=True):
+        for config, implementation in zip(wiring.configs, before, strict=True):
             config._attn_implementation_internal = implementation
 
 

@@ -58,10 +58,24 @@ class Listener:
     heard: list[nn.Module] = field(default_factory=list)
     contexts: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
+    _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
+
+    def query_weights(self, query: Tensor) -> Tensor:
+        """1 / (heads · real queries) at real queries, 0 at padding: ``batch 1 1 query``; the same
+        for every block."""
+        key = query.device, query.dtype
+        if key not in self._weights:
+            real = self.real.to(query.device, torch.promote_types(query.dtype, torch.float32))
+            share = real / real.sum(dim=1, keepdim=True) / query.shape[1]
+            self._weights[key] = share[:, None, None].to(query.dtype)
+        return self._weights[key]
 
 
 class _Running(threading.local):
     listener: Listener | None = None
+
+    def __init__(self) -> None:
+        self.masks: dict[int, tuple[Tensor, bool]] = {}
 
 
 _running = _Running()
@@ -76,6 +90,7 @@ def listening(listener: Listener) -> Iterator[Listener]:
         yield listener
     finally:
         _running.listener = before
+        _running.masks.clear()
 
 
 def attend(
@@ -112,7 +127,7 @@ def attend(
             listener.values.append(value)
     else:
         if listens and listener is not None and listener.wanted == "received":
-            listener.received.append(_received(query, key, mask, (scaling, softcap), listener.real))
+            listener.received.append(_received(query, key, mask, (scaling, softcap), listener))
         if listener is None or listener.fused:
             output = _attend_fast(query, key, value, mask, (scaling, softcap))
         else:
@@ -131,6 +146,7 @@ class _Mask:
     allowed: Tensor | None = None
     added: Tensor | None = None
     causal: bool = False
+    blind: bool = False  # some query may see no key at all
 
 
 def _mask(
@@ -144,7 +160,16 @@ def _mask(
         added = bias if added is None else added + bias
     if causal and added is not None:
         allowed, causal = _causal(query.shape[2], key.shape[2], 0, query.device), False
-    return _Mask(allowed, added, causal)
+    return _Mask(allowed, added, causal, allowed is not None and _blind(allowed))
+
+
+def _blind(allowed: Tensor) -> bool:
+    """Whether a query sees no key; asked once of a mask that all blocks of a pass share."""
+    known = _running.masks.get(id(allowed))
+    if known is None or known[0] is not allowed:
+        known = allowed, not bool(allowed.any(dim=-1).all())
+        _running.masks[id(allowed)] = known
+    return known[1]
 
 
 def _causal(queries: int, keys: int, first: int, device: torch.device) -> Tensor:
@@ -160,7 +185,8 @@ def attention_map(
     ``first`` is the position of the first query, where only a chunk of the queries is given.
     """
     rows = slice(first, first + query.shape[2])
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    scores = torch.matmul(query, key.transpose(2, 3))
+    scores = scores if scaling == 1.0 else scores * scaling
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if mask.added is not None:
@@ -172,10 +198,8 @@ def attention_map(
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
     maps = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     maps = maps.to(query.dtype)
-    if allowed is not None and not mask.causal:
-        blind = ~allowed.any(dim=-1, keepdim=True)
-        if bool(blind.any()):
-            maps = maps.masked_fill(blind, 0.0)
+    if allowed is not None and mask.blind:
+        maps = maps.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
     return maps
 
 
@@ -184,26 +208,26 @@ def _rows(mask: Tensor, rows: slice) -> Tensor:
 
 
 def _received(
-    query: Tensor, key: Tensor, mask: _Mask, how: tuple[float, float | None], real: Tensor
+    query: Tensor, key: Tensor, mask: _Mask, how: tuple[float, float | None], listener: Listener
 ) -> Tensor:
     """Mean over heads and real queries of the attention each key receives, ``batch key``.
 
     Taken in chunks of queries and outside the graph, so that no n × n map is ever held.
     """
     batch, heads, queries, _ = query.shape
+    weights = listener.query_weights(query)
     held = CHUNK_ELEMENTS.get(query.device.type, CHUNK_ELEMENTS["cpu"])
     chunk = max(16, held // (batch * heads * key.shape[2]))
     precise = torch.promote_types(query.dtype, torch.float32)
-    weights = real.to(query.device, precise)
-    weights = weights / weights.sum(dim=1, keepdim=True) / heads
     total = torch.zeros(batch, key.shape[2], device=query.device, dtype=precise)
+    scaling, softcap = how
     with torch.no_grad():
+        query = query * scaling  # once on the queries: the map is n / width times larger
         for first in range(0, queries, chunk):
             rows = slice(first, first + chunk)
             seen = slice(0, rows.stop if mask.causal else None)  # no query looks past its chunk
-            maps = attention_map(query[:, :, rows], key[:, :, seen], mask, *how, first)
-            share = torch.matmul(weights[:, None, None, rows].to(maps.dtype), maps)
-            total[:, seen] += share.sum(dim=(1, 2))  # over heads
+            maps = attention_map(query[:, :, rows], key[:, :, seen], mask, 1.0, softcap, first)
+            total[:, seen] += torch.matmul(weights[..., rows], maps).sum(dim=(1, 2), dtype=precise)
     return total
 
 

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from tokenlight.cli.diff import diff
 from tokenlight.cli.doctor import doctor
+from tokenlight.cli.evaluate import evaluate
 from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
 from tokenlight.cli.methods import methods
@@ -25,6 +27,8 @@ app.command()(methods)
 app.command()(models)
 app.command()(doctor)
 app.command()(heads)
+app.command()(evaluate)
+app.command()(diff)
 
 
 def _version(wanted: bool) -> None:

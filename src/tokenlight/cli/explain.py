@@ -64,6 +64,12 @@ def explain(
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="One score a word, not a token.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Show the per-layer table.")] = False,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Remove the top words, ask the model again, and say what came of it."
+        ),
+    ] = False,
     reference: Annotated[
         str | None,
         typer.Option(metavar="METHOD", help="Show each method's difference to this one too."),
@@ -108,6 +114,7 @@ def explain(
         token_types=token_types,
         long=long,
         seed=seed,
+        trust=trust,
     )
     if str(json) == "-":
         _print_json(found)
@@ -188,7 +195,16 @@ def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list
     from tokenlight.cli.loading import loaded
 
     explainer = loaded(name, device=device, verbose=verbose)
+    trust = how.pop("trust")
     found: list[Attribution] = explainer.explain(how.pop("inputs"), **how)
+    if trust:
+        from tokenlight.progress import progress
+        from tokenlight.trust import trusted
+
+        with progress("asking the model again", len(found)) as advance:
+            for number, attribution in enumerate(found):
+                found[number] = trusted(explainer, attribution, seed=how["seed"])
+                advance(1)
     return found
 
 

@@ -39,6 +39,14 @@ def options_in_words(name: str) -> str:
     return ", ".join(f"{option}={default!r}" for option, (_, default) in options.items())
 
 
+def cost_in_words(name: str) -> str:
+    """Passes through the model with default options: F forward, B backward, n tokens."""
+    from tokenlight import registry
+    from tokenlight.methods._method import Cost
+
+    return Cost.in_words(registry.build("methods", name))
+
+
 def _table() -> Any:
     """Each method with its meaning, and below what it depends on, its options and its paper."""
     from rich.table import Table
@@ -55,6 +63,7 @@ def _table() -> Any:
         details = [
             "same for every target" if agnostic else "for a target",
             "signed" if getattr(cls, "signed", True) else "no sign",
+            cost_in_words(name),
             options_in_words(name) or "no options",
             getattr(cls, "cites", ""),
         ]
@@ -80,6 +89,7 @@ def _page(name: str) -> Any:
     }
     for fact, holds in facts.items():
         page.append(f"{fact}: {'yes' if holds else 'no'}\n")
+    page.append(f"passes (F forward, B backward, n tokens): {cost_in_words(name)}\n")
     page.append(f"paper: {getattr(cls, 'cites', '') or 'none'}\n")
     options = registry.options_of("methods", name)
     page.append("\noptions\n" if options else "\nno options\n", "bold")

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
-from tokenlight.capture.tape import Recording, Site, record
+from tokenlight.capture.recording import record
+from tokenlight.capture.tape import Recording, Site
 from tokenlight.errors import BadInput
 from tokenlight.heads.alignment import Align, Pair, pairs
 from tokenlight.heads.mask import FORMAT, HeadMask, write_heads

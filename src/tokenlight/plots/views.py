@@ -198,7 +198,8 @@ def percent(chance: float) -> str:
 
 
 def badges(attribution: Attribution) -> tuple[str, ...]:
-    """What is known about how far to trust it: a verdict, and how much relevance was kept."""
+    """What is known about how far to trust it: a verdict, and how much relevance was kept or
+    how far the scores of a path method are from their sum."""
     found: list[str] = []
     trust: Any = attribution.extras.get("trust")
     if isinstance(trust, dict) and trust.get("verdict"):
@@ -206,6 +207,9 @@ def badges(attribution: Attribution) -> tuple[str, ...]:
     kept: Any = attribution.extras.get("conservation")
     if isinstance(kept, list) and kept:
         found.append(f"relevance kept: {min(kept):.3f} to {max(kept):.3f} over the layers")
+    path: Any = attribution.extras.get("convergence")
+    if isinstance(path, dict) and "gap_percent" in path:
+        found.append(f"sum of the scores off by {path['gap_percent']:.2g} %")
     return tuple(found)
 
 

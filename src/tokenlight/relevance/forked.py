@@ -26,14 +26,17 @@ _ACTIVATION = re.compile(r"(GELU|Gelu|SiLU|ReLU|Swish|Tanh|Activation)$")
 
 
 @contextmanager
-def forked(model: nn.Module, *, examples: int) -> Iterator[tuple[Passage, Strangers]]:
+def forked(
+    model: nn.Module, *, examples: int, watch: bool = True
+) -> Iterator[tuple[Passage, Strangers]]:
     """Every operation inside the ``with`` keeps its value and gets a second way back.
 
     ``examples`` is the size of the batch. Also given: the operations that were not understood, for
-    :func:`tokenlight.relevance.walk.check`. Values and gradients stay the model's own.
+    :func:`tokenlight.relevance.walk.check`; without ``watch``, for a pass whose like was checked
+    before, they are not looked for. Values and gradients stay the model's own.
     """
     passage, strangers = Passage(examples), Strangers(model)
-    mode = _Forking(passage, strangers)
+    mode = _Forking(passage, strangers, watch=watch)
     handles = [handle for module in model.modules() for handle in _unit_hooks(module, mode)]
     try:
         with mode:
@@ -46,9 +49,10 @@ def forked(model: nn.Module, *, examples: int) -> Iterator[tuple[Passage, Strang
 class _Forking(TorchFunctionMode):
     """Swap each call for a fork; inside a unit, leave it alone."""
 
-    def __init__(self, passage: Passage, strangers: Strangers) -> None:
+    def __init__(self, passage: Passage, strangers: Strangers, *, watch: bool) -> None:
         super().__init__()
         self.passage = passage
+        self.watch = watch
         self.strangers = strangers
         self.depth = 0  # of units entered
 
@@ -69,7 +73,7 @@ class _Forking(TorchFunctionMode):
             with self:
                 return REWRITES[name](*args, **keywords)
         if reading is None:
-            return self._watched(func, args, keywords)
+            return self._watched(func, args, keywords) if self.watch else func(*args, **keywords)
         value = func(*args, **keywords)
         return self.passage.fork(reading.operation, value, reading.operands, reading.detail)
 

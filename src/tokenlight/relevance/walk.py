@@ -54,12 +54,12 @@ class Strangers:
     must not outlive the check."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._names = {id(module): name for name, module in model.named_modules()}
+        self._model = model
         self._found: dict[Any, tuple[str, str]] = {}
 
     def add(self, node: Any, operation: str, module: nn.Module | None) -> None:
         """Remember who made ``node``."""
-        path = self._names.get(id(module), "") if module is not None else ""
+        path = next((name for name, m in self._model.named_modules() if m is module), "")
         owner = "" if module is None else f"{path} ({type(module).__name__})".strip()
         # A call that hands its argument on (dropout at rest) is not the one that made the node.
         self._found.setdefault(node, (operation, owner))

@@ -1,0 +1,50 @@
+"""What one call of explain() asks for, beside its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tokenlight.errors import BadInput
+from tokenlight.methods._method import Method
+from tokenlight.tokens import ExplainMask, Long, Question, TokenRow, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """Everything one call decided, checked."""
+
+    methods: tuple[Method, ...]
+    explain_mask: ExplainMask
+    token_types: Literal["tokenizer", "zeros"]
+    long: Long
+    seed: int
+    batch_tokens: int
+    progress: bool | None
+
+
+def one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
+    """``value``, which must be one of ``known``."""
+    if value not in known:
+        raise BadInput(f"{option}={value!r} cannot be: it is one of {', '.join(map(repr, known))}.")
+    return value
+
+
+def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
+    """Inputs as a list, and whether it was a single text."""
+    if isinstance(inputs, Tokens):
+        return inputs.rows, len(inputs) == 1
+    if isinstance(inputs, str | tuple | Question | TokenRow):
+        return [inputs], True
+    if isinstance(inputs, Iterable):
+        rows = [
+            row for entry in inputs for row in (entry if isinstance(entry, Tokens) else [entry])
+        ]
+        if not rows:
+            raise BadInput("the list of texts is empty; give at least one text.")
+        return rows, False
+    raise BadInput(
+        f"cannot explain {type(inputs).__name__}: give a text, a (text, text) pair, Question(…), "
+        "Tokens, or a list of these."
+    )

@@ -1,0 +1,146 @@
+"""Recording: one forward pass of a rewired model, and only what was asked of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tokenlight.capture import seam
+from tokenlight.capture.door import words_kept
+from tokenlight.capture.live import LiveModel, hidden_states_of
+from tokenlight.capture.mixing import MixingListener
+from tokenlight.capture.rewired import rewired
+from tokenlight.capture.tape import GRADIENTS, MAPS, Recording, Site, Sites
+from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.relevance.forked import forked
+from tokenlight.relevance.walk import check
+from tokenlight.tokens import TokenRow
+
+# Shapes of passes whose operations were all found to have a relevance rule.
+_looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
+
+
+def record(
+    live: LiveModel, rows: Sequence[TokenRow], sites: Sites, *, budget: int = 2048
+) -> Recording:
+    """Run the model once over ``rows`` and keep what ``sites`` asks for."""
+    arguments, real, filler = live.inputs(rows)
+    wanted: seam.Wanted = (
+        "maps" if MAPS & sites else "received" if Site.RECEIVED in sites else "nothing"
+    )
+    eager = live.route == "eager" and wanted != "nothing"
+    name = seam.NAME if live.route == "seam" else "own"
+    listener = seam.Listener(
+        wanted,
+        real,
+        live.listens_to,
+        keeps_values=bool({Site.VALUES, Site.MIXING} & sites),
+        fused=Site.RELEVANCE not in sites,
+    )
+    mixing = MixingListener(live.encoder, listener) if Site.MIXING in sites else None
+    # Passes of one model over batches of one shape run the same operations: looked at once.
+    shape = sites, real.shape[1], len({len(row) for row in rows}) > 1
+    looked_at = _looked_at.setdefault(live.model, set())
+    watch = shape not in looked_at
+    forking = (
+        forked(live.model, examples=len(rows), watch=watch)
+        if Site.RELEVANCE in sites
+        else nullcontext()
+    )
+    flags = {"output_attentions": True} if eager else {}
+    with (
+        rewired(live.model, attention=name, gradients=bool(GRADIENTS & sites), filler=filler),
+        seam.listening(listener),
+        mixing or nullcontext(),
+        forking as fork,
+        words_kept(live, wanted=Site.WORDS in sites) as words,
+    ):
+        outputs = live.call(arguments, output_hidden_states=True, **flags)
+        logits = live.logits_of(outputs)
+        hidden = hidden_states_of(live, outputs)
+        attention = tuple(listener.maps)
+        if eager:
+            attention = _eager_maps(live, outputs)
+    _one_map_a_block(live, wanted, eager, len(attention) or len(listener.received), hidden, real)
+    read = logits.detach().double().cpu().numpy()  # waits for the device, once
+    finite = np.isfinite(read).reshape(len(read), -1).all(axis=1)
+    if not finite.all():
+        raise NotFinite(_first_not_finite(hidden, int(finite.argmin())))
+    if fork is not None and watch:
+        check([logits], hidden[0], fork[1])
+        looked_at.add(shape)
+    kept = _maps_kept(attention, sites) if wanted != "nothing" else ()
+    return Recording(
+        tuple(rows),
+        real,
+        logits,
+        read,
+        hidden,
+        kept,
+        tuple(listener.received),
+        sites,
+        live,
+        budget,
+        passage=None if fork is None else fork[0],
+        contexts=tuple(listener.contexts),
+        values=tuple(listener.values),
+        mixings=() if mixing is None else mixing.found(hidden),
+        words=tuple(words),
+    )
+
+
+def _maps_kept(attention: tuple[Tensor, ...], sites: Sites) -> tuple[Tensor, ...]:
+    on_graph = bool({Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites)
+    return attention if on_graph else tuple(maps.detach() for maps in attention)
+
+
+def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
+    name = "encoder_attentions" if live.model.config.is_encoder_decoder else "attentions"
+    maps = getattr(outputs, name, None) or ()
+    if not maps or any(not _is_map(found) for found in maps):
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} neither routes its attention through transformers' "
+            "interface nor gives its attention maps; methods that read attention cannot work on it."
+        )
+    return tuple(maps)
+
+
+def _is_map(found: object) -> bool:
+    """Whether this is ``batch head query key`` with rows that sum to one."""
+    if not isinstance(found, Tensor) or found.dim() != 4 or found.shape[2] != found.shape[3]:
+        return False
+    rows = found.detach().sum(dim=-1)[:, :, 0]  # the first query is never padding
+    return bool(((rows - 1).abs() < 1e-2).all())
+
+
+def _one_map_a_block(
+    live: LiveModel, wanted: str, eager: bool, maps: int, hidden: tuple[Tensor, ...], real: Tensor
+) -> None:
+    if len({state.shape for state in hidden}) > 1 or hidden[0].shape[:2] != real.shape:
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} changes the number or width of its tokens between layers "
+            f"({', '.join(str(tuple(state.shape)) for state in hidden)}); scores could not be laid "
+            "over the input's tokens."
+        )
+    if wanted != "nothing" and maps != len(hidden) - 1:
+        route = "its attentions" if eager else "the attention seam"
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} has {len(hidden) - 1} blocks but {maps} self-attention "
+            f"maps came through {route}; methods that read attention need exactly one a block "
+            "(state-space and hybrid models have none in some)."
+        )
+
+
+def _first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:
+    for layer, state in enumerate(hidden):
+        if not bool(torch.isfinite(state.detach()[example]).all()):
+            return (
+                f"hidden state {layer} (0 is the embedding) of text {example} of the batch holds "
+                "NaN or infinity; check the weights, or load the model in float32 or bfloat16."
+            )
+    return f"the head gives NaN or infinity for text {example} of the batch."

@@ -1,0 +1,190 @@
+"""method="best": the method whose explanations of this model are measured to be most faithful."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenlight import registry
+from tokenlight.attribution import Attribution
+from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.evaluation import evaluate
+from tokenlight.tokens import Tokens
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+SAMPLE = 24  # texts the methods are compared on
+BUDGET = 60.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen method, why, and the mean AOPC of every method that was tried."""
+
+    method: str
+    reason: str
+    measured: dict[str, float]
+    texts: int
+
+
+def best(
+    explainer: Explainer,
+    texts: Sequence[Any],
+    *,
+    candidates: Sequence[str] | None = None,
+    budget: float = BUDGET,
+    seed: int = 0,
+    refresh: bool = False,
+) -> Choice:
+    """Choose by mean AOPC on a sample of ``texts``, within about ``budget`` seconds.
+
+    Methods marked slow and the random baseline are no candidates unless named. A choice among the
+    default candidates is kept in a file under the model's name and read from there the next time
+    (``refresh=True`` measures anew).
+    """
+    key = _fingerprint(explainer)
+    if candidates is None and not refresh:
+        kept = _kept().get(key)
+        if kept is not None:
+            return Choice(**kept)
+    choice = _measured(explainer, _sample(texts, seed), candidates, budget, seed)
+    if candidates is None:
+        _keep(key, choice)
+    return choice
+
+
+def explain_best(explainer: Explainer, inputs: Any, target: Any, **how: Any) -> Any:
+    """explain() with the best method for this model; each Attribution notes what was chosen."""
+    if isinstance(inputs, Iterator):
+        raise BadInput("method='best' looks at a sample of the texts; give a list, no iterator.")
+    listed = list(inputs) if isinstance(inputs, list | Tokens) else [inputs]
+    choice = best(explainer, listed, seed=how.get("seed", 0))
+    found = explainer.explain(inputs, choice.method, target, **how)
+    if isinstance(found, Attribution):
+        return _noted(found, choice)
+    return [_noted(one, choice) for one in found]
+
+
+def _noted(attribution: Attribution, choice: Choice) -> Attribution:
+    return replace(attribution, notes=(*attribution.notes, f"method='best': {choice.reason}"))
+
+
+def _sample(texts: Sequence[Any], seed: int) -> list[Any]:
+    if not texts:
+        raise BadInput("method='best' compares methods on texts; give at least one.")
+    if len(texts) <= SAMPLE:
+        return list(texts)
+    chosen = np.random.default_rng(seed).choice(len(texts), SAMPLE, replace=False)
+    return [texts[i] for i in sorted(chosen)]
+
+
+def _candidates() -> list[str]:
+    return [
+        name
+        for name in registry.names("methods")
+        if name != "random" and not getattr(registry.find("methods", name), "slow", False)
+    ]
+
+
+def _measured(
+    explainer: Explainer,
+    texts: Sequence[Any],
+    candidates: Sequence[str] | None,
+    budget: float,
+    seed: int,
+) -> Choice:
+    begun = time.monotonic()
+    names = list(candidates) if candidates is not None else _candidates()
+    found: dict[str, Any] = {}
+    refused: dict[str, str] = {}
+    for name in ("random", *names):
+        if len(found) > 1 and time.monotonic() - begun > budget:
+            break
+        try:
+            made = explainer.explain(
+                list(texts), method=[name], seed=seed, long="truncate", progress=False
+            )
+            numbers = evaluate(explainer, made, "aopc", progress=False).summary["aopc"]
+        except TokenlightError as reason:
+            refused[name] = str(reason)
+            continue
+        if numbers["count"]:
+            found[name] = numbers
+    tried = {name: numbers for name, numbers in found.items() if name != "random"}
+    if not tried:
+        raise BadInput(
+            "no method could be measured on these texts: "
+            + ("; ".join(f"{name}: {why}" for name, why in refused.items()) or "none was given")
+        )
+    ranked = sorted(tried, key=lambda name: -tried[name]["mean"])
+    means = {name: float(numbers["mean"]) for name, numbers in found.items()}
+    left = len(names) - len(tried) - len(set(refused) & set(names))
+    return Choice(ranked[0], _reason(ranked, found, len(texts), left), means, len(texts))
+
+
+def _reason(ranked: Sequence[str], found: dict[str, Any], texts: int, left: int) -> str:
+    first = found[ranked[0]]
+    sentence = (
+        f"{ranked[0]} has the highest AOPC, {first['mean']:.3f} "
+        f"[{first['low']:.3f}, {first['high']:.3f}], of {len(ranked)} methods on {texts} "
+        f"{'text' if texts == 1 else 'texts'}"
+    )
+    others = [f"next {ranked[1]} {found[ranked[1]]['mean']:.3f}"] if len(ranked) > 1 else []
+    if "random" in found:
+        others.append(f"random {found['random']['mean']:.3f}")
+    sentence += f" ({', '.join(others)})" if others else ""
+    if "random" in found and found["random"]["mean"] >= first["mean"]:
+        sentence += "; no method beats random here, so trust none of them much"
+    return sentence + (f"; time ran out before {left} others" if left > 0 else "")
+
+
+def _fingerprint(explainer: Explainer) -> str:
+    """The model's name and a digest of its weights: a retrained model is chosen for anew."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, weight in explainer.live.model.named_parameters():
+        few = weight.detach().flatten()[:16].float().cpu().numpy()
+        digest.update(f"{name}{tuple(weight.shape)}".encode() + few.tobytes())
+    return f"{explainer.name}@{digest.hexdigest()}"
+
+
+def cache_folder() -> Path:
+    """Where choices are kept: TOKENLIGHT_CACHE, else the user's cache folder."""
+    own = os.environ.get("TOKENLIGHT_CACHE")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "tokenlight"
+
+
+def _kept() -> dict[str, Any]:
+    """Choices made before; a file that cannot be read is as good as none."""
+    try:
+        content = json.loads((cache_folder() / "choices.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    fields = set(Choice.__dataclass_fields__)
+    return {
+        key: one for key, one in content.items() if isinstance(one, dict) and set(one) == fields
+    }
+
+
+def _keep(key: str, choice: Choice) -> None:
+    from tokenlight.datafiles import write_text
+
+    place = cache_folder() / "choices.json"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_text(place, json.dumps(_kept() | {key: asdict(choice)}, ensure_ascii=False, indent=1))
+    except OSError:
+        return  # a folder that cannot be written costs the next run a minute, not this one its answer

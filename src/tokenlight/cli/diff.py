@@ -1,0 +1,101 @@
+"""``tokenlight diff``: what moved between two models, precisions or prompts; fails a build."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenlight.cli.failing import clean, writing
+
+if TYPE_CHECKING:
+    from tokenlight.comparing import Comparison
+    from tokenlight.metrics._interval import Interval
+
+MOVED = 1  # exit status where a limit is overstepped
+
+
+@clean
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="Model before: name, folder or hub id.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Model after; may be A again.")],
+    data: Annotated[str, typer.Argument(help="Texts: a file or a data set's name.")],
+    *,
+    method: Annotated[
+        str, typer.Option("--method", "-x", metavar="NAME[:OPTION=VALUE,...]")
+    ] = "attcat",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first texts.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    dtype_a: Annotated[str | None, typer.Option(help="Precision of A, such as bfloat16.")] = None,
+    dtype_b: Annotated[str | None, typer.Option(help="Precision of B.")] = None,
+    prompt_a: Annotated[str, typer.Option(help="What A reads; {text} is the text.")] = "{text}",
+    prompt_b: Annotated[str, typer.Option(help="What B reads.")] = "{text}",
+    max_flips: Annotated[float, typer.Option(help="Share of predictions that may change.")] = 0.01,
+    min_focus: Annotated[
+        float, typer.Option(help="Least mean rank correlation of the words' scores.")
+    ] = 0.8,
+    max_drop: Annotated[float, typer.Option(help="Most the mean AOPC may fall.")] = 0.02,
+    json: Annotated[Path | None, typer.Option(help="Write the comparison as JSON.")] = None,
+    seed: Annotated[int, typer.Option(help="For methods that sample, and the intervals.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
+    ] = False,
+) -> None:
+    """Compare predictions, focus and faithfulness of A and B on DATA; exit status 1 if they moved."""
+    from tokenlight import registry
+    from tokenlight.comparing import Limits, Side, compare
+    from tokenlight.datafiles import read
+
+    wanted = registry.parse(method)
+    registry.find("methods", wanted[0])
+    examples = read(data, text=text, limit=limit)
+    sides = [
+        Side(_loaded(name, dtype, device, verbose), prompt)
+        for name, dtype, prompt in ((a, dtype_a, prompt_a), (b, dtype_b, prompt_b))
+    ]
+    found = compare(sides[0], sides[1], examples, method=wanted, seed=seed)
+    _show(found)
+    if json is not None:
+        from tokenlight.datafiles import write_text
+
+        with writing(json):
+            write_text(json, json_format.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+    failures = found.failures(Limits(max_flips, min_focus, max_drop))
+    for failure in failures:
+        print(f"moved: {failure}")
+    if failures:
+        raise typer.Exit(MOVED)
+    print("nothing moved beyond its limit")
+
+
+def _loaded(name: str, dtype: str | None, device: str | None, verbose: bool) -> Any:
+    from tokenlight.cli.loading import loaded
+
+    if dtype is None:
+        return loaded(name, device=device, verbose=verbose)
+    from tokenlight.explainer import Explainer
+
+    return Explainer.from_pretrained(name, dtype=dtype, device=device)
+
+
+def _show(found: Comparison) -> None:
+    from tokenlight.plots.characters import in_line
+
+    print(f"{found.texts} texts")
+    lines: tuple[tuple[str, Interval], ...] = (
+        ("predictions changed", found.flips),
+        ("focus (rank correlation)", found.focus),
+        ("AOPC of A", found.before),
+        ("AOPC of B", found.after),
+        ("AOPC, B − A", found.change),
+    )
+    for name, interval in lines:
+        print(f"{name:26}{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]")
+    for focus, text, before, after in found.moved:
+        if focus < 0.9:
+            print(f"  {focus:+.2f}  {in_line(text)[:70]}")
+            print(f"         A {in_line(before)}")
+            print(f"         B {in_line(after)}")

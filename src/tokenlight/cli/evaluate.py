@@ -1,0 +1,130 @@
+"""``tokenlight evaluate``: how faithful methods are on a data file, with intervals."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tokenlight.cli.failing import clean, writing
+
+if TYPE_CHECKING:
+    from tokenlight.resuming import Refusal
+
+INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
+
+
+@clean
+def evaluate(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A .jsonl, .csv, .tsv, .parquet or .txt file (.gz too), or a data set's name."
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for rows, summary and curves.")
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Embedded model, folder or hub id.")
+    ] = "tokenlight/sentiment",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            "-x",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="Repeat it to compare; 'best' takes the most faithful one.",
+            show_default="attcat and random",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="Repeat it for several.",
+            show_default="aopc and lodds",
+        ),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(help="What is explained: predicted, a label, or its number.")
+    ] = "predicted",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first texts.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Column of the text; two joined by + for a pair.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the true label.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of a named data set.")] = None,
+    long: Annotated[
+        Literal["error", "truncate", "stride"],
+        typer.Option(help="What to do with a text longer than the model reads."),
+    ] = "truncate",
+    seed: Annotated[int, typer.Option(help="For methods that sample, and the intervals.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
+    ] = False,
+) -> None:
+    """Measure how faithful explanations are on DATA. Stopped with Ctrl-C, the same command goes on."""
+    from tokenlight import registry
+    from tokenlight.cli.loading import loaded
+    from tokenlight.datafiles import read
+    from tokenlight.evaluation import built
+    from tokenlight.resuming import Job, evaluate_file, finished
+
+    metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
+    built(metrics)  # a wrong name is found before a model is loaded
+    methods = [registry.parse(entry) for entry in method or ["attcat", "random"]]
+    for name in (name for name, _ in methods if name != "best"):
+        registry.find("methods", name)
+    examples = read(data, text=text, label=label, limit=limit, split=split)
+    explainer = loaded(model, device=device, verbose=verbose)
+    methods = _without_best(explainer, methods, [example.text for example in examples], seed)
+    job = Job(methods, metrics, {"target": target, "long": long}, seed)
+    try:
+        with writing(output):
+            evaluation, refusals = evaluate_file(explainer, examples, job, output)
+    except KeyboardInterrupt:
+        done = finished(output)
+        print(
+            f"stopped: {done} of {len(examples)} texts are kept in {output}; the same command goes "
+            "on from there.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    print(evaluation.table())
+    _say(evaluation.skipped, refusals)
+    with writing(output):
+        evaluation.save(output)
+    print(f"written: {output} (rows.parquet, summary.json, curves.png, report.html)")
+
+
+def _without_best(
+    explainer: Any, methods: list[tuple[str, dict[str, Any]]], texts: Sequence[Any], seed: int
+) -> list[tuple[str, dict[str, Any]]]:
+    """``best`` replaced by the method that is."""
+    if all(name != "best" for name, _ in methods):
+        return methods
+    from tokenlight.choosing import best
+
+    choice = best(explainer, texts, seed=seed)
+    print(f"best: {choice.reason}")
+    chosen = [
+        (choice.method, {}) if name == "best" else (name, options) for name, options in methods
+    ]
+    return [pair for i, pair in enumerate(chosen) if pair not in chosen[:i]]
+
+
+def _say(skipped: dict[str, dict[str, int]], refusals: Sequence[Refusal]) -> None:
+    """Nothing is left out silently."""
+    for key, reasons in skipped.items():
+        for reason, count in reasons.items():
+            print(f"left out of {key}: {count} ({reason})", file=sys.stderr)
+    for (method, reason), count in Counter((r.method, r.reason) for r in refusals).items():
+        print(f"not explained by {method}: {count} ({reason})", file=sys.stderr)

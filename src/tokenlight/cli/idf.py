@@ -1,0 +1,66 @@
+"""``tokenlight idf``: how rare each token is in a corpus, for views over many texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokenlight.cli.failing import clean, writing
+
+
+@clean
+def idf(
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            help="A .txt (a text a line), .jsonl, .csv, .tsv or .parquet file (.gz too), or a data "
+            "set's name."
+        ),
+    ],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m", help="Whose tokenizer counts: embedded model, folder, hub id."
+        ),
+    ] = "tokenlight/sentiment",
+    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first texts.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of a named data set.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show tracebacks.")] = False,  # noqa: ARG001 - read by clean
+) -> None:
+    """Count in how many texts of CORPUS each token stands."""
+    from transformers import AutoTokenizer
+
+    from tokenlight import models
+    from tokenlight.corpus import Frequencies
+    from tokenlight.datafiles import read
+    from tokenlight.errors import BadInput
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(models.resolve(model))
+    except (OSError, ValueError) as missing:
+        raise BadInput(
+            f"no tokenizer found at {model!r}: {str(missing).splitlines()[0]}"
+        ) from missing
+    texts = []
+    for example in read(corpus, text=text, limit=limit, split=split):
+        given = example.text
+        texts.append(given if isinstance(given, str) else "\n".join(_parts(given)))
+    found = Frequencies.of(texts, tokenizer)
+    with writing(output):
+        found.save(output)
+    typer.echo(f"{len(found.counts):,} token types in {found.documents:,} texts → {output}")
+
+
+def _parts(given: object) -> tuple[str, ...]:
+    """The texts of a pair or a question, counted as one document."""
+    from tokenlight.tokens import Question
+
+    if isinstance(given, Question):
+        return given.question, given.context
+    assert isinstance(given, tuple)
+    return given

@@ -1,0 +1,252 @@
+"""Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text, each also .gz.
+
+Also the two ways results are written: beside and renamed, so that no half file is ever left.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra
+from tokenlight.tokens import Question, TextInput
+
+PAIRS = (("question1", "question2"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
+TEXTS = ("text", "sentence", "content", "review", "document")
+LABELS = ("label", "labels", "class", "target")
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One text with what people know of it.
+
+    ``spans``: marked (first character, behind the last) in the text's last part.
+    """
+
+    text: TextInput
+    label: str | int | None = None
+    spans: tuple[tuple[int, int], ...] | None = None
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    limit: int | None = None,
+    split: str | None = None,
+) -> list[Example]:
+    """Examples of a file, or of a data set that the ``datasets`` library knows by name.
+
+    Columns are found by their usual names (text, sentence, …; question and context; premise and
+    hypothesis; label; spans, rationales or answers) unless ``text`` (two joined by ``+`` for a pair)
+    and ``label`` name them.
+    """
+    place = Path(source)
+    is_file = _ending(place) in ENDINGS or place.exists()
+    rows = _rows(place) if is_file else _from_datasets(str(source), split)
+    found = [_example(row, number, text, label) for number, row in enumerate(islice(rows, limit))]
+    if not found:
+        raise BadInput(f"{place.name} holds no text; give a file with at least one row.")
+    return found
+
+
+def _ending(place: Path) -> str:
+    name = place.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
+def _rows(place: Path) -> Iterator[Mapping[str, Any]]:
+    if not place.is_file():
+        raise DamagedFile(f"{place} does not exist or is no file.")
+    try:
+        match _ending(place):
+            case ".jsonl":
+                yield from _json_lines(place)
+            case ".json":
+                yield from _json_list(place)
+            case ".csv":
+                yield from csv.DictReader(io.StringIO(_text(place)))
+            case ".tsv":
+                yield from csv.DictReader(io.StringIO(_text(place)), delimiter="\t")
+            case ".txt":
+                yield from ({"text": line} for line in _text(place).splitlines() if line.strip())
+            case ".parquet":
+                yield from _parquet(place)
+            case ending:
+                raise BadInput(
+                    f"cannot read {place.name}: the ending {ending!r} is none of "
+                    f"{', '.join(ENDINGS)} (each may be followed by .gz)."
+                )
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as broken:
+        raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
+
+
+def _text(place: Path) -> str:
+    content = place.read_bytes()
+    if place.name.lower().endswith(".gz"):
+        content = gzip.decompress(content)
+    return content.decode("utf-8-sig")
+
+
+def _json_lines(place: Path) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(_text(place).splitlines(), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as broken:
+                raise DamagedFile(
+                    f"line {number} of {place.name} is no JSON: {broken}."
+                ) from broken
+            if not isinstance(row, dict):
+                raise BadInput(f"line {number} of {place.name} is no JSON object.")
+            yield row
+
+
+def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        content = json.loads(_text(place))
+    except json.JSONDecodeError as broken:
+        raise DamagedFile(f"{place.name} is no JSON: {broken}.") from broken
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise BadInput(f"{place.name} is no list of JSON objects; one object a line is .jsonl.")
+    yield from content
+
+
+def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as missing:
+        raise MissingExtra.naming("pyarrow", "bench", "a Parquet file") from missing
+    try:
+        table = pyarrow.parquet.read_table(place)
+    except pyarrow.ArrowInvalid as broken:
+        raise DamagedFile(f"{place.name} is no Parquet file: {broken}.") from broken
+    yield from table.to_pylist()
+
+
+def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError as missing:
+        raise BadInput(
+            f"{name!r} is no file, and names of data sets need the library 'datasets', which is not "
+            "installed; give a file (.jsonl, .csv, .parquet), or: pip install datasets"
+        ) from missing
+    path, _, part = name.partition(":")
+    loaded = datasets.load_dataset(path, part or None, split=split or "validation")
+    return iter(loaded)
+
+
+def _example(row: Mapping[str, Any], number: int, text: str | None, label: str | None) -> Example:
+    named = _label_column(row, label, number)
+    truth = None if named is None else row[named]
+    if isinstance(truth, str) and truth.lstrip("-").isdigit():
+        truth = int(truth)
+    given = _input(row, text, number)
+    return Example(given, None if truth in (-1, "") else truth, _spans(row, given))
+
+
+def _label_column(row: Mapping[str, Any], label: str | None, number: int) -> str | None:
+    if label is not None:
+        if label not in row:
+            raise BadInput(_no_column(label, row, number))
+        return label
+    return next((name for name in LABELS if name in row), None)
+
+
+def _input(row: Mapping[str, Any], text: str | None, number: int) -> TextInput:
+    if text is not None:
+        names = tuple(text.split("+"))
+        for name in names:
+            if name not in row:
+                raise BadInput(_no_column(name, row, number))
+        return row[names[0]] if len(names) == 1 else (row[names[0]], row[names[1]])
+    if "question" in row and "context" in row:
+        return Question(question=row["question"], context=row["context"])
+    for first, second in PAIRS:
+        if first in row and second in row:
+            return row[first], row[second]
+    for name in TEXTS:
+        if name in row:
+            return row[name]  # type: ignore[no-any-return]  # checked by the tokenizer's reader
+    raise BadInput(_no_column("text", row, number))
+
+
+def _no_column(name: str, row: Mapping[str, Any], number: int) -> str:
+    return (
+        f"row {number} has no column {name!r}, only {', '.join(map(str, row))}; name the column of "
+        "the text (two joined by '+' for a pair) and of the label."
+    )
+
+
+def _spans(row: Mapping[str, Any], given: TextInput) -> tuple[tuple[int, int], ...] | None:
+    """Character spans from ``spans``, from ``rationales`` (words of ``text.split()``), or from the
+    first of SQuAD's ``answers``; an unanswerable question has an empty tuple."""
+    if row.get("spans") is not None:
+        return tuple((int(a), int(b)) for a, b in row["spans"])
+    last = (
+        given
+        if isinstance(given, str)
+        else given.context
+        if isinstance(given, Question)
+        else given[1]
+    )
+    if row.get("rationales") is not None:
+        words = [match.span() for match in re.finditer(r"\S+", last)]
+        kept = [(int(a), int(b)) for a, b in row["rationales"] if a < b]
+        return tuple((words[a][0], words[b - 1][1]) for a, b in kept)
+    if row.get("answers") is not None:
+        return _answers(row["answers"])
+    return None
+
+
+def _answers(answers: Any) -> tuple[tuple[int, int], ...]:
+    if isinstance(answers, Mapping):  # the datasets library's column form
+        answers = [
+            {"text": text, "answer_start": start}
+            for text, start in zip(answers["text"], answers["answer_start"], strict=True)
+        ]
+    return tuple((one["answer_start"], one["answer_start"] + len(one["text"])) for one in answers)
+
+
+def write_bytes(place: Path, content: bytes) -> None:
+    """Write beside and rename: a reader sees the old file or the new one, never half of it."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        beside.write_bytes(content)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_text(place: Path, text: str) -> None:
+    """Text as UTF-8, written beside and renamed."""
+    write_bytes(place, text.encode("utf-8"))
+
+
+def write_parquet(place: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as a Parquet file with every column that any row has, written beside and renamed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as missing:
+        raise MissingExtra.naming("pyarrow", "bench", "Parquet output") from missing
+    columns = dict.fromkeys(name for row in rows for name in row)
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink)
+    write_bytes(place, sink.getvalue().to_pybytes())

@@ -1,0 +1,278 @@
+"""From Attributions to Records: every metric's changed texts go through the model in one stream."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.attribution import Attribution
+from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
+from tokenlight.errors import BadInput, TextTooLong, TokenlightError
+from tokenlight.further import further_explanations, kind_of
+from tokenlight.metrics._agreement import unit_ranks
+from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
+from tokenlight.progress import progress as progress_bar
+from tokenlight.target import Head
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+# Explanations measured together, and what an interrupt loses; further explanations are made for
+# these at once.
+CHUNK = {"cpu": 32, "cuda": 512}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One explanation measured: a number for each metric, or the reason why there is none.
+
+    ``agrees``: rank correlation with the methods that come after it on the same text.
+    """
+
+    text: int
+    method: str
+    target: str
+    predicted: str
+    label: str | None
+    tokens: int
+    measured: Mapping[str, Measured]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    agrees: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; :meth:`from_dict` is its inverse."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """Rebuild from :meth:`to_dict`."""
+        measured = {
+            key: Measured(
+                value=one["value"],
+                curve=tuple(one["curve"]),
+                parts=one["parts"],
+                detail=one["detail"],
+            )
+            for key, one in values["measured"].items()
+        }
+        return cls(**{**values, "measured": measured})
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What people know of the texts, one entry a text, and how to number the texts."""
+
+    labels: Sequence[int | None] | None = None
+    spans: Sequence[tuple[CharacterSpan, ...] | None] | None = None
+    first: int = 0  # number of the first text
+
+
+def keyed(metrics: Sequence[Metric]) -> dict[str, Metric]:
+    """Metrics by name; with options where one name is there twice."""
+    twice = {m.name for m in metrics if sum(o.name == m.name for o in metrics) > 1}
+    found: dict[str, Metric] = {}
+    for metric in metrics:
+        key = metric.label if metric.name in twice else metric.name
+        if key in found:
+            raise BadInput(f"the metric {key} is given twice.")
+        found[key] = metric
+    return found
+
+
+def method_names(attributions: Iterable[Attribution]) -> dict[tuple[str, str], str]:
+    """A name for each (method, options): the method's own, with options where it is there twice."""
+    kinds = list(dict.fromkeys(kind_of(a) for a in attributions))
+    bare = [method for method, _ in kinds]
+    return {(method, label): label if bare.count(method) > 1 else method for method, label in kinds}
+
+
+def by_text(attributions: Sequence[Attribution], texts: int | None) -> list[int]:
+    """The number of the text each attribution explains; they stand text by text.
+
+    ``texts``: how many there are, where labels or spans say so. Else a new text begins where the
+    tokens change, or where a method and target come again.
+    """
+    if texts is not None:
+        share, rest = divmod(len(attributions), texts) if texts else (0, 1)
+        if rest or not share:
+            raise BadInput(
+                f"{texts} labels or spans were given for {len(attributions)} explanations; give one "
+                "a text, with the explanations in the order explain() gives them: text by text."
+            )
+        numbers = [i // share for i in range(len(attributions))]
+        for i, attribution in enumerate(attributions):
+            if attribution.row.ids != attributions[numbers[i] * share].row.ids:
+                raise BadInput(
+                    f"explanation {i} is of another text than explanation {numbers[i] * share}, yet "
+                    f"{share} explanations a text were expected from {texts} labels or spans."
+                )
+        return numbers
+    numbers, seen, current = [], set[Any](), -1
+    previous: tuple[int, ...] | None = None
+    for attribution in attributions:
+        made = (kind_of(attribution), attribution.target.name)
+        if attribution.row.ids != previous or made in seen:
+            current, seen, previous = current + 1, set(), attribution.row.ids
+        seen.add(made)
+        numbers.append(current)
+    return numbers
+
+
+def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
+    """Refuse before any work what could only fail after it."""
+    for metric in metrics:
+        metric.check(head)
+        if metric.labelled and known.labels is None:
+            raise BadInput(
+                f"{metric.name} compares with the true labels, and none were given; give labels=…"
+                + (
+                    f", or ('{metric.name}', {{'reference': 'predicted'}}) to compare with the "
+                    "model's own prediction."
+                    if hasattr(metric, "reference")
+                    else "."
+                )
+            )
+        if metric.marked and known.spans is None:
+            raise BadInput(
+                f"{metric.name} compares with spans that a person marked, and none were given; give "
+                "spans=…, for each text a list of (first character, behind the last character)."
+            )
+
+
+def measure(
+    explainer: Explainer,
+    attributions: Sequence[Attribution],
+    metrics: Mapping[str, Metric],
+    known: Known,
+    *,
+    batch_tokens: int | None = None,
+    progress: bool | None = None,
+) -> Iterator[Record]:
+    """A record for each attribution, in order, as soon as its part of the stream is through.
+
+    A text that a metric cannot measure costs that number only: the record says why.
+    """
+    check(metrics.values(), explainer.live.head, known)
+    texts = next((len(s) for s in (known.labels, known.spans) if s is not None), None)
+    numbers = by_text(attributions, texts)
+    names = method_names(attributions)
+    stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
+    cases = [
+        Case(
+            attribution,
+            Original(attribution.row, stand_ins),
+            explainer.live.head,
+            None if known.labels is None else known.labels[number],
+            None if known.spans is None else known.spans[number],
+        )
+        for number, attribution in zip(numbers, attributions, strict=True)
+    ]
+    agreements = _agreements(numbers, attributions, names)
+    size = CHUNK.get(explainer.live.device.type, CHUNK["cpu"])
+    with progress_bar("measuring", len(cases), progress) as advance:
+        for start in range(0, len(cases), size):
+            chosen = range(start, min(start + size, len(cases)))
+            found = _measured(explainer, [cases[i] for i in chosen], metrics, batch_tokens)
+            for i, (measured, skipped) in zip(chosen, found, strict=True):
+                case = cases[i]
+                yield Record(
+                    text=numbers[i] + known.first,
+                    method=names[kind_of(case.attribution)],
+                    target=case.attribution.target.name,
+                    predicted=case.attribution.prediction.label,
+                    label=None if case.label is None else case.head.labels[case.label],
+                    tokens=len(case.attribution),
+                    measured=measured,
+                    skipped=skipped,
+                    agrees=agreements[i],
+                )
+            advance(len(chosen))
+
+
+def _agreements(
+    numbers: Sequence[int],
+    attributions: Sequence[Attribution],
+    names: Mapping[tuple[str, str], str],
+) -> list[dict[str, float]]:
+    """For each attribution its rank correlation with the methods behind it on the same text."""
+    ranks = [unit_ranks(a) for a in attributions]
+    found: list[dict[str, float]] = [{} for _ in attributions]
+    for i, one in enumerate(attributions):
+        for j in range(i + 1, len(attributions)):
+            if numbers[j] != numbers[i]:
+                break
+            other, mine, theirs = attributions[j], ranks[i], ranks[j]
+            if mine is None or theirs is None or other.target.name != one.target.name:
+                continue
+            if kind_of(other) != kind_of(one):
+                found[i][names[kind_of(other)]] = float(mine @ theirs)
+    return found
+
+
+def _measured(
+    explainer: Explainer,
+    cases: Sequence[Case],
+    metrics: Mapping[str, Metric],
+    batch_tokens: int | None,
+) -> list[tuple[dict[str, Measured], dict[str, str]]]:
+    found: list[tuple[dict[str, Measured], dict[str, str]]] = [({}, {}) for _ in cases]
+    jobs = list(_jobs(explainer, cases, metrics, found))
+    rows = (variant for _, _, _, variants in jobs for variant in variants)
+    answers = stream_logits(explainer.live, rows, batch_tokens=batch_tokens, progress=False)
+    for i, key, case, variants in jobs:
+        logits = list(islice(answers, len(variants)))
+        pairs = list(zip(variants, logits, strict=True))
+        try:
+            found[i][0][key] = metrics[key].measure(case, pairs)
+        except TokenlightError as refused:
+            found[i][1][key] = str(refused)
+    return found
+
+
+def _jobs(
+    explainer: Explainer,
+    cases: Sequence[Case],
+    metrics: Mapping[str, Metric],
+    found: list[tuple[dict[str, Measured], dict[str, str]]],
+) -> Iterator[tuple[int, str, Case, list[Variant]]]:
+    """What to ask for each case and metric, case by case: changed texts of one text stand together,
+    where the engine finds those that several methods share."""
+    further = {
+        key: further_explanations(explainer, cases, metric)
+        for key, metric in metrics.items()
+        if metric.further != "none"
+    }
+    for i, case in enumerate(cases):
+        for key, metric in metrics.items():
+            try:
+                _readable(explainer, case, metric)
+                if key in further:
+                    others = further[key][i]
+                    if isinstance(others, TokenlightError):
+                        raise others
+                    given = dataclasses.replace(case, others=tuple(others))
+                else:
+                    given = case
+                variants = metric.variants(given)
+            except TokenlightError as refused:
+                found[i][1][key] = str(refused)
+                continue
+            yield i, key, given, variants
+
+
+def _readable(explainer: Explainer, case: Case, metric: Metric) -> None:
+    attribution = case.attribution
+    if any(step.startswith("merge_words") for step in attribution.steps):
+        raise BadInput(
+            "these are scores of words, whose token ids are not kept; measure the token scores, "
+            "before merge_words."
+        )
+    limit = explainer.max_tokens
+    if metric.asks and limit is not None and len(case.original) > limit:
+        raise TextTooLong(
+            f"the text has {len(case.original)} tokens and the model reads {limit}: a text explained "
+            "in windows cannot be asked about as a whole; explain it with long='truncate'."
+        )

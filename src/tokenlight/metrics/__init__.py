@@ -1,0 +1,1 @@
+"""One file, one metric; the file's name is the metric's name."""

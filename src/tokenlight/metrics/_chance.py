@@ -1,0 +1,83 @@
+"""The probability that a metric watches, read off the logits of a changed text."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from tokenlight.capture.perturbation import Variant
+from tokenlight.errors import BadInput, BadTarget, NotFinite
+from tokenlight.metrics._metric import Answers, Case
+from tokenlight.target import Head, ResolvedTarget
+
+Watched = Literal["explained", "predicted", "label"]
+SMALLEST = 1e-12  # a probability below is taken as this before its logarithm
+
+
+def needs_probabilities(head: Head, metric: str) -> None:
+    """Refuse heads whose probability cannot fall: one output, or none."""
+    if head.kind == "classification" and head.problem == "regression":
+        raise BadTarget(
+            f"{metric} watches a probability, but this model has one output "
+            f"({head.labels[0]}) and no probabilities; measure its explanations with rationale, "
+            "kendall or randomisation."
+        )
+    if head.kind == "classification" and head.problem == "single" and len(head.labels) == 1:
+        raise BadTarget(
+            f"{metric} watches a probability, but this model has the single class "
+            f"{head.labels[0]!r}, whose probability is 1 whatever the text; give a model with two "
+            "classes or more."
+        )
+
+
+def watched_target(case: Case, which: Watched) -> ResolvedTarget:
+    """The target whose probability is watched: the explained one, the predicted, or the label."""
+    target = case.attribution.target
+    if which == "explained" or target.kind == "span":
+        return target
+    if which == "label":
+        if case.label is None:
+            raise BadInput("target='label' needs the true label of every text; give labels=….")
+        index = case.label
+    else:
+        index = case.attribution.prediction.index
+    return ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))
+
+
+def chances(case: Case, answers: Answers, which: Watched = "explained") -> np.ndarray:
+    """The watched probability in each changed text."""
+    target = watched_target(case, which)
+    return np.array([chance(case.head, target, variant, logits) for variant, logits in answers])
+
+
+def chance(head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
+    """Probability of a target in a changed text.
+
+    Class: softmax (sigmoid where the labels do not exclude each other). Contrast: the share of the
+    first class in the two. Span: the product over its sides; a deleted side has probability 0.
+    """
+    if not np.isfinite(logits).all():
+        raise NotFinite("the model gives NaN or infinity for a changed text.")
+    if target.kind == "span":
+        return _span_chance(target, variant, logits)
+    if target.kind == "contrast":
+        return float(_softmax(np.array([target.value(logits), 0.0]))[0])
+    assert target.index is not None
+    if head.problem == "multi":
+        return float(_softmax(np.array([logits[target.index], 0.0]))[0])
+    return float(_softmax(logits)[target.index])
+
+
+def _span_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
+    product = 1.0
+    for (position, side), _ in target.terms:
+        place = variant.place_of(position)
+        product *= 0.0 if place is None else float(_softmax(logits[:, side])[place])
+    return product
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max())
+    shares: np.ndarray = powers / powers.sum()
+    return shares

@@ -1,0 +1,158 @@
+"""What every metric is: frozen options, changed texts to ask the model about, and a measure.
+
+A metric reads Attributions and the model's answers, never Methods. Where it needs further
+explanations it says so (``further``) and finds them in its Case.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from tokenlight.attribution import Attribution
+from tokenlight.capture.perturbation import Original, Variant
+from tokenlight.metrics._interval import Interval, curve_intervals, mean_interval
+from tokenlight.target import Head
+
+Better = Literal["higher", "lower", "neither"]
+CharacterSpan = tuple[int, int, int]  # segment, first character, behind the last character
+Answers = Sequence[tuple[Variant, np.ndarray]]  # each changed text with the model's logits
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One explanation under test, with all that may be known of its text.
+
+    ``label``: the true class. ``spans``: what a person marked, None where nobody did. ``others``:
+    further explanations of the text, as the metric's ``further`` asks for them.
+    """
+
+    attribution: Attribution
+    original: Original
+    head: Head
+    label: int | None = None
+    spans: tuple[CharacterSpan, ...] | None = None
+    others: tuple[Attribution, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a metric found for one explanation; JSON values only, so that a run can be resumed.
+
+    ``value`` is averaged over texts; ``curve`` over texts point by point (its grid is the metric's);
+    ``parts`` are further numbers, each averaged by itself; ``detail`` is what a summary that is no
+    mean needs.
+    """
+
+    value: float
+    curve: tuple[float, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A metric over many texts: means with 95 % bootstrap intervals, curve, and parts."""
+
+    interval: Interval
+    curve: tuple[Interval, ...] = ()
+    parts: Mapping[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFrequencies:
+    """In how many of ``documents`` texts each token id stands."""
+
+    documents: int
+    counts: Mapping[int, int]
+
+
+class Metric(abc.ABC):
+    """A measure of an explanation. Subclasses are frozen dataclasses whose fields are the options.
+
+    ``cites``: key of the paper; ``better``: which way is better by default; ``labelled``,
+    ``marked``: whether it needs true labels, human spans; ``asks``: whether it asks the model about
+    changed texts; ``further``: which further explanations it needs, those for the other classes or
+    those of the model with randomised weights; ``presets``: official readings.
+    """
+
+    cites: ClassVar[str]
+    better: ClassVar[Better] = "higher"
+    marked: ClassVar[bool] = False
+    asks: ClassVar[bool] = True
+    further: ClassVar[Literal["none", "classes", "randomised"]] = "none"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @property
+    def direction(self) -> Better:
+        """Which way is better with its present options."""
+        return self.better
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it needs true labels with its present options."""
+        return False
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """Where the points of the curve stand (share of tokens, k, layer); empty without curve."""
+        return ()
+
+    def check(self, head: Head) -> None:  # noqa: B027 - most metrics take every head
+        """Refuse, before any work, a model for which the number would mean nothing."""
+
+    def variants(self, case: Case) -> list[Variant]:  # noqa: ARG002 - some ask nothing
+        """The changed texts whose logits :meth:`measure` needs, in order."""
+        return []
+
+    @abc.abstractmethod
+    def measure(self, case: Case, answers: Answers) -> Measured:
+        """The number for one explanation."""
+
+    def summarise(
+        self,
+        measured: Sequence[Measured],
+        *,
+        seed: int = 0,
+        frequencies: DocumentFrequencies | None = None,  # noqa: ARG002 - token_overlap reads it
+    ) -> Summary:
+        """The mean over texts with its interval; where a summary is no mean, overridden."""
+        names = sorted({name for one in measured for name in one.parts})
+        parts = {
+            name: mean_interval([m.parts[name] for m in measured if name in m.parts], seed=seed)
+            for name in names
+        }
+        return Summary(
+            mean_interval([one.value for one in measured], seed=seed),
+            curve_intervals([one.curve for one in measured], seed=seed),
+            parts,
+        )
+
+    @property
+    def name(self) -> str:
+        """The registry key: the file's name."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options that differ from their defaults."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields
+            if getattr(self, field.name) != field.default
+        }
+
+    @property
+    def label(self) -> str:
+        """The name with its preset or options: what tells two readings of one metric apart."""
+        for preset, settings in type(self).presets.items():
+            if settings and self == type(self)(**settings):
+                return f"{self.name}(preset={preset})"
+        chosen = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.name}({chosen})" if chosen else self.name

@@ -1,0 +1,68 @@
+"""Comprehensiveness: were all the tokens needed to decide among the top-ranked?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tokenlight.capture.perturbation import Variant
+from tokenlight.metrics._chance import chances, needs_probabilities
+from tokenlight.metrics._erasing import Perturb, candidates, erased
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric
+from tokenlight.metrics._ranking import ranked_among
+from tokenlight.target import Head
+
+ERASER_BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehensiveness(Metric):
+    r"""Mean fall of the probability when the top-ranked tokens are erased.
+
+    .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - p(c\mid x\setminus r_b)
+
+    :math:`r_b` holds the max(1, round(b·m)) highest-ranked of the m tokens that are not special;
+    B = 1, 5, 10, 20, 50 %. Higher is better. The curve has a point for each bin. DeYoung et al. 2020
+    (ERASER).
+    Differs from the paper: it does not say how a bin is rounded; a bin takes one token at least, so
+    that short texts are measured at all. c is the explained class, which need not be the predicted.
+    """
+
+    perturb: Perturb = "delete"
+    bins: tuple[float, ...] = ERASER_BINS
+    protect_special: bool = True
+    cites: ClassVar[str] = "deyoung2020eraser"
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return self.bins
+
+    def check(self, head: Head) -> None:
+        needs_probabilities(head, self.name)
+
+    def variants(self, case: Case) -> list[Variant]:
+        allowed = candidates(case.original, protect_special=self.protect_special)
+        order = ranked_among(case.attribution.scores, allowed)
+        return [
+            case.original.unchanged(),
+            *(
+                erased(
+                    case.original, self.gone(order, max(1, round(share * len(order)))), self.perturb
+                )
+                for share in self.bins
+            ),
+        ]
+
+    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
+        """What is erased when the rationale is the first ``count`` of ``order``: the rationale."""
+        return order[:count]
+
+    def measure(self, case: Case, answers: Answers) -> Measured:
+        whole, *changed = chances(case, answers)
+        curve = float(whole) - np.array(changed)
+        return Measured(float(curve.mean()), tuple(map(float, curve)))
+
+
+METRIC = Comprehensiveness

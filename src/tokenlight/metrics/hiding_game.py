@@ -1,0 +1,94 @@
+"""Hiding game: accuracy as the most important tokens are hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tokenlight.capture.perturbation import Variant
+from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
+from tokenlight.metrics._erasing import candidates
+from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._ranking import ranked_among, shares_to_counts
+from tokenlight.target import Head
+
+
+@dataclass(frozen=True, slots=True)
+class HidingGame(Metric):
+    r"""Area under the accuracy curve while the top-ranked tokens are hidden.
+
+    .. math:: \mathrm{AUC} = \int_0^1 \Pr\bigl[\arg\max_c p(c\mid x\setminus \mathrm{top}_f) = y\bigr]\,df
+
+    by the trapezoid rule over f = 0, 1/``steps``, …, 1; round(f·m) of the m tokens that are not
+    special become [MASK] with attention 0. Lower is better. Hou & Castañón 2023.
+    Differs from the paper: its section 4.1 hides the least important first, its appendix, figures
+    and ↓ the most important; we hide the most important (``first="least"`` is the other reading).
+    It gives no grid and does not say whether special tokens are hidden (``protect_special``); with
+    attention 0 on [CLS] the classifier would read an isolated token. ``reference="predicted"``
+    compares with the model's own prediction on the whole text, for data without labels.
+    """
+
+    steps: int = 20
+    first: Literal["most", "least"] = "most"
+    protect_special: bool = True
+    reference: Literal["label", "predicted"] = "label"
+    cites: ClassVar[str] = "hou2023decoding"
+    better: ClassVar[Better] = "lower"
+    presets: ClassVar[dict[str, dict[str, str]]] = {"paper": {}}
+
+    @property
+    def direction(self) -> Better:
+        if self.first == "most":
+            return self.better
+        return "lower" if self.better == "higher" else "higher"
+
+    @property
+    def labelled(self) -> bool:
+        return self.reference == "label"
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return tuple(step / self.steps for step in range(self.steps + 1))
+
+    def check(self, head: Head) -> None:
+        if self.steps < 1:
+            raise BadInput(f"steps={self.steps} leaves no curve; give 1 or more.")
+        if head.kind == "span" or head.problem != "single" or len(head.labels) < 2:
+            raise UnsupportedModel(
+                f"{self.name} counts right classifications, which needs a model that chooses one of "
+                f"several classes; this one has {len(head.labels)} "
+                f"({'a span head' if head.kind == 'span' else head.problem}). Use aopc instead."
+            )
+
+    def variants(self, case: Case) -> list[Variant]:
+        allowed = candidates(case.original, protect_special=self.protect_special)
+        order = ranked_among(
+            case.attribution.scores, allowed, "top" if self.first == "most" else "bottom"
+        )
+        return [
+            case.original.unchanged(),
+            *(
+                case.original.hidden(self.gone(order, count))
+                for count in shares_to_counts(self.points, len(order))
+            ),
+        ]
+
+    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
+        """What is hidden at the step that counts ``count`` tokens: the first of ``order``."""
+        return order[:count]
+
+    def measure(self, case: Case, answers: Answers) -> Measured:
+        logits = np.stack([values for _, values in answers])
+        if not np.isfinite(logits).all():
+            raise NotFinite("the model gives NaN or infinity for a changed text.")
+        whole, *said = np.argmax(logits, axis=1)
+        if self.reference == "label" and case.label is None:
+            raise BadInput("this text has no label.")
+        truth = case.label if self.reference == "label" else whole
+        right = (np.array(said) == truth).astype(np.float64)
+        return Measured(float(np.trapezoid(right, self.points)), tuple(map(float, right)))
+
+
+METRIC = HidingGame

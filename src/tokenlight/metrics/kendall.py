@@ -1,0 +1,70 @@
+"""Kendall: do explanations of different classes differ?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tokenlight.attribution import Attribution
+from tokenlight.errors import BadTarget
+from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._ranking import ranking
+from tokenlight.metrics._similarity import similarity
+from tokenlight.target import Head
+
+
+@dataclass(frozen=True, slots=True)
+class KendallConfidence(Metric):
+    r"""Mean rank correlation between the scores for the explained class and for the others.
+
+    .. math:: \frac1{C-1}\sum_{c'\ne c} \tau(s^c, s^{c'})
+
+    :math:`\tau` is Kendall's tau-b over all tokens, special ones included. Lower is better: a method
+    that says the same of every class (τ = 1) explains none. The other classes are explained with the
+    recorded method and options. Qiang et al. 2022, Eq. 15 and table 2.
+    Differs from the paper: its formula and code correlate the two *index lists* that sorting gives
+    (``kendall_on="order"``), which is near 0 for unrelated permutations and not monotone in rank
+    agreement; we correlate ranks. The code takes one other class (0→1, 1→0, 2→1):
+    ``others="one"``, both in ``preset="attcat"``. A text whose scores are all equal ranks nothing
+    and is left out with that reason.
+    """
+
+    kendall_on: Literal["ranks", "order"] = "ranks"
+    others: Literal["all", "one"] = "all"
+    cites: ClassVar[str] = "qiang2022attcat"
+    better: ClassVar[Better] = "lower"
+    asks: ClassVar[bool] = False
+    further: ClassVar[Literal["none", "classes", "randomised"]] = "classes"
+    presets: ClassVar[dict[str, dict[str, str]]] = {
+        "paper": {"kendall_on": "order"},
+        "attcat": {"kendall_on": "order", "others": "one"},
+    }
+
+    def check(self, head: Head) -> None:
+        if head.kind == "span" or len(head.labels) < 2:
+            raise BadTarget(
+                f"{self.name} compares the explanations of several classes, but this model has "
+                f"{'none: it answers with a span' if head.kind == 'span' else 'one output'}."
+            )
+
+    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
+        own = case.attribution
+        chosen = own.target.index
+        if chosen is None:
+            raise BadTarget(f"the target {own.target.name!r} is no class.")
+        others: tuple[Attribution, ...] = case.others
+        if self.others == "one":
+            wanted = 1 if chosen == 0 else chosen - 1
+            others = tuple(other for other in others if other.target.index == wanted)
+        found = [self._tau(own.scores, other.scores) for other in others]
+        return Measured(float(np.mean(found)))
+
+    def _tau(self, first: np.ndarray, second: np.ndarray) -> float:
+        if self.kendall_on == "ranks":
+            return similarity(first, second, "kendall")
+        return similarity(ranking(first).astype(float), ranking(second).astype(float), "kendall")
+
+
+METRIC = KendallConfidence

@@ -1,0 +1,41 @@
+"""LOdds: the log-ratio of the probability with and without the most important tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokenlight.metrics._chance import SMALLEST
+from tokenlight.metrics._erasing import Perturb
+from tokenlight.metrics._metric import Better
+from tokenlight.metrics.aopc import OFFICIAL, AreaOverPerturbationCurve
+
+
+@dataclass(frozen=True, slots=True)
+class LogOdds(AreaOverPerturbationCurve):
+    r"""Mean log-ratio of the target's probability as the top-ranked tokens become [PAD].
+
+    .. math:: \mathrm{LOdds} = \frac1{|K|}\sum_{k\in K} \ln\frac{p(c\mid \tilde x^{k})}{p(c\mid x)}
+
+    Grid, order and options are those of aopc; probabilities below 1e-12 are taken as 1e-12. Lower is
+    better; with ``order="bottom"`` higher is. The [PAD] tokens are attended to
+    (``mask_pad_attention``). Shrikumar et al. 2017; Qiang et al. 2022.
+    Differs from the paper: the clip. Official readings: ``preset="attcat"``, ``"mask_lrp"``.
+    """
+
+    perturb: Perturb = "pad"
+    better: ClassVar[Better] = "lower"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {},
+        "attcat": {**OFFICIAL, "min_len": 10},
+        "mask_lrp": {**OFFICIAL, "min_len": 20},
+    }
+
+    def difference(self, whole: float, changed: np.ndarray) -> np.ndarray:
+        ratio: np.ndarray = np.log(np.maximum(changed, SMALLEST)) - np.log(max(whole, SMALLEST))
+        return ratio
+
+
+METRIC = LogOdds

@@ -1,0 +1,96 @@
+"""Precision@K: how many tokens of the true answer are among the K top-ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tokenlight.errors import BadInput
+from tokenlight.metrics._interval import statistic_interval
+from tokenlight.metrics._marked import marked_tokens, seen_share
+from tokenlight.metrics._metric import (
+    Answers,
+    Case,
+    DocumentFrequencies,
+    Measured,
+    Metric,
+    Summary,
+)
+from tokenlight.metrics._ranking import ranking
+from tokenlight.target import Head
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionAtK(Metric):
+    r"""Tokens of the gold answer among the K highest scores of question, context and specials.
+
+    .. math:: \bigl|\{a,\dots,b\} \cap \mathrm{TopK}\bigr|
+
+    :math:`a \dots b` are the tokens of the first gold answer. ``report="count"`` averages the
+    counts (Qiang et al. 2022: its largest possible value is the mean answer length);
+    ``report="ratio"`` gives 100 · Σ count / Σ answer length in per cent (Mask-LRP). Higher is better.
+    An answer that truncation cut off counts as the span [CLS], as in the official code, unless
+    ``drop_truncated``; questions without answer are left out.
+    Differs from the paper: a token belongs to the answer if it shares a character with it.
+    """
+
+    k: int = 20
+    report: Literal["count", "ratio"] = "count"
+    drop_unanswerable: bool = True
+    drop_truncated: bool = False
+    cites: ClassVar[str] = "qiang2022attcat"
+    marked: ClassVar[bool] = True
+    asks: ClassVar[bool] = False
+    presets: ClassVar[dict[str, dict[str, str]]] = {
+        "paper": {},
+        "attcat": {},
+        "mask_lrp": {"report": "ratio"},
+    }
+
+    def check(self, head: Head) -> None:  # noqa: ARG002 - every head has tokens to rank
+        if self.k < 1:
+            raise BadInput(f"k={self.k} leaves no token to count; give 1 or more.")
+
+    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
+        gold = self._gold(case)
+        top = ranking(case.attribution.scores)[: self.k]
+        count = int(gold[top].sum())
+        return Measured(float(count), detail={"count": count, "length": int(gold.sum())})
+
+    def _gold(self, case: Case) -> np.ndarray:
+        row, spans = case.attribution.row, case.spans or ()
+        first_token: np.ndarray = np.arange(len(row)) == 0
+        if not spans:
+            if self.drop_unanswerable:
+                raise BadInput("the question has no answer.")
+            return first_token
+        answer = spans[:1]
+        gold = marked_tokens(row, answer)
+        if seen_share(row, answer) < 1 or not gold.any():
+            if self.drop_truncated:
+                raise BadInput("the answer was cut off with the end of the context.")
+            return first_token
+        return gold
+
+    def summarise(
+        self,
+        measured: Sequence[Measured],
+        *,
+        seed: int = 0,
+        frequencies: DocumentFrequencies | None = None,
+    ) -> Summary:
+        if self.report == "count":
+            return Metric.summarise(self, measured, seed=seed, frequencies=frequencies)
+        counts = np.array([one.detail["count"] for one in measured], dtype=np.float64)
+        lengths = np.array([one.detail["length"] for one in measured], dtype=np.float64)
+
+        def ratio(texts: np.ndarray) -> float:
+            return float(100 * counts[texts].sum() / lengths[texts].sum())
+
+        return Summary(statistic_interval(len(measured), ratio, seed=seed, resamples=2000))
+
+
+METRIC = PrecisionAtK

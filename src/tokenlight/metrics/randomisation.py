@@ -1,0 +1,59 @@
+"""Randomisation: does the explanation change when the model forgets what it learnt?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tokenlight.errors import BadInput
+from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._similarity import Similarity, similarity
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRandomisation(Metric):
+    r"""Mean similarity to the explanations of the model with randomised weights.
+
+    .. math:: \frac1{S}\sum_{s=1}^S \rho\bigl(s^{\theta}, s^{\theta_s}\bigr)
+
+    Stage s has randomised the head and the top s − 1 blocks, cascading; the last stage the
+    embeddings too. :math:`\rho` is a rank correlation over the tokens that are not special. Each
+    weight tensor is drawn anew from a normal distribution with its own mean and spread (``seed``).
+    Lower is better: an explanation that stays the same does not depend on what was learnt. The curve
+    has a point a stage. Adebayo et al. 2018 (model parameter randomisation test).
+    Differs from the paper: weights keep their tensor's mean and spread instead of the initial
+    distribution, so that activations stay in range; similarity of signed scores
+    (``absolute=True`` compares magnitudes). A stage whose scores are all equal counts as 0: nothing
+    of the ranking is left.
+    """
+
+    similarity: Similarity = "spearman"
+    absolute: bool = False
+    seed: int = 0
+    cites: ClassVar[str] = "adebayo2018sanity"
+    better: ClassVar[Better] = "lower"
+    asks: ClassVar[bool] = False
+    further: ClassVar[Literal["none", "classes", "randomised"]] = "randomised"
+
+    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
+        places = case.original.rankable
+        own = self._read(case.attribution.scores[places])
+        if len(own) < 2 or float(np.ptp(own)) == 0.0:
+            raise BadInput(
+                "all scores of this text are equal (or it has one token), so they rank nothing and "
+                "a rank correlation is not defined."
+            )
+        curve = []
+        for other in case.others:
+            scores = self._read(other.scores[places])
+            flat = float(np.ptp(scores)) == 0.0
+            curve.append(0.0 if flat else similarity(own, scores, self.similarity))
+        return Measured(float(np.mean(curve)), tuple(curve))
+
+    def _read(self, scores: np.ndarray) -> np.ndarray:
+        return np.abs(scores) if self.absolute else scores
+
+
+METRIC = ParameterRandomisation

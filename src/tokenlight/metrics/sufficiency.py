@@ -1,0 +1,32 @@
+"""Sufficiency: do the top-ranked tokens alone suffice to decide?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tokenlight.metrics._metric import Better
+from tokenlight.metrics.comprehensiveness import Comprehensiveness
+
+
+@dataclass(frozen=True, slots=True)
+class Sufficiency(Comprehensiveness):
+    r"""Mean fall of the probability when only the top-ranked tokens are kept.
+
+    .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - p(c\mid r_b)
+
+    :math:`r_b` and the options are those of comprehensiveness; special tokens are always kept.
+    Lower is better: a value below zero says the kept tokens alone convince the model more than the
+    whole text. DeYoung et al. 2020 (ERASER). Differs from the paper: as comprehensiveness does.
+    """
+
+    better: ClassVar[Better] = "lower"
+
+    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
+        """What is erased when the rationale is the first ``count`` of ``order``: all the rest."""
+        return order[count:]
+
+
+METRIC = Sufficiency

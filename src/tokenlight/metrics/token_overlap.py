@@ -1,0 +1,151 @@
+"""Token overlap: do the classes' most important tokens differ?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import log
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tokenlight.errors import BadInput, BadTarget
+from tokenlight.metrics._interval import Interval, statistic_interval
+from tokenlight.metrics._metric import (
+    Answers,
+    Better,
+    Case,
+    DocumentFrequencies,
+    Measured,
+    Metric,
+    Summary,
+)
+from tokenlight.target import Head
+
+CURVE = tuple(range(10, 101, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOverlap(Metric):
+    r"""Mean share of tokens that two classes' top-k lists have in common.
+
+    .. math:: W_c(v) = \mathrm{idf}(v)\sum_{x:\,\hat y(x)=c} s_x(v), \qquad
+        \mathrm{Overlap}(k) = \frac{\sum_{c<c'} |\mathrm{Top}_k(c)\cap\mathrm{Top}_k(c')|}{\binom C2\,k}
+
+    over token types v that are not special. ``report="count"`` leaves out the division by k. Lower
+    is better; the curve runs over k = 10, 20, …, 100. ``idf``: ``log`` is ln(N / max(df, 1)),
+    ``smooth`` is ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from the file
+    ``corpus``, else from the explained texts themselves. Hou & Castañón 2023.
+    Differs from the paper: it takes df from 50,000 Wikipedia articles and gives no formula for idf;
+    C counts the classes that some text was predicted as. A list is as long as the class has tokens
+    with positive weight, at most k. ``normalize="l1"`` divides each text's scores by their L1 sum.
+    """
+
+    k: int = 50
+    idf: Literal["log", "smooth", "none"] = "log"
+    normalize: Literal["none", "l1"] = "none"
+    report: Literal["share", "count"] = "share"
+    corpus: str | None = None
+    cites: ClassVar[str] = "hou2023decoding"
+    better: ClassVar[Better] = "lower"
+    asks: ClassVar[bool] = False
+    presets: ClassVar[dict[str, dict[str, str]]] = {"paper": {}}
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return tuple(float(k) for k in CURVE)
+
+    def check(self, head: Head) -> None:
+        if self.k < 1:
+            raise BadInput(f"k={self.k} leaves no list; give 1 or more.")
+        if head.kind == "span" or len(head.labels) < 2:
+            raise BadTarget(
+                f"{self.name} compares classes, but this model has "
+                f"{'none: it answers with a span' if head.kind == 'span' else 'one output'}."
+            )
+
+    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
+        attribution, places = case.attribution, case.original.rankable
+        scores = attribution.scores[places]
+        total = float(np.abs(scores).sum()) if self.normalize == "l1" else 1.0
+        weights: Counter[int] = Counter()
+        for place, score in zip(places, scores, strict=True):
+            weights[attribution.row.ids[place]] += score / (total or 1.0)
+        # One text alone has no overlap: its share is a number of the whole set of texts.
+        detail = {
+            "class": attribution.prediction.index,
+            "weights": {str(i): float(weight) for i, weight in weights.items()},
+        }
+        return Measured(float("nan"), detail=detail)
+
+    def summarise(
+        self,
+        measured: Sequence[Measured],
+        *,
+        seed: int = 0,
+        frequencies: DocumentFrequencies | None = None,
+    ) -> Summary:
+        texts = [{int(i): w for i, w in one.detail["weights"].items()} for one in measured]
+        known = frequencies or counted(texts)
+        tokens = sorted({token for text in texts for token in text})
+        column = {token: i for i, token in enumerate(tokens)}
+        entries = [
+            (n, column[token], w) for n, text in enumerate(texts) for token, w in text.items()
+        ]
+        rows = np.array([n for n, _, _ in entries], dtype=np.int64)
+        columns = np.array([i for _, i, _ in entries], dtype=np.int64)
+        weights = np.array([w for _, _, w in entries], dtype=np.float64)
+        factor = np.array([self._idf(known.counts.get(t, 0), known.documents) for t in tokens])
+        classes = np.array([int(one.detail["class"]) for one in measured])
+
+        def overlaps(chosen: np.ndarray, ks: Sequence[int]) -> list[float]:
+            times = np.bincount(chosen, minlength=len(texts))  # how often each text was drawn
+            ranked = []
+            for label in np.unique(classes[chosen]):
+                drawn = weights * times[rows] * (classes[rows] == label)
+                ranked.append(_ranked(np.bincount(columns, drawn, len(tokens)) * factor))
+            return [_overlap(ranked, k, share=self.report == "share") for k in ks]
+
+        def value(chosen: np.ndarray) -> float:
+            return overlaps(chosen, (self.k,))[0]
+
+        everything = np.arange(len(texts))
+        curve = tuple(
+            Interval(v, v, v, len(texts)) for v in (overlaps(everything, CURVE) if texts else ())
+        )
+        found = statistic_interval(len(texts), value, seed=seed)
+        return Summary(replace(found, low=max(0.0, found.low)), curve)
+
+    def _idf(self, frequency: int, documents: int) -> float:
+        if self.idf == "none":
+            return 1.0
+        if self.idf == "smooth":
+            return log((1 + documents) / (1 + frequency)) + 1
+        return log(documents / max(frequency, 1))
+
+
+def counted(texts: Sequence[Mapping[int, object]]) -> DocumentFrequencies:
+    """Document frequencies in the given texts themselves."""
+    counts: Counter[int] = Counter()
+    for text in texts:
+        counts.update(text.keys())
+    return DocumentFrequencies(len(texts), counts)
+
+
+def _ranked(weights: np.ndarray) -> list[int]:
+    """Columns that speak for the class, strongest first, equal ones by token id."""
+    order = np.argsort(-weights, kind="stable")
+    return [int(i) for i in order[weights[order] > 0]]
+
+
+def _overlap(ranked: list[list[int]], k: int, *, share: bool) -> float:
+    if len(ranked) < 2:
+        return float("nan")  # every text was predicted as one class: nothing to compare
+    pairs = list(combinations((set(tokens[:k]) for tokens in ranked), 2))
+    common = sum(len(first & second) for first, second in pairs) / len(pairs)
+    return common / k if share else common
+
+
+METRIC = TokenOverlap

@@ -1,0 +1,131 @@
+"""Curves of an Evaluation: a figure for papers and one self-contained page with the tables."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.errors import MissingExtra
+from tokenlight.plots.characters import in_line
+
+if TYPE_CHECKING:
+    from tokenlight.evaluation import Evaluation
+
+AXES = {
+    "token_overlap": "length of the lists",
+    "randomisation": "stages randomised, from the head down",
+    "hiding_game": "share of tokens hidden",
+    "revealing_game": "share of tokens revealed",
+    "sufficiency": "share of tokens kept",
+}
+ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
+MARKS = "osv^D*PX<>hp"  # told apart without colours, too
+
+
+def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
+    """One panel a metric, one line a method, the 95 % interval as a band."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise MissingExtra.naming("matplotlib", "plots", "a figure of curves") from missing
+    wanted = evaluation.metrics if metrics is None else metrics
+    keys = [key for key in wanted if _has_curve(evaluation, key)]
+    across = min(2, max(1, len(keys)))
+    down = -(-len(keys) // across) or 1
+    # A Figure of its own, never pyplot: no global state, no window, nothing to close.
+    drawn = Figure(figsize=(6.2 * across, 4.2 * down), layout="constrained")
+    for number, key in enumerate(keys):
+        axes = drawn.add_subplot(down, across, number + 1)
+        metric = evaluation.metrics[key]
+        for line, (name, part) in enumerate(evaluation.by_method.items()):
+            if key not in part.curves:
+                continue
+            points, intervals = part.curves[key]
+            colour = f"C{line % 10}"
+            means = [interval.mean for interval in intervals]
+            mark = MARKS[line % len(MARKS)]
+            label = in_line(name)
+            axes.plot(points, means, color=colour, marker=mark, markersize=3.5, label=label)
+            low, high = ([getattr(i, side) for i in intervals] for side in ("low", "high"))
+            axes.fill_between(points, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.set_title(f"{in_line(key)}{ARROWS[metric.direction]}", parse_math=False, fontsize=11)
+        axes.set_xlabel(AXES.get(metric.name, "share of tokens removed"))
+        axes.grid(alpha=0.25)
+        many = len(evaluation.methods) > 12
+        axes.legend(fontsize=5 if many else 7, ncols=2 if many else 1)
+    return drawn
+
+
+def _has_curve(evaluation: Evaluation, key: str) -> bool:
+    return any(key in part.curves for part in evaluation.by_method.values())
+
+
+def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
+    """Tables and curves as one page: no script, no outside resource."""
+    from tokenlight.plots.html import _environment
+
+    template = _environment().get_template("evaluation.html.j2")
+    style = _environment().get_template("evaluation.css.j2").render()
+    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    return template.render(
+        title=title,
+        style=style,
+        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
+        "form-action 'none'",
+        curves=base64.b64encode(_png(evaluation)).decode("ascii"),
+        **_tables(evaluation),
+    )
+
+
+def _tables(evaluation: Evaluation) -> dict[str, Any]:
+    parts = evaluation.by_method
+    better = {key: one["better"] for part in parts.values() for key, one in part.summary.items()}
+    rows = []
+    for name, part in parts.items():
+        cells = []
+        for key in better:
+            one = part.summary.get(key)
+            known = one is not None and one["count"]
+            cells.append(
+                (f"{one['mean']:.3f}", f"{one['low']:.3f} to {one['high']:.3f}", one["count"])
+                if one is not None and known
+                else ("–", "", 0)
+            )
+        rows.append((name, cells))
+    matrix = []
+    if len(parts) > 1:
+        found = evaluation.agreement
+        matrix = [
+            (name, ["–" if isnan(value) else f"{value:.2f}" for value in line])
+            for name, line in zip(found.methods, found.matrix, strict=True)
+        ]
+    skipped = [
+        (key, reason, count)
+        for key, reasons in evaluation.skipped.items()
+        for reason, count in reasons.items()
+    ]
+    return {
+        "heads": [f"{key}{ARROWS[way]}" for key, way in better.items()],
+        "rows": rows,
+        "matrix": matrix,
+        "skipped": skipped,
+    }
+
+
+def _png(evaluation: Evaluation) -> bytes:
+    into = io.BytesIO()
+    figure(evaluation).savefig(into, format="png", dpi=150)
+    return into.getvalue()
+
+
+def save(evaluation: Evaluation, folder: Path) -> None:
+    """Write curves.png and report.html into ``folder``."""
+    from tokenlight.datafiles import write_bytes
+
+    write_bytes(folder / "curves.png", _png(evaluation))
+    write_bytes(folder / "report.html", page(evaluation).encode("utf-8"))

@@ -1,0 +1,209 @@
+"""An evaluation of a whole data file that can be interrupted and goes on where it stopped.
+
+Texts go through in shards. Each finished shard is one file of JSON lines, written beside and renamed,
+so that an interrupt at any moment leaves whole shards only. The same settings go on; others refuse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.attribution import Attribution
+from tokenlight.datafiles import Example, write_text
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.evaluation import Evaluation, built, frequencies_for, read_labels, read_spans
+from tokenlight.measuring import Known, Record, check, measure
+from tokenlight.progress import progress as progress_bar
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+SHARD = 16  # texts: what an interrupt loses; the same on every device, so that any may go on
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is evaluated, beside the texts: equal jobs over equal texts give equal rows."""
+
+    methods: Sequence[Any]
+    metrics: Sequence[Any]
+    how: dict[str, Any] = field(default_factory=dict)  # keywords of explain()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A text, or one method on a text, that could not be explained, and why."""
+
+    text: int
+    method: str
+    reason: str
+
+
+def evaluate_file(
+    explainer: Explainer,
+    examples: Sequence[Example],
+    job: Job,
+    folder: Path,
+    *,
+    share: tuple[int, int] = (0, 1),
+    progress: bool | None = None,
+) -> tuple[Evaluation, list[Refusal]]:
+    """Evaluate ``examples`` shard by shard into ``folder``; finished shards are read, not repeated.
+
+    ``share``: (i, n) makes only every n-th shard from the i-th on, so that n processes may work in
+    one folder; what comes back is what is finished by then.
+    """
+    metrics = built(job.metrics)
+    head = explainer.live.head
+    labels = [example.label for example in examples]
+    labelled = any(label is not None for label in labels)
+    marked = any(example.spans is not None for example in examples)
+    check(metrics.values(), head, Known(() if labelled else None, () if marked else None))
+    read_labels(labels, head)  # an unknown label is found now, not in the last shard
+    _claim(folder, _fingerprint(explainer, examples, job))
+    records: list[Record] = []
+    refusals: list[Refusal] = []
+    with progress_bar("evaluating", len(examples), progress) as advance:
+        for first in range(0, len(examples), SHARD):
+            shard = examples[first : first + SHARD]
+            place = folder / "parts" / f"{first:08d}.jsonl"
+            if not place.exists() and first // SHARD % share[1] != share[0]:
+                continue
+            if not place.exists():
+                lines = [
+                    json.dumps(line, ensure_ascii=False)
+                    for line in _shard(explainer, shard, job, metrics, first)
+                ]
+                write_text(place, "".join(line + "\n" for line in lines))
+            done, refused = _read(place)
+            records += done
+            refusals += refused
+            advance(len(shard))
+    counted = frequencies_for(explainer, metrics)
+    return Evaluation(tuple(records), metrics, job.seed, counted), refusals
+
+
+def finished(folder: Path) -> int:
+    """How many texts stand in finished shards."""
+    texts: set[int] = set()
+    for place in sorted((folder / "parts").glob("*.jsonl")):
+        records, refusals = _read(place)
+        texts |= {record.text for record in records} | {refusal.text for refusal in refusals}
+    return len(texts)
+
+
+def _shard(
+    explainer: Explainer,
+    shard: Sequence[Example],
+    job: Job,
+    metrics: dict[str, Any],
+    first: int,
+) -> Iterator[dict[str, Any]]:
+    made, refusals = _explained(explainer, shard, job)
+    yield from ({"refused": {**one, "text": one["text"] + first}} for one in refusals)
+    head = explainer.live.head
+    # Texts whose every method worked are measured together; the others one by one.
+    for numbers, group in _rectangles(made, len(shard)):
+        chosen = [shard[i] for i in numbers]
+        labels = [example.label for example in chosen]
+        spans = [example.spans for example in chosen]
+        known = Known(read_labels(labels, head), read_spans(spans, group, labels=labels))
+        places = {i: number + first for i, number in enumerate(numbers)}
+        for record in measure(explainer, group, metrics, known, progress=False):
+            yield {"record": {**record.to_dict(), "text": places[record.text]}}
+
+
+def _rectangles(
+    made: dict[int, list[Attribution]], texts: int
+) -> Iterator[tuple[list[int], list[Attribution]]]:
+    most = max((len(found) for found in made.values()), default=0)
+    whole = [i for i in range(texts) if made.get(i) and len(made[i]) == most]
+    if whole:
+        yield whole, [a for i in whole for a in made[i]]
+    for i in range(texts):
+        if made.get(i) and i not in set(whole):
+            yield [i], made[i]
+
+
+def _explained(
+    explainer: Explainer, shard: Sequence[Example], job: Job
+) -> tuple[dict[int, list[Attribution]], list[dict[str, Any]]]:
+    """Explanations of each text; what fails in the batch is tried alone, so that one bad text or one
+    method that does not fit costs itself only."""
+    texts = [example.text for example in shard]
+    try:
+        found = explainer.explain(
+            texts, method=list(job.methods), seed=job.seed, progress=False, **job.how
+        )
+    except TokenlightError:
+        found = None
+    if found is not None:
+        share = len(found) // len(texts)
+        return {i: found[i * share : (i + 1) * share] for i in range(len(texts))}, []
+    made: dict[int, list[Attribution]] = {i: [] for i in range(len(texts))}
+    refused: list[dict[str, Any]] = []
+    for method in job.methods:
+        for i, text in enumerate(texts):
+            try:
+                made[i] += explainer.explain(
+                    [text], method=[method], seed=job.seed, progress=False, **job.how
+                )
+            except TokenlightError as reason:
+                name = method if isinstance(method, str) else method[0]
+                refused.append({"text": i, "method": name, "reason": str(reason)})
+    return made, refused
+
+
+def _read(place: Path) -> tuple[list[Record], list[Refusal]]:
+    records, refusals = [], []
+    try:
+        for line in place.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            if "record" in entry:
+                records.append(Record.from_dict(entry["record"]))
+            else:
+                refusals.append(Refusal(**entry["refused"]))
+    except (ValueError, KeyError, TypeError) as broken:
+        raise DamagedFile(
+            f"{place} is damaged ({broken!r}); delete it and run the command again."
+        ) from broken
+    return records, refusals
+
+
+def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) -> dict[str, str]:
+    digest = hashlib.blake2b(digest_size=12)
+    for example in examples:
+        digest.update(repr(example).encode())
+    return {
+        "model": explainer.name,
+        "methods": repr(list(job.methods)),
+        "metrics": repr(list(job.metrics)),
+        "how": repr(sorted(job.how.items())),
+        "seed": str(job.seed),
+        "texts": f"{len(examples)}, {digest.hexdigest()}",
+        "shard": str(SHARD),
+    }
+
+
+def _claim(folder: Path, settings: dict[str, str]) -> None:
+    place = folder / "settings.json"
+    if not place.exists():
+        write_text(place, json.dumps(settings, ensure_ascii=False, indent=1))
+        return
+    try:
+        before = json.loads(place.read_text(encoding="utf-8"))
+    except ValueError as broken:
+        raise DamagedFile(f"{place} is damaged; delete the folder to begin anew.") from broken
+    changed = [name for name in settings if before.get(name) != settings[name]]
+    if changed:
+        raise BadInput(
+            f"{folder} holds an evaluation with other settings ({', '.join(changed)} differ: "
+            f"{before.get(changed[0])!r}, now {settings[changed[0]]!r}); give another folder, or "
+            "delete this one."
+        )

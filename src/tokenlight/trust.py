@@ -1,0 +1,225 @@
+"""Trust: can one explanation be believed? Its removal test against chance, and its health.
+
+The order of the scores is tested as AOPC tests it, against random orders of the same text and against
+leave-one-out; the verdict says in plain words what removing the top words does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations, islice
+from math import comb, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenlight.attribution import Attribution
+from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
+from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.health import health
+from tokenlight.metrics._chance import chance, needs_probabilities
+from tokenlight.metrics._metric import Case
+from tokenlight.metrics._ranking import PAPER_GRID, ranked_among, ranking, shares_to_counts
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+Ask = Callable[[Sequence[Variant]], np.ndarray]
+
+
+def trusted(  # noqa: PLR0913 - the keywords users set, each by name
+    explainer: Explainer,
+    attribution: Attribution,
+    *,
+    orders: int = 50,
+    choices: int = 100,
+    top: int = 3,
+    seed: int = 0,
+    repeat: bool = True,
+) -> Attribution:
+    """The same explanation with ``extras["trust"]``: verdict, grade, percentile and health.
+
+    ``orders``: random orders its AOPC is compared with; ``choices``: random choices of ``top`` words
+    the verdict compares with; ``repeat``: explain once more in a batch, to see that neighbours do
+    not change it. Where the model has no probability to watch, or the text is longer than it reads,
+    the verdict says so.
+    """
+    checks = health(explainer, attribution, repeat=repeat)
+    try:
+        found = _tested(explainer, attribution, (orders, choices, top), seed)
+    except TokenlightError as refused:
+        found = {"verdict": f"not tested: {refused}", "grade": "untested"}
+    trust = {**found, "health": checks, "health_line": " · ".join(c["says"] for c in checks)}
+    return replace(attribution, extras={**attribution.extras, "trust": trust})
+
+
+def _tested(
+    explainer: Explainer, attribution: Attribution, sizes: tuple[int, int, int], seed: int
+) -> dict[str, Any]:
+    head = explainer.live.head
+    needs_probabilities(head, "the removal test")
+    if any(step.startswith("merge_words") for step in attribution.steps):
+        raise BadInput("these are scores of words; test the token scores, before merge_words.")
+    original = Original(attribution.row, StandIns.of(explainer.live, explainer.tokenizer))
+    case = Case(attribution, original, head)
+    generator = np.random.default_rng([seed, len(original), *attribution.row.ids])
+
+    def ask(variants: Sequence[Variant]) -> np.ndarray:
+        logits = stream_logits(explainer.live, variants, progress=False)
+        pairs = zip(variants, logits, strict=True)
+        return np.array([chance(head, attribution.target, v, values) for v, values in pairs])
+
+    orders, choices, top = sizes
+    found = _against_orders(case, ask, orders, generator)
+    found |= _in_words(case, ask, (choices, top), generator)
+    if "top_words" in found and found["verdict"].startswith("removing"):
+        share, tried = int(found["percentile"]), found["orders"]
+        beaten = (
+            f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
+        )
+        found["verdict"] += f"; the whole order beats {beaten}"
+    return found
+
+
+def _against_orders(
+    case: Case, ask: Ask, orders: int, generator: np.random.Generator
+) -> dict[str, Any]:
+    """Where the explanation's AOPC stands among random orders, and beside leave-one-out."""
+    original, scores = case.original, case.attribution.scores
+    places = original.rankable
+    single = ask([original.unchanged(), *(original.without([place]) for place in places)])
+    falls = single[0] - single[1:]
+    tried = [
+        ranked_among(scores, places),
+        places[ranking(falls)],
+        *(generator.permutation(places) for _ in range(orders)),
+    ]
+    counts = shares_to_counts(PAPER_GRID, len(places))
+    asked = ask([original.without(order[:count]) for order in tried for count in counts])
+    own, alone, *others = (single[0] - asked.reshape(len(tried), len(counts))).mean(axis=1)
+    below = float(
+        np.mean([1.0 if o < own - 1e-9 else 0.5 if o <= own + 1e-9 else 0 for o in others])
+    )
+    low, high = wilson(below, len(others))
+    return {
+        "aopc": float(own),
+        "percentile": 100 * below,
+        "low": 100 * low,
+        "high": 100 * high,
+        "orders": len(others),
+        "leave_one_out": float(alone),
+        "random": float(np.mean(others)),
+        "grade": _grade(len(places), below, low),
+    }
+
+
+def _grade(tokens: int, share: float, low: float) -> str:
+    """One text's percentile is itself a draw: only its ends say more than chance."""
+    if tokens < 2:
+        return "untested"
+    if low >= 0.85:
+        return "faithful"
+    if share >= 0.8:
+        return "better than chance"
+    return "no better than chance" if share > 0.2 else "worse than chance"
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """95 % interval of a share seen in ``count`` draws (Wilson 1927): right near 0 and 1 too."""
+    z = 1.959964
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    reach = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    reach /= 1 + z * z / count
+    # Rounding must not push the share itself out of its interval.
+    return min(share, max(0.0, middle - reach)), max(share, min(1.0, middle + reach))
+
+
+def _in_words(
+    case: Case, ask: Ask, sizes: tuple[int, int], generator: np.random.Generator
+) -> dict[str, Any]:
+    """The verdict: what removing the top words does, and how many other choices do less."""
+    groups = _words(case.original)
+    if len(groups) < 2:
+        return {"verdict": "the text has one word, so there is nothing to rank"}
+    sums = np.array([case.attribution.scores[group].sum() for group in groups])
+    top = min(sizes[1], max(1, len(groups) // 2))
+    chosen = tuple(sorted(int(i) for i in ranking(sums)[:top]))
+    others, all_of_them = _other_choices(len(groups), chosen, sizes[0], generator)
+
+    def gone(choice: Sequence[int]) -> Variant:
+        return case.original.without(np.concatenate([groups[i] for i in choice]))
+
+    before, after, *rest = ask([case.original.unchanged(), gone(chosen), *map(gone, others)])
+    less = float(np.mean([before - p < before - after - 1e-9 for p in rest]))
+    words = [_word(case.attribution, groups[i]) for i in ranking(sums)[:top]]
+    return {
+        "verdict": _verdict(
+            case.attribution, sums, top, (before, after), _share(less, all_of_them)
+        ),
+        "top_words": words,
+        "before": float(before),
+        "after": float(after),
+        "choices_less": less,
+        "choices": len(rest),
+    }
+
+
+def _verdict(
+    attribution: Attribution,
+    sums: np.ndarray,
+    top: int,
+    moved: tuple[float, float],
+    others: str,
+) -> str:
+    if float(np.ptp(sums)) == 0.0:
+        return "all words have the same score, so the explanation ranks nothing"
+    before, after = moved
+    target = attribution.target
+    what = "P(answer)" if target.kind == "span" else f"P({target.name})"
+    words = f"the {top} top words" if top > 1 else "the top word"
+    if abs(before - after) < 0.005:
+        change = f"leaves {what} at {after:.2f}, so they alone do not decide"
+    else:
+        verb = "drops" if after < before else "raises"
+        change = f"{verb} {what} from {before:.2f} to {after:.2f}"
+    return f"removing {words} {change}; {others} do less"
+
+
+def _share(less: float, all_of_them: bool) -> str:
+    """Never a certainty that a sample does not give."""
+    if all_of_them:
+        return "all other choices" if less == 1 else f"{int(100 * less)} % of other choices"
+    return ">99 % of random choices" if less == 1 else f"{int(100 * less)} % of random choices"
+
+
+def _words(original: Original) -> list[np.ndarray]:
+    """Positions of each word; a token without a word stands alone."""
+    groups: dict[Any, list[int]] = {}
+    for place in original.rankable:
+        word = original.row.words[place]
+        groups.setdefault(("token", place) if word is None else word, []).append(int(place))
+    return [np.array(group) for group in groups.values()]
+
+
+def _word(attribution: Attribution, group: np.ndarray) -> str:
+    row = attribution.row
+    first, last, segment = row.spans[group[0]], row.spans[group[-1]], row.segments[group[0]]
+    if first is None or last is None or segment is None:
+        return "".join(row.pieces[i] for i in group)
+    return str(row.texts[segment][first[0] : last[1]]).strip()
+
+
+def _other_choices(
+    words: int, chosen: tuple[int, ...], count: int, generator: np.random.Generator
+) -> tuple[list[tuple[int, ...]], bool]:
+    """Other choices of as many words: all of them where they are few, else random ones."""
+    if comb(words, len(chosen)) <= count:
+        every = islice(combinations(range(words), len(chosen)), count)
+        return [choice for choice in every if choice != chosen], True
+    drawn: list[tuple[int, ...]] = []
+    while len(drawn) < count:
+        choice = tuple(sorted(map(int, generator.choice(words, len(chosen), replace=False))))
+        if choice != chosen:
+            drawn.append(choice)
+    return drawn, False

@@ -1,0 +1,186 @@
+"""Decoded saliency against Algorithm 1 and Eq. 6 of its paper, written out position by position."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import BertForMaskedLM
+
+from tests.tiny import tiny_bert, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tokenlight import Explainer
+
+TOKENIZER = tiny_tokenizer()
+MODEL, LANGUAGE_MODEL = tiny_bert(), tiny_bert_lm()
+EXPLAINER = Explainer(MODEL, TOKENIZER)
+TEXTS = [
+    "the film is not the film we love !",
+    "a dull plot",
+    "never ever hate this movie . it was fun and the acting is great",
+]
+
+
+def parts(text, layer, *, loss):
+    """Hidden states, their gradient, and the decoded probabilities of one text, by hand."""
+    arguments = TOKENIZER(text, return_tensors="pt")
+    outputs = MODEL(**arguments, output_hidden_states=True)
+    state = outputs.hidden_states[layer]
+    best = outputs.logits[0].argmax()
+    value = -outputs.logits[0].log_softmax(-1)[best] if loss else outputs.logits[0, best]
+    (gradient,) = torch.autograd.grad(value, state)
+    with torch.no_grad():
+        chances = LANGUAGE_MODEL.cls(state)[0].softmax(dim=-1)  # n × V, all of it
+    ids = arguments["input_ids"][0].tolist()
+    return ids, state[0].detach(), gradient[0], chances
+
+
+def decoded_twin(text, layer, *, tau=None, special="exclude", inside, feature, loss=False):
+    """Algorithm 1: for each position, for each distinct input token, with loops."""
+    ids, state, gradient, chances = parts(text, layer, loss=loss)
+    hidden = set(TOKENIZER.all_special_ids) - {TOKENIZER.unk_token_id}
+    tokens = [i for i in dict.fromkeys(ids) if special == "include" or i not in hidden]
+    scores = dict.fromkeys(tokens, 0.0)
+    for j in range(len(ids)):
+        salience = feature(state[j], gradient[j])
+        column = {u: float(chances[j, u]) for u in tokens}
+        kept = sorted(column.values(), reverse=True)[: tau or len(tokens)]
+        for u in tokens:
+            if column[u] >= kept[-1]:
+                scores[u] += column[u] * inside(salience)
+    return np.array([scores.get(i, 0.0) for i in ids])
+
+
+def grad_cam(state, gradient):
+    return float((state * gradient).sum())
+
+
+def positive(value):
+    return max(value, 0.0)
+
+
+def same(value):
+    return value
+
+
+def assert_close(ours, twin):
+    np.testing.assert_allclose(ours, twin, rtol=0, atol=1e-9 * max(np.abs(twin).max(), 1e-12))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("layer", [0, 1, 3])
+@pytest.mark.parametrize("tau", [None, 1, 3])
+@pytest.mark.parametrize("special", ["exclude", "include"])
+def test_equation_6_has_its_relu_outside_and_algorithm_1_inside(text, layer, tau, special):
+    for relu in ("outside", "inside", "none"):
+        options = {
+            "lm": LANGUAGE_MODEL,
+            "layer": layer,
+            "tau": tau,
+            "relu": relu,
+            "special": special,
+        }
+        found = EXPLAINER.explain(text, ("decoded_gradcam", options))
+        inside = positive if relu == "inside" else same
+        twin = decoded_twin(text, layer, tau=tau, special=special, inside=inside, feature=grad_cam)
+        assert_close(found.scores, twin.clip(min=0) if relu == "outside" else twin)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("where", ["inside", "outside"])
+@pytest.mark.parametrize("times_input", [True, False])
+def test_decoded_simple_in_both_readings(text, where, times_input):
+    # At layer 3 the gradient alone does not sum to zero at [CLS]: no norm stands behind it.
+    options = {"lm": LANGUAGE_MODEL, "layer": 3, "abs": where, "times_input": times_input}
+    found = EXPLAINER.explain(text, ("decoded_simple", options))
+    twin = decoded_twin(
+        text,
+        3,
+        inside=abs if where == "inside" else same,
+        feature=grad_cam if times_input else lambda _, gradient: float(gradient.sum()),
+        loss=True,
+    )
+    twin = np.abs(twin)
+    assert_close(found.scores, twin / twin.sum())
+
+
+def test_all_layers_come_from_one_tape_and_are_those_of_each_layer():
+    every = EXPLAINER.explain(TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL, "layer": "all"}))
+    assert every.layers.shape == (4, len(every))
+    for layer in range(4):
+        one = EXPLAINER.explain(
+            TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL, "layer": layer})
+        )
+        assert_close(every.layers[layer], one.scores)
+    assert_close(every.scores, every.layers.sum(axis=0))
+
+
+def test_a_token_that_stands_twice_has_one_score():
+    found = EXPLAINER.explain(TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
+    twice = [i for i, token in enumerate(found.tokens) if token == "film"]
+    assert len(twice) == 2
+    assert found.scores[twice[0]] == found.scores[twice[1]]
+
+
+def test_the_softmax_in_chunks_is_the_whole_softmax(monkeypatch):
+    from tokenlight.methods import _language_model
+
+    whole = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
+    monkeypatch.setitem(_language_model.LOGITS, "cpu", 700)  # four states at a time
+    pieces = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
+    for ours, theirs in zip(pieces, whole, strict=True):
+        assert_close(ours.scores, theirs.scores)
+
+
+class OneHotHead(nn.Module):
+    """Reads a state's features as the tokens themselves, sharply."""
+
+    def forward(self, states):
+        return 50.0 * states
+
+
+def planted():
+    """A classifier whose states are one-hot tokens and whose class 1 counts one token; the identity
+    is its language model. Nothing is mixed between positions."""
+    size = 150
+    model = tiny_bert(vocab_size=size, hidden_size=size, num_attention_heads=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.bert.embeddings.word_embeddings.weight.copy_(torch.eye(size))
+    model.bert.embeddings.LayerNorm = nn.Identity()
+    for block in model.bert.encoder.layer:
+        block.attention.output.LayerNorm = nn.Identity()
+        block.output.LayerNorm = nn.Identity()
+    model.bert.pooler.forward = lambda states: states.sum(dim=1)
+    language_model = BertForMaskedLM(
+        tiny_config(vocab_size=size, hidden_size=size, num_attention_heads=1)
+    ).double()
+    language_model.cls = OneHotHead()
+    return model, language_model
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, 3])
+def test_a_planted_token_alone_is_found_at_every_layer(layer):
+    model, language_model = planted()
+    word = TOKENIZER.convert_tokens_to_ids("love")
+    with torch.no_grad():
+        model.classifier.weight[1, word] = 2.0
+    found = Explainer(model, TOKENIZER).explain(
+        "the film we love", ("decoded_gradcam", {"lm": language_model, "layer": layer}), 1
+    )
+    expected = np.array([2.0 if token == "love" else 0.0 for token in found.tokens])
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+
+
+def test_a_planted_token_against_the_class_is_cut_off_or_kept_with_its_sign():
+    model, language_model = planted()
+    word = TOKENIZER.convert_tokens_to_ids("hate")
+    with torch.no_grad():
+        model.classifier.weight[1, word] = -2.0
+    explainer = Explainer(model, TOKENIZER)
+    options = {"lm": language_model, "layer": 1}
+    cut = explainer.explain("we hate it", ("decoded_gradcam", options), 1)
+    kept = explainer.explain("we hate it", ("decoded_gradcam", {**options, "relu": "none"}), 1)
+    assert np.abs(cut.scores).max() == 0
+    assert kept.top(1) == [("hate", pytest.approx(-2.0))]

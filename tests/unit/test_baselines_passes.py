@@ -1,0 +1,284 @@
+"""Further passes: what they cost, where they enter a model, and whose draws they use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.families import FAMILIES, build
+from tests.state import same, snapshot
+from tests.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
+from tokenlight import Contrast, Explainer, Tokens, registry
+from tokenlight.capture.door import hidden_door
+from tokenlight.capture.recording import record
+from tokenlight.capture.tape import Site
+from tokenlight.errors import BadInput, BadTarget
+from tokenlight.methods._method import Cost
+
+TOKENIZER = tiny_tokenizer()
+EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
+LANGUAGE_MODEL = tiny_bert_lm()
+TEXT = "the film is not very charming , but we love it !"
+TEXTS = [TEXT, "a dull plot", "never ever hate this movie . it was fun and the acting is great"]
+OPTIONS = {"decoded_gradcam": {"lm": LANGUAGE_MODEL}, "decoded_simple": {"lm": LANGUAGE_MODEL}}
+METHODS = registry.names("methods")
+SAMPLED = [name for name in METHODS if registry.find("methods", name).draws]
+FURTHER = [
+    "deeplift_shap", "gradient_shap", "integrated", "integrated_gradients", "lime", "occlusion",
+    "shapley", "smooth",
+]  # fmt: skip
+
+
+class Counter:
+    """Texts, not batches, that go forward and backward through a model."""
+
+    def __init__(self, model):
+        self.forwards = self.backwards = 0
+        self.model = model
+
+    def __enter__(self):
+        self.handle = self.model.register_forward_hook(self.forward, with_kwargs=True)
+        return self
+
+    def __exit__(self, *_):
+        self.handle.remove()
+
+    def forward(self, _module, _arguments, named, outputs):
+        self.forwards += len(named["input_ids"])
+        if outputs.logits.requires_grad:
+            outputs.logits.register_hook(self.backward)
+
+    def backward(self, gradient):
+        self.backwards += len(gradient)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_passes_that_happen_are_those_declared(method):
+    asked = (method, OPTIONS.get(method, {}))
+    EXPLAINER.explain(TEXT, asked)  # what is found out once a model is
+    with Counter(EXPLAINER.model) as counted:
+        found = EXPLAINER.explain(TEXT, asked)
+    declared = registry.build("methods", *asked).cost(len(found))
+    assert counted.backwards == declared.backwards
+    if method == "shapley":  # special tokens do not join, and orders share sets
+        assert 0.7 * declared.forwards < counted.forwards <= declared.forwards
+    else:
+        assert counted.forwards == declared.forwards
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("attcat", "1F + 1B"),
+        ("random", "1F"),
+        ("occlusion", "(n − 1)F"),
+        ("shapley", "(25n − 23)F"),
+    ],
+)
+def test_a_cost_is_told_in_words(method, words):
+    assert Cost.in_words(registry.build("methods", method)) == words
+
+
+def test_automatic_steps_cost_only_the_texts_that_need_them():
+    options = {"n_steps": "auto", "tolerance": 1e-9}
+    found = EXPLAINER.explain(TEXTS, ("integrated_gradients", options))
+    plain = EXPLAINER.explain(TEXTS, "integrated_gradients")
+    steps = [a.extras["convergence"]["steps"] for a in found]
+    assert set(steps) <= {25, 50, 100, 200, 400}
+    assert max(steps) > 25
+    for ours, theirs in zip(found, plain, strict=True):
+        told = ours.extras["convergence"]
+        assert told["gap_percent"] <= theirs.extras["convergence"]["gap_percent"]
+        assert told["gap_percent"] <= 1e-9 or told["steps"] == 400
+    alone = EXPLAINER.explain(TEXTS[2], ("integrated_gradients", options))
+    np.testing.assert_allclose(alone.scores, found[2].scores, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", FURTHER)
+@settings(max_examples=4)
+@given(batch_tokens=st.sampled_from([1, 20, 60, 5000]))
+def test_the_batch_size_changes_no_draw_and_no_score(method, batch_tokens):
+    wanted = EXPLAINER.explain(TEXTS, method, seed=3)
+    found = EXPLAINER.explain(TEXTS, method, seed=3, batch_tokens=batch_tokens)
+    for ours, theirs in zip(found, wanted, strict=True):
+        scale = np.abs(theirs.scores).max()
+        np.testing.assert_allclose(ours.scores, theirs.scores, rtol=0, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("method", SAMPLED)
+def test_another_seed_draws_other_numbers_and_is_recorded(method):
+    first, second = (EXPLAINER.explain(TEXT, method, seed=seed) for seed in (1, 2))
+    assert np.abs(first.scores - second.scores).max() > 0
+    assert first.options["seed"] == 1
+    own = EXPLAINER.explain(TEXT, (method, {"seed": 2}), seed=1)
+    np.testing.assert_array_equal(own.scores, second.scores)
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "occlusion", "shapley"])
+def test_named_baselines_are_tokens_of_their_own(method):
+    scores = {
+        name: EXPLAINER.explain(TEXT, (method, {"baseline": name})).scores
+        for name in ("pad", "mask", "unk", "zero", 7)
+    }
+    again = EXPLAINER.explain(TEXT, (method, {"baseline": TOKENIZER.mask_token_id})).scores
+    np.testing.assert_array_equal(scores["mask"], again)
+    if method != "integrated_gradients":  # there, zero is the zero vector; here, the id 0: [PAD]
+        np.testing.assert_array_equal(scores.pop("zero"), scores["pad"])
+    distinct = {tuple(np.round(values, 9)) for values in scores.values()}
+    assert len(distinct) == len(scores)
+
+
+def test_a_baseline_without_its_token_is_refused():
+    with pytest.raises(BadInput, match="needs a tokenizer with such a token"):
+        Explainer(tiny_bert()).explain(
+            Tokens.from_ids([[2, 7, 9, 3]]), ("occlusion", {"baseline": "mask"})
+        )
+    with pytest.raises(BadInput, match="baseline=999 is no token"):
+        EXPLAINER.explain(TEXT, ("shapley", {"baseline": 999}))
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("integrated_gradients", {"n_steps": 0}, "n_steps=0 leaves nothing"),
+        ("gradient_shap", {"samples": 0}, "samples=0"),
+        ("smooth", {"samples": -1}, "samples=-1"),
+        ("integrated", {"n_steps": 0}, "n_steps=0"),
+        ("shapley", {"samples": 0}, "samples=0"),
+        ("lime", {"samples": 0}, "samples=0"),
+        ("lime", {"mask_probability": 1.0}, "replaces no token or all"),
+        ("occlusion", {"window": 0}, "window=0"),
+        ("occlusion", {"stride": 0}, "stride=0"),
+    ],
+)
+def test_options_that_leave_nothing_are_refused(method, options, said):
+    with pytest.raises(BadInput, match=said):
+        EXPLAINER.explain(TEXT, (method, options))
+
+
+def test_shapley_values_sum_to_what_the_target_gains():
+    found = EXPLAINER.explain(TEXT, "shapley", target="positive")
+    ids = TOKENIZER(TEXT, return_tensors="pt")
+    empty = dict(ids)
+    empty["input_ids"] = torch.where(ids["input_ids"] > 4, 0, ids["input_ids"])
+    with torch.no_grad():
+        gain = EXPLAINER.model(**ids).logits[0, 2] - EXPLAINER.model(**empty).logits[0, 2]
+    np.testing.assert_allclose(found.scores.sum(), float(gain), atol=1e-9)
+    assert found.extras["sampling"]["orders"] == 25
+    assert found.scores[0] == found.scores[-1] == 0
+
+
+def test_windows_that_do_not_fit_reach_over_the_end():
+    found = EXPLAINER.explain("a dull plot", ("occlusion", {"window": 4, "stride": 3}))
+    assert len(found) == 5
+    wide = EXPLAINER.explain("a dull plot", ("occlusion", {"window": 99}))
+    assert len(set(wide.scores)) == 1  # one window holds all
+
+
+def test_lime_equals_a_ridge_regression_by_hand():
+    found = EXPLAINER.explain(TEXT, ("lime", {"samples": 300, "alpha": 0.5}), seed=4)
+    method = registry.build("methods", "lime", {"samples": 300, "alpha": 0.5, "seed": 4})
+    gone = method._gone(found.row)
+    ids = np.where(gone, 0, np.array(found.row.ids))
+    with torch.no_grad():
+        logits = EXPLAINER.model(torch.from_numpy(ids)).logits[:, found.prediction.index].numpy()
+    weights = (~gone).mean(axis=1)
+    bits = (~gone).astype(float)
+    centred = bits - np.average(bits, axis=0, weights=weights)
+    values = logits - np.average(logits, weights=weights)
+    gram = centred.T @ (weights[:, None] * centred) + 0.5 * np.eye(bits.shape[1])
+    np.testing.assert_allclose(
+        found.scores, np.linalg.solve(gram, centred.T @ (weights * values)), atol=1e-9
+    )
+
+
+def test_the_loss_of_a_contrast_is_a_choice_between_two():
+    """Of two classes, the cross-entropy's gradient is that of the contrast, but for its size."""
+    two = Explainer(
+        tiny_bert(id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1}), TOKENIZER
+    )
+    contrast = two.explain(TEXT, "simple", target=Contrast("yes", "no"))
+    single = two.explain(TEXT, "simple", target="yes")
+    np.testing.assert_allclose(contrast.scores, single.scores, atol=1e-9)
+
+
+def test_a_regression_head_has_no_loss():
+    one = Explainer(tiny_bert(id2label={0: "score"}, label2id={"score": 0}), TOKENIZER)
+    with pytest.raises(BadTarget, match="regression head has none"):
+        one.explain(TEXT, "simple")
+    assert np.isfinite(one.explain(TEXT, "integrated_gradients").scores).all()
+
+
+def test_many_labels_at_once_have_a_loss_each():
+    many = Explainer(tiny_bert(problem_type="multi_label_classification"), TOKENIZER)
+    found = many.explain(TEXT, "simple", target="positive")
+    np.testing.assert_allclose(found.scores.sum(), 1.0)
+
+
+WORKING = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
+
+
+@pytest.mark.parametrize("family", WORKING)
+def test_embeddings_put_back_where_they_were_change_nothing(family):
+    """The door to h^0 is found in every family: its own value handed in gives its own logits."""
+    model = build(family)
+    before = snapshot(model)
+    explainer = Explainer(model)
+    ids = torch.randint(5, 120, (2, 8), generator=torch.Generator().manual_seed(3))
+    ids[:, 7] = 2
+    rows = list(Tokens.from_ids(ids))
+    recording = record(explainer.live, rows, frozenset({Site.HIDDEN, Site.WORDS}))
+    logits = recording.logits.detach().double().numpy()
+    targets = [explainer.live.head.resolve(1, logits[i], row)[0] for i, row in enumerate(rows)]
+    rerun = recording.tape(targets, last=True).rerun
+    for at, vectors in (("hidden", recording.hidden[0]), ("words", recording.words[0])):
+        again = rerun.value_at(vectors.detach(), at=at)
+        torch.testing.assert_close(again, rerun.value, atol=1e-5, rtol=1e-5)
+        halved = rerun.value_at(vectors.detach() * torch.linspace(-2, 2, vectors.shape[2]), at=at)
+        assert (halved - rerun.value).abs().max() > 0
+    vectors, value = rerun.embedded(rows)
+    torch.testing.assert_close(vectors, recording.hidden[0].detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(value, rerun.value, atol=1e-5, rtol=1e-5)
+    assert same(before, snapshot(model))
+    assert hidden_door(explainer.live, rows[0]).path
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "gpt2", "llama", "opt", "albert"])
+def test_families_take_every_further_pass(family):
+    ids = torch.randint(5, 120, (2, 8), generator=torch.Generator().manual_seed(3))
+    ids[:, 7] = 2
+    for method in FURTHER:
+        for found in Explainer(build(family)).explain(Tokens.from_ids(ids), method):
+            assert np.isfinite(found.scores).all()
+            assert np.abs(found.scores).max() > 0
+
+
+def test_methods_of_one_call_share_a_tape_and_keep_their_scores():
+    asked = [(name, OPTIONS.get(name, {})) for name in (*OPTIONS, "attcat", "simple", *FURTHER)]
+    together = EXPLAINER.explain(TEXT, asked, target="positive")
+    for one, found in zip(asked, together, strict=True):
+        alone = EXPLAINER.explain(TEXT, one, target="positive")
+        scale = np.abs(alone.scores).max()
+        np.testing.assert_allclose(found.scores, alone.scores, rtol=0, atol=1e-9 * scale)
+
+
+def test_a_pack_that_does_not_fit_in_memory_is_halved(monkeypatch):
+    from tokenlight.capture.rerun import Rerun
+
+    wanted = EXPLAINER.explain(TEXT, "integrated_gradients")
+    fits, sizes = Rerun.at_point, []
+
+    def small(self, examples, vectors, **how):
+        sizes.append(len(examples))
+        if len(examples) > 4:
+            raise torch.OutOfMemoryError("no room")
+        return fits(self, examples, vectors, **how)
+
+    monkeypatch.setattr(Rerun, "at_point", small)
+    found = EXPLAINER.explain(TEXT, "integrated_gradients")
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-12)
+    assert sizes[0] > 4
+    assert sizes[-1] <= 4

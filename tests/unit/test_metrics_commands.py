@@ -1,0 +1,188 @@
+"""The commands evaluate and diff, and the comparison behind diff."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from tests.tiny import tiny_bert
+from tokenlight import Explainer, resuming
+from tokenlight.cli.diff import diff
+from tokenlight.cli.evaluate import evaluate
+from tokenlight.comparing import Limits, Side, compare
+from tokenlight.datafiles import Example
+from tokenlight.errors import BadInput
+
+TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
+app = typer.Typer()
+app.command()(evaluate)
+app.command()(diff)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def data_file(tmp_path):
+    place = tmp_path / "texts.jsonl"
+    rows = [{"text": text, "label": i % 3} for i, text in enumerate(TEXTS)]
+    place.write_text("\n".join(map(json.dumps, rows)))
+    return place
+
+
+def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file, tmp_path):
+    out = tmp_path / "out"
+    done = run("evaluate", data_file, "-m", bert_folder, "-x", "attcat", "-x", "random",
+               "--metric", "aopc", "--metric", "hiding_game:steps=4", "-o", out)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "aopc ↑" in done.output
+    assert "written:" in done.output
+    assert {p.name for p in out.iterdir()} >= {
+        "rows.parquet",
+        "summary.json",
+        "curves.png",
+        "report.html",
+    }
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["methods"]["attcat"]["hiding_game"]["count"] == 4
+    again = run("evaluate", data_file, "-m", bert_folder, "-x", "attcat", "-x", "random",
+                "--metric", "aopc", "--metric", "hiding_game:steps=4", "-o", out)  # fmt: skip
+    assert again.exit_code == 0
+    assert again.output == done.output
+
+
+def test_evaluate_stopped_says_what_is_kept(bert_folder, data_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(resuming, "SHARD", 2)
+    real, turns = resuming._shard, []
+
+    def interrupted(*given):
+        turns.append(1)
+        if len(turns) == 2:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(resuming, "_shard", interrupted)
+    arguments = (
+        "evaluate",
+        data_file,
+        "-m",
+        bert_folder,
+        "--metric",
+        "aopc",
+        "-o",
+        tmp_path / "out",
+    )
+    stopped = run(*arguments)
+    assert stopped.exit_code == 130
+    assert "2 of 4 texts are kept" in stopped.output
+    done = run(*arguments)
+    assert done.exit_code == 0
+    assert len(turns) == 3
+
+
+def test_evaluate_takes_the_best_method(bert_folder, data_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr("tokenlight.choosing.BUDGET", 0.0)
+    done = run(
+        "evaluate", data_file, "-m", bert_folder, "-x", "best", "--limit", 2, "-o", tmp_path / "o"
+    )
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("best: ")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (("--metric", "aopcc"), "Did you mean 'aopc'"),
+        (("-x", "atcat"), "Did you mean 'attcat'"),
+        (("--metric", "rationale"), "spans that a person marked"),
+    ],
+)
+def test_evaluate_refuses_in_one_line(bert_folder, data_file, tmp_path, extra, message):
+    done = run("evaluate", data_file, "-m", bert_folder, "-o", tmp_path / "out", *extra)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+def test_diff_of_a_model_with_itself_passes(bert_folder, data_file, tmp_path):
+    done = run("diff", bert_folder, bert_folder, data_file, "--json", tmp_path / "d.json")
+    assert done.exit_code == 0, done.output
+    assert "nothing moved beyond its limit" in done.output
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["flips"]["mean"] == 0
+    assert found["focus"]["mean"] == pytest.approx(1)
+    assert found["change"]["mean"] == pytest.approx(0)
+
+
+def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, tokenizer):
+    other = tiny_bert(dtype=torch.float32)
+    with torch.no_grad():
+        other.classifier.weight.copy_(-other.classifier.weight)
+        other.classifier.bias.copy_(-other.classifier.bias)
+    other.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    done = run("diff", bert_folder, tmp_path / "other", data_file)
+    assert done.exit_code == 1
+    assert "of predictions changed (limit 1.0%)" in done.output
+
+
+def test_diff_of_precisions(bert_folder, data_file):
+    done = run(
+        "diff", bert_folder, bert_folder, data_file, "--dtype-b", "bfloat16", "--min-focus", "0.5"
+    )
+    assert done.exit_code in (0, 1), done.output
+    assert "AOPC, B − A" in done.output
+
+
+def sides(tokenizer, **more):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    return Side(explainer), Side(explainer, **more)
+
+
+def test_prompts_are_compared_on_the_words_of_the_text(tokenizer):
+    examples = [Example(text) for text in TEXTS]
+    a, b = sides(tokenizer, prompt="the movie : {text} !")
+    found = compare(a, b, examples)
+    assert found.texts == 4
+    assert found.focus.count == 4
+    assert found.focus.mean < 1
+    same = compare(a, a, examples)
+    assert same.focus.mean == pytest.approx(1)
+    assert same.failures(Limits()) == []
+
+
+def test_every_limit_is_checked(tokenizer):
+    a, b = sides(tokenizer, prompt="bad dull {text}")
+    found = compare(a, b, [Example(text) for text in TEXTS])
+    strict = Limits(flips=-1, focus=1.1, faithfulness=-9)
+    assert len(found.failures(strict)) == 3
+
+
+def test_what_cannot_be_compared_is_refused(tokenizer):
+    with pytest.raises(BadInput, match="exactly once"):
+        sides(tokenizer, prompt="no place")
+    a, b = sides(tokenizer)
+    with pytest.raises(BadInput, match="plain texts"):
+        compare(a, b, [Example(("a", "b"))])
+    other = Side(
+        Explainer(tiny_bert(id2label={0: "x", 1: "y"}, label2id={"x": 0, "y": 1}), tokenizer)
+    )
+    with pytest.raises(BadInput, match="different labels"):
+        compare(a, other, [Example("good")])
+
+
+def test_word_scores_are_sums_over_their_tokens(tokenizer):
+    from tokenlight.comparing import _word_scores
+
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain("charming film , slower", "attcat")
+    found = _word_scores("charming film , slower", a, 0)
+    expected = [score for _, score in a.words()]
+    np.testing.assert_allclose(found, expected)

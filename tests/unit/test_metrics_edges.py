@@ -1,0 +1,222 @@
+"""Hard cases, each with a stated behaviour: NaN, ties, one token, one class, no labels, long texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.planted import planted, scored
+from tests.tiny import tiny_bert
+from tokenlight import Explainer, registry
+from tokenlight.errors import BadInput, BadTarget, NotFinite, UnsupportedModel
+from tokenlight.metrics._interval import curve_intervals, mean_interval, statistic_interval
+from tokenlight.postprocess import absolute, merge_words
+
+ASKING = ("aopc", "lodds", "comprehensiveness", "sufficiency", "hiding_game", "revealing_game")
+
+
+def test_nan_scores_cannot_become_an_explanation():
+    explainer = planted()
+    with pytest.raises(NotFinite, match="the score of token 2 is not finite"):
+        scored(explainer, [10, 11, 12], [1.0, np.nan, 2.0])
+
+
+def test_logits_that_are_not_finite_cost_that_number_and_say_so():
+    explainer = planted()
+    good, bad = (scored(explainer, words, [3, 2, 1]) for words in ([10, 11, 12], [20, 21, 22]))
+    with torch.no_grad():
+        explainer.model.words.weight[21] = torch.nan
+    found = explainer.evaluate([good, bad], list(ASKING), labels=[0, 1])
+    for name in ASKING:
+        assert found.rows[0][name] is not None
+        assert found.rows[1][name] is None
+        assert "NaN or infinity for a changed text" in found.rows[1][f"{name}.skipped"]
+        assert found.summary[name]["count"] == 1
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_scores_that_are_all_equal_rank_in_the_order_of_the_text(name):
+    explainer = planted()
+    words = [10, 11, 12, 13, 14]
+    equal = scored(explainer, words, [1] * 5)
+    falling = scored(explainer, words, [5, 4, 3, 2, 1])
+    rows = explainer.evaluate([equal, falling], name, labels=[0]).rows
+    assert rows[0][name] == rows[1][name]
+
+
+@pytest.mark.parametrize("name", ["kendall", "randomisation"])
+def test_a_rank_correlation_of_equal_scores_is_left_out_with_its_reason(name, tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain("the film is good", "attcat")
+    flat = type(a)(**{**_fields(a), "scores": np.ones(len(a)), "layers": None})
+    found = explainer.evaluate([flat], name)
+    assert found.rows[0][name] is None
+    assert "all scores of this text are equal" in found.rows[0][f"{name}.skipped"]
+    assert np.isnan(found.summary[name]["mean"])
+    assert found.summary[name]["count"] == 0
+    assert list(found.summary[name]["skipped"].values()) == [1]
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_text_of_one_token_has_a_number(name):
+    explainer = planted()
+    a = scored(explainer, [10], [1])
+    found = explainer.evaluate(a, name, labels=[0]).summary[name]
+    assert np.isfinite(found["mean"])
+    assert (found["low"], found["high"], found["count"]) == (found["mean"], found["mean"], 1)
+
+
+def test_a_text_without_special_tokens_can_lose_them_all():
+    explainer = planted()
+    a = scored(explainer, [10, 11], [1, 2], special=False)
+    curve = explainer.evaluate(a, "aopc").rows[0]["aopc.curve"]
+    assert np.isfinite(curve).all()
+
+
+@pytest.mark.parametrize("name", ["aopc", "lodds", "comprehensiveness", "sufficiency"])
+def test_a_model_with_one_output_is_refused_before_any_work(name, tokenizer):
+    explainer = Explainer(tiny_bert(id2label={0: "score"}, label2id={"score": 0}), tokenizer)
+    a = explainer.explain("good film", "attcat")
+    with pytest.raises(BadTarget, match="has one output \\(score\\) and no probabilities"):
+        explainer.evaluate(a, name)
+
+
+def test_a_classifier_with_one_class_is_refused_since_its_probability_is_always_one(tokenizer):
+    model = tiny_bert(id2label={0: "only"}, label2id={"only": 0})
+    model.config.problem_type = "single_label_classification"
+    explainer = Explainer(model, tokenizer)
+    a = explainer.explain("good film", "attcat")
+    with pytest.raises(BadTarget, match="single class 'only', whose probability is 1"):
+        explainer.evaluate(a, "aopc")
+    with pytest.raises(UnsupportedModel, match="chooses one of several classes"):
+        explainer.evaluate(a, "hiding_game", labels=[0])
+    for name in ("kendall", "token_overlap"):
+        with pytest.raises(BadTarget, match="one output"):
+            explainer.evaluate(a, name)
+
+
+@pytest.mark.parametrize("name", ["hiding_game", "revealing_game"])
+def test_an_accuracy_game_without_labels_says_what_to_give(name):
+    explainer = planted()
+    with pytest.raises(BadInput, match=r"none were given; give labels=…, or .*'reference'"):
+        explainer.evaluate(scored(explainer, [10], [1]), name)
+
+
+def test_one_text_without_label_is_left_out_of_the_game_and_kept_elsewhere():
+    explainer = planted()
+    xs = [scored(explainer, [10 + i, 20], [1, 2]) for i in range(3)]
+    found = explainer.evaluate(xs, ["hiding_game", "aopc"], labels=[0, None, 1])
+    assert [row["hiding_game"] is None for row in found.rows] == [False, True, False]
+    assert found.rows[1]["hiding_game.skipped"] == "this text has no label."
+    assert found.summary["aopc"]["count"] == 3
+
+
+@pytest.mark.parametrize("name", ["rationale", "precision_at_k"])
+def test_marks_are_asked_for(name):
+    explainer = planted()
+    with pytest.raises(BadInput, match="spans that a person marked, and none were given"):
+        explainer.evaluate(scored(explainer, [10], [1]), name)
+
+
+def test_scores_of_words_are_not_measured_as_if_they_were_of_tokens(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = merge_words(explainer.explain("charming slower film", "attcat"))
+    row = explainer.evaluate(a, "aopc").rows[0]
+    assert row["aopc"] is None
+    assert "scores of words" in row["aopc.skipped"]
+
+
+def test_further_explanations_repeat_the_postprocessing(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain("the film is not very good", "attcat")
+    signed = explainer.evaluate(a, "kendall").summary["kendall"]["mean"]
+    magnitude = explainer.evaluate(absolute(a), "kendall").summary["kendall"]["mean"]
+    by_hand = [
+        registry.build("metrics", "kendall")._tau(np.abs(a.scores), np.abs(other.scores))
+        for other in explainer.explain("the film is not very good", "attcat", target="all")
+        if other.target != a.target
+    ]
+    assert magnitude == pytest.approx(np.mean(by_hand))
+    assert magnitude != signed
+
+
+def test_a_foreign_explanation_cannot_be_made_again():
+    explainer = planted()
+    a = scored(explainer, [10, 11], [1, 2], method="somebody's")
+    row = explainer.evaluate(a, "kendall").rows[0]
+    assert 'only "somebody\'s" could make' in row["kendall.skipped"]
+
+
+def test_a_long_text_explained_in_windows_is_left_out_where_the_model_is_asked(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain("good film . " * 30, "attcat", long="stride")
+    found = explainer.evaluate(a, ["aopc", "rationale"], spans=[[(0, 4)]]).rows[0]
+    assert "explained in windows cannot be asked about" in found["aopc.skipped"]
+    assert found["rationale"] is not None
+
+
+def test_short_texts_are_left_out_where_the_official_code_leaves_them_out():
+    explainer = planted()
+    a = scored(explainer, [10, 11], [1, 2])
+    row = explainer.evaluate(a, ("aopc", {"preset": "attcat"}), labels=[0]).rows[0]
+    assert "fewer than min_len=10" in row["aopc.skipped"]
+    low = ("aopc", {"min_probability": 1.0})
+    assert "below min_probability" in explainer.evaluate(a, low).rows[0]["aopc.skipped"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (("hiding_game", {"steps": 0}), "steps=0 leaves no curve"),
+        (("token_overlap", {"k": 0}), "k=0 leaves no list"),
+        (("precision_at_k", {"k": 0}), "k=0 leaves no token to count"),
+        ("aopcc", "Did you mean 'aopc'"),
+        (("aopc", {"perturbs": "pad"}), "Did you mean 'perturb'"),
+        (("aopc", {"preset": "attkat"}), "Did you mean 'attcat'"),
+        ([], "no metric was given"),
+        (["aopc", "aopc"], "given twice"),
+    ],
+)
+def test_a_wrong_metric_is_named(metric, message):
+    explainer = planted()
+    with pytest.raises(Exception, match=message):
+        explainer.evaluate(scored(explainer, [10], [1]), metric, labels=[0])
+
+
+def test_intervals_of_degenerate_samples():
+    assert np.isnan(mean_interval([]).mean)
+    assert mean_interval([]).to_dict() == {"mean": None, "low": None, "high": None, "count": 0}
+    one = mean_interval([0.3])
+    assert (one.mean, one.low, one.high, one.count) == (0.3, 0.3, 0.3, 1)
+    same = mean_interval([0.3] * 9)
+    assert (same.low, same.high) == (same.mean, same.mean)
+    outlier = mean_interval([0.0] * 50 + [1.0])
+    assert np.isfinite([outlier.low, outlier.high]).all()
+    assert outlier.low <= outlier.mean <= outlier.high
+    two = mean_interval([0.0, 1.0])
+    assert two.low <= 0.5 <= two.high
+    assert curve_intervals([(), ()]) == ()
+    assert statistic_interval(0, lambda _: 1.0).count == 0
+
+
+def test_an_interval_holds_the_true_mean_about_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    held = 0
+    for trial in range(120):
+        interval = mean_interval(generator.exponential(size=60), seed=trial)
+        held += interval.low <= 1.0 <= interval.high
+    assert 0.88 <= held / 120 <= 0.99
+
+
+def test_a_curve_interval_is_that_of_its_points():
+    table = np.random.default_rng(1).normal(size=(40, 3))
+    for interval, column in zip(curve_intervals(table), table.T, strict=True):
+        single = mean_interval(column)
+        assert interval.mean == pytest.approx(single.mean)
+        assert interval.low == pytest.approx(single.low, abs=0.06)
+        assert interval.high == pytest.approx(single.high, abs=0.06)
+
+
+def _fields(a):
+    return {name: getattr(a, name) for name in a.__dataclass_fields__}

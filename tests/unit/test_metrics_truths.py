@@ -1,0 +1,202 @@
+"""What must hold of every faithfulness metric on a model whose truth is planted, and that these
+truths would notice a wrong metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tests.planted import oracle, planted, scored
+from tokenlight import registry
+from tokenlight.metrics import (
+    aopc,
+    comprehensiveness,
+    hiding_game,
+    lodds,
+    revealing_game,
+    sufficiency,
+)
+from tokenlight.metrics._ranking import ranked_among
+
+FAITHFUL = (
+    "aopc",
+    "lodds",
+    "comprehensiveness",
+    "sufficiency",
+    "hiding_game",
+    "revealing_game",
+)
+TEXTS = 24
+
+
+def explanations():
+    explainer = planted()
+    generator = np.random.default_rng(3)
+    found = {"oracle": [], "random": [], "inverted": []}
+    labels = []
+    for _ in range(TEXTS):
+        words = generator.integers(5, 40, 12).tolist()
+        truth = oracle(explainer, words, int(np.argmax(scored(explainer, words, [0] * 12).logits)))
+        for name, scores in (
+            ("oracle", truth),
+            ("random", generator.normal(size=12)),
+            ("inverted", -truth),
+        ):
+            found[name].append(scored(explainer, words, scores, method=name))
+        labels.append(found["oracle"][-1].prediction.index)
+    return explainer, found, labels
+
+
+EXPLAINER, FOUND, LABELS = explanations()
+
+
+def means(metric):
+    """Mean of the metric for the oracle, a random order and the inverted oracle; higher is better."""
+    sign = 1 if metric.direction == "higher" else -1
+    return [
+        sign * EXPLAINER.evaluate(FOUND[name], metric, labels=LABELS).summary[metric.name]["mean"]
+        for name in ("oracle", "random", "inverted")
+    ]
+
+
+def oracle_beats_random_beats_inverted(metric):
+    best, middle, worst = means(metric)
+    assert best > middle > worst
+
+
+@pytest.mark.parametrize("name", FAITHFUL)
+def test_oracle_beats_random_beats_inverted(name):
+    oracle_beats_random_beats_inverted(registry.build("metrics", name))
+
+
+@pytest.mark.parametrize("name", ["aopc", "lodds"])
+def test_from_the_bottom_the_other_way_is_better(name):
+    bottom = registry.build("metrics", name, {"order": "bottom"})
+    assert bottom.direction != registry.build("metrics", name).direction
+    oracle_beats_random_beats_inverted(bottom)
+
+
+@pytest.mark.parametrize("name", ["hiding_game", "revealing_game"])
+def test_with_the_least_important_first_the_other_way_is_better(name):
+    least = registry.build("metrics", name, {"first": "least"})
+    assert least.direction != registry.build("metrics", name).direction
+    oracle_beats_random_beats_inverted(least)
+
+
+# AttCAT's own AOPC takes |p − p̃|, so a rise counts as a fall: it is left out on purpose.
+@pytest.mark.parametrize(
+    ("name", "preset"), [("aopc", "mask_lrp"), ("lodds", "attcat"), ("lodds", "mask_lrp")]
+)
+def test_the_official_readings_agree_on_the_planted_truth(name, preset):
+    oracle_beats_random_beats_inverted(
+        registry.build("metrics", name, {"preset": preset, "min_len": 0})
+    )
+
+
+# --- mutations: each is a slip someone could make; a truth above or by hand must turn red ------------
+
+
+@dataclass(frozen=True)
+class SignFlipped(aopc.AreaOverPerturbationCurve):
+    def difference(self, whole, changed):
+        return changed - whole
+
+
+@dataclass(frozen=True)
+class RatioTurned(lodds.LogOdds):
+    def difference(self, whole, changed):
+        return -lodds.LogOdds.difference(self, whole, changed)
+
+
+@dataclass(frozen=True)
+class KeptInsteadOfErased(comprehensiveness.Comprehensiveness):
+    def gone(self, order, count):
+        return order[count:]
+
+
+@dataclass(frozen=True)
+class ErasedInsteadOfKept(sufficiency.Sufficiency):
+    def gone(self, order, count):
+        return order[:count]
+
+
+@dataclass(frozen=True)
+class HiddenInsteadOfShown(revealing_game.RevealingGame):
+    def gone(self, order, count):
+        return order[:count]
+
+
+@dataclass(frozen=True)
+class LeastFirst(hiding_game.HidingGame):
+    def gone(self, order, count):
+        return order[::-1][:count]
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        SignFlipped(),
+        RatioTurned(),
+        KeptInsteadOfErased(),
+        ErasedInsteadOfKept(),
+        HiddenInsteadOfShown(),
+        LeastFirst(),
+    ],
+    ids=lambda mutant: type(mutant).__name__,
+)
+def test_the_planted_truth_notices(mutant, monkeypatch):
+    monkeypatch.setattr(type(mutant), "name", type(mutant).__mro__[1].__module__.rpartition(".")[2])
+    with pytest.raises(AssertionError):
+        oracle_beats_random_beats_inverted(mutant)
+
+
+@dataclass(frozen=True)
+class OneTooMany(aopc.AreaOverPerturbationCurve):
+    def removed(self, case):
+        order = ranked_among(case.attribution.scores, case.original.rankable)
+        return [
+            order[: len(gone) + 1] for gone in aopc.AreaOverPerturbationCurve.removed(self, case)
+        ]
+
+
+@dataclass(frozen=True)
+class OneTooFew(aopc.AreaOverPerturbationCurve):
+    def removed(self, case):
+        return [gone[:-1] for gone in aopc.AreaOverPerturbationCurve.removed(self, case)]
+
+
+@dataclass(frozen=True)
+class WithSpecials(aopc.AreaOverPerturbationCurve):
+    protect_special: bool = False
+
+
+@pytest.mark.parametrize("mutant", [OneTooMany, OneTooFew, WithSpecials])
+@pytest.mark.parametrize("check", ["test_aopc"])
+def test_the_hand_computed_example_notices_a_slip_in_k(mutant, check, monkeypatch):
+    from tests.unit import test_metrics_by_hand as by_hand
+
+    getattr(by_hand, check)()
+    monkeypatch.setattr(registry, "find", lambda *_: mutant)
+    monkeypatch.setattr(mutant, "name", "aopc")
+    with pytest.raises(AssertionError):
+        getattr(by_hand, check)()
+
+
+@pytest.mark.parametrize(
+    ("name", "swapped"),
+    [("comprehensiveness", KeptInsteadOfErased), ("sufficiency", ErasedInsteadOfKept)],
+)
+def test_the_hand_computed_example_notices_comprehensiveness_and_sufficiency_swapped(
+    name, swapped, monkeypatch
+):
+    from tests.unit import test_metrics_by_hand as by_hand
+
+    real = registry.find
+    monkeypatch.setattr(
+        registry, "find", lambda kind, key: swapped if key == name else real(kind, key)
+    )
+    monkeypatch.setattr(swapped, "name", name)
+    with pytest.raises(AssertionError):
+        by_hand.test_comprehensiveness_and_sufficiency()

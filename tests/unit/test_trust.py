@@ -1,0 +1,186 @@
+"""The trust score: an explanation against chance, in plain words, and its health."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.planted import oracle, planted, scored
+from tests.tiny import tiny_bert, tiny_bert_qa
+from tokenlight import Attribution, Explainer, Question
+from tokenlight.postprocess import merge_words
+from tokenlight.trust import trusted, wilson
+
+WORDS = list(range(10, 26))
+
+
+def of(kind, words=WORDS, **how):
+    explainer = planted()
+    truth = oracle(explainer, words, scored(explainer, words, [0] * len(words)).prediction.index)
+    scores = {
+        "oracle": truth,
+        "inverted": -truth,
+        "random": np.random.default_rng(2).normal(size=len(words)),
+    }[kind]
+    return trusted(explainer, scored(explainer, words, scores), **how).extras["trust"]
+
+
+def test_the_oracle_is_faithful_and_beats_chance():
+    trust = of("oracle")
+    assert trust["grade"] == "faithful"
+    assert trust["percentile"] > 95
+    assert trust["low"] <= trust["percentile"] <= trust["high"]
+    assert trust["aopc"] >= trust["leave_one_out"] - 0.01
+    assert trust["aopc"] > trust["random"]
+
+
+def test_the_inverted_oracle_is_worse_than_chance():
+    trust = of("inverted")
+    assert trust["grade"] == "worse than chance"
+    assert trust["percentile"] < 5
+    assert trust["aopc"] < trust["random"]
+
+
+def test_random_scores_are_no_better_than_chance():
+    assert of("random")["grade"] == "no better than chance"
+
+
+def test_the_verdict_says_what_removing_the_top_words_does():
+    trust = of("oracle")
+    before, after = f"{trust['before']:.2f}", f"{trust['after']:.2f}"
+    assert trust["verdict"].startswith(
+        f"removing the 3 top words drops P(LABEL_{_predicted()}) from {before} to {after}; "
+    )
+    assert "% of random choices do less; the whole order beats " in trust["verdict"]
+    assert trust["verdict"].endswith(("% of random orders", "all 50 random orders tried"))
+    assert trust["choices_less"] > 0.95
+    assert len(trust["top_words"]) == 3
+
+
+def _predicted():
+    return scored(planted(), WORDS, [0] * len(WORDS)).prediction.index
+
+
+def test_removing_words_against_the_class_raises_its_probability():
+    assert " raises P(" in of("inverted")["verdict"]
+
+
+def test_words_that_do_not_move_the_model_are_said_not_to_decide():
+    explainer = planted(np.zeros((40, 2)))
+    trust = trusted(explainer, scored(explainer, WORDS, range(len(WORDS)))).extras["trust"]
+    assert " leaves P(LABEL_0) at 0.50, so they alone do not decide; 0 % of" in trust["verdict"]
+    assert trust["percentile"] == 50
+
+
+def test_few_words_are_all_tried():
+    trust = of("oracle", [10, 11, 12, 13])
+    assert trust["choices"] == 5  # pairs of four words, but the chosen one
+    assert "2 top words" in trust["verdict"]
+    assert "other choices do less; the whole order" in trust["verdict"]
+
+
+def test_one_word_has_nothing_to_rank():
+    trust = of("oracle", [10])
+    assert trust["verdict"] == "the text has one word, so there is nothing to rank"
+    assert trust["grade"] == "untested"
+
+
+def test_equal_scores_rank_nothing():
+    explainer = planted()
+    trust = trusted(explainer, scored(explainer, WORDS, [1] * len(WORDS))).extras["trust"]
+    assert trust["verdict"] == "all words have the same score, so the explanation ranks nothing"
+    assert {"check": "ties", "state": "bad", "says": "all scores are equal"} in trust["health"]
+
+
+def test_the_same_seed_gives_the_same_trust():
+    assert of("random", seed=3) == of("random", seed=3)
+    assert of("random", seed=3)["percentile"] != of("random", seed=4)["percentile"]
+
+
+def test_words_of_several_tokens_are_removed_whole(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = trusted(explainer, explainer.explain("charming slower film was fun and good", "attcat"))
+    words = set(a.extras["trust"]["top_words"])
+    assert words <= set(["charming", "slower", "film", "was", "fun", "and", "good"])
+
+
+def test_trust_survives_a_file(tokenizer, tmp_path):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = trusted(explainer, explainer.explain("the film is not very good", "attcat"))
+    json.dumps(a.extras["trust"], allow_nan=False)
+    assert Attribution.load(a.save(tmp_path / "a.json")).extras["trust"] == a.extras["trust"]
+
+
+def test_a_model_without_probabilities_is_not_tested_and_says_so(tokenizer):
+    explainer = Explainer(tiny_bert(id2label={0: "score"}, label2id={"score": 0}), tokenizer)
+    trust = trusted(explainer, explainer.explain("good film", "attcat")).extras["trust"]
+    assert trust["grade"] == "untested"
+    assert trust["verdict"].startswith("not tested: the removal test watches a probability")
+    assert trust["health_line"]
+
+
+def test_scores_of_words_are_not_tested(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = merge_words(explainer.explain("charming slower film", "attcat"))
+    assert "scores of words" in trusted(explainer, a).extras["trust"]["verdict"]
+
+
+def test_the_answer_of_a_question_is_tested(tokenizer):
+    explainer = Explainer(tiny_bert_qa(), tokenizer)
+    a = explainer.explain(Question(question="who sat", context="the cat sat on the mat"), "attcat")
+    assert "P(answer)" in trusted(explainer, a).extras["trust"]["verdict"]
+
+
+def test_health_of_a_sound_explanation(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain(("the film is not very good", "we love it"), "attcat")
+    trust = trusted(explainer, a).extras["trust"]
+    assert trust["health_line"] == "same alone and in a batch · nothing cut off · no ties"
+    assert all(check["state"] == "good" for check in trust["health"])
+    quick = trusted(explainer, a, repeat=False).extras["trust"]
+    assert [check["check"] for check in quick["health"]] == ["truncation", "ties"]
+
+
+def test_health_shows_a_cut_ties_and_lost_relevance(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain("good film . " * 30, "attcat", long="truncate")
+    trust = trusted(explainer, replace(a, extras={"conservation": [1.0, 0.91]})).extras["trust"]
+    says = {check["check"]: check for check in trust["health"]}
+    assert says["truncation"]["says"] == f"{a.row.cut} of {a.row.cut + len(a)} tokens cut off"
+    assert says["conservation"] == {
+        "check": "conservation",
+        "state": "doubtful",
+        "says": "relevance kept to 0.910",
+    }
+
+
+def test_health_notices_scores_that_a_neighbour_changes(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain("the film is good", "attcat")
+    moved = replace(a, scores=a.scores + np.linspace(0, 1, len(a)), layers=None)
+    (batch,) = (
+        c for c in trusted(explainer, moved).extras["trust"]["health"] if c["check"] == "batch"
+    )
+    assert batch["state"] == "bad"
+    assert "beside another text" in batch["says"]
+
+
+def test_the_explanation_itself_stays(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    a = explainer.explain("the film is good", "attcat")
+    b = trusted(explainer, a)
+    np.testing.assert_array_equal(a.scores, b.scores)
+    assert "trust" not in a.extras
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.0, 100), (1.0, 100), (0.5, 10), (0.97, 200)])
+def test_wilson_interval(share, count):
+    from scipy.stats import binomtest
+
+    found = binomtest(round(share * count), count).proportion_ci(method="wilson")
+    assert wilson(share, count) == pytest.approx((found.low, found.high), abs=1e-6)
