@@ -12,6 +12,7 @@ from transformers import BertForMaskedLM, BertModel, GPT2Config, GPT2ForSequence
 from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Attribution, Explainer, Tokens
+from tokenlight.capture.rewired import rewired
 from tokenlight.errors import BadInput, TextTooLong, UnknownName, UnsupportedModel
 
 TOKENIZER = tiny_tokenizer()
@@ -151,6 +152,42 @@ class TestThreads:
         for thread in threads:
             thread.join()
         assert not wrong
+
+
+class TestRewiring:
+    def states(self, model):
+        return model(**TOKENIZER("good film", return_tensors="pt"), output_hidden_states=True)
+
+    def test_a_pass_inside_a_pass_leaves_nothing_behind(self):
+        model = tiny_bert()
+        before = snapshot(model)
+        for _ in range(3):
+            with rewired(model, attention="own", gradients=False):
+                self.states(model)
+                with rewired(model, attention="own", gradients=False):
+                    self.states(model)
+        assert same(before, snapshot(model))
+
+    def test_hooks_the_person_caused_stay_and_states_are_told_once(self):
+        model = tiny_bert()
+        explainer = Explainer(model, TOKENIZER)
+        expected = explainer.explain("good film", "cat").scores
+        with torch.no_grad():
+            self.states(model)  # transformers now has hooks of its own on the model
+        before = snapshot(model)
+        found = explainer.explain("good film", "cat")
+        np.testing.assert_array_equal(found.scores, expected)
+        assert found.layers.shape[0] == 3
+        assert same(before, snapshot(model))
+
+    def test_a_model_rebuilt_since_is_looked_at_again(self):
+        model = tiny_bert()
+        explainer = Explainer(model, TOKENIZER)
+        explainer.explain("good film", "cat")
+        model.dropout = torch.nn.Dropout(0.9).train()
+        first, second = (explainer.explain("good film", "cat").logits for _ in range(2))
+        np.testing.assert_array_equal(first, second)
+        assert model.dropout.training
 
 
 class TestOtherKindsOfModel:

@@ -119,17 +119,18 @@ def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
 def _hooks_kept(wiring: _Wiring) -> Iterator[None]:
     """Take back the hooks that transformers installs on the first pass that asks for states; put
     the same ones in place for the next pass, which then need not install them."""
-    if wiring.capturing and not any(CAPTURING in module.__dict__ for module in wiring.marked):
-        for table, key, hook in wiring.capturing:
+    capturing, marked = wiring.capturing, wiring.marked
+    if capturing and not any(CAPTURING in module.__dict__ for module in marked):
+        for table, key, hook in capturing:
             table[key] = hook
-        for module in wiring.marked:
+        for module in marked:
             setattr(module, CAPTURING, True)
         try:
             yield
         finally:
-            for table, key, _ in wiring.capturing:
+            for table, key, _ in capturing:
                 table.pop(key, None)
-            for module in wiring.marked:
+            for module in marked:
                 module.__dict__.pop(CAPTURING, None)
         return
     tables = [module.__dict__[name] for module in wiring.modules for name in HOOK_TABLES]
@@ -138,15 +139,12 @@ def _hooks_kept(wiring: _Wiring) -> Iterator[None]:
     try:
         yield
     finally:
-        added = [
-            (table, key)
-            for table, keys in zip(tables, before, strict=True)
-            for key in table.keys() - keys
-        ]
-        wiring.capturing = [(table, key, table.pop(key)) for table, key in added]
-        wiring.marked = [module for module in unmarked if CAPTURING in module.__dict__]
-        for module in wiring.marked:
-            delattr(module, CAPTURING)
+        new = [(t, key) for t, kept in zip(tables, before, strict=True) for key in t.keys() - kept]
+        if new:
+            wiring.capturing = [(table, key, table.pop(key)) for table, key in new]
+            wiring.marked = [module for module in unmarked if CAPTURING in module.__dict__]
+            for module in wiring.marked:
+                delattr(module, CAPTURING)
 
 
 @contextmanager

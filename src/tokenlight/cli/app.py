@@ -11,6 +11,7 @@ from tokenlight.cli.doctor import doctor
 from tokenlight.cli.evaluate import evaluate
 from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
+from tokenlight.cli.idf import idf
 from tokenlight.cli.methods import methods
 from tokenlight.cli.models import models
 
@@ -29,6 +30,7 @@ app.command()(doctor)
 app.command()(heads)
 app.command()(evaluate)
 app.command()(diff)
+app.command()(idf)
 
 
 def _version(wanted: bool) -> None:
