@@ -21,10 +21,10 @@ import transformers
 
 from tokenlight import Explainer, registry
 from tokenlight.datafiles import read, write_text
-from tokenlight.evaluation import Evaluation
+from tokenlight.evaluation.evaluated import Evaluation
+from tokenlight.evaluation.resuming import Job, Refusal, evaluate_file
 from tokenlight.metrics._similarity import similarity
 from tokenlight.plots.curves import figure
-from tokenlight.resuming import Job, Refusal, evaluate_file
 from tokenlight.version import VERSION
 
 CORE = ["aopc", "lodds", "hiding_game", "revealing_game"]

@@ -169,8 +169,10 @@ class Attribution:
     @classmethod
     def from_arrays(cls, scores: Any, ids: Any, logits: Any, **known: Any) -> Attribution:
         """An explanation made elsewhere (Captum, shap, inseq, plain arrays), to be measured or drawn
-        here; see :func:`tokenlight.foreign.from_arrays` for what else may be known of it."""
-        made: Attribution = late("tokenlight.foreign", "from_arrays")(scores, ids, logits, **known)
+        here; see :func:`tokenlight.evaluation.foreign.from_arrays` for what else may be known of it."""
+        made: Attribution = late("tokenlight.evaluation.foreign", "from_arrays")(
+            scores, ids, logits, **known
+        )
         return made
 
     def save(self, path: str | os.PathLike[str]) -> Path:

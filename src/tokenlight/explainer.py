@@ -107,7 +107,7 @@ class Explainer:
         ``method="best"`` takes the method whose measured faithfulness is best for this model.
         """
         if method == "best":
-            from tokenlight.choosing import explain_best
+            from tokenlight.evaluation.choosing import explain_best
 
             return explain_best(
                 self,
@@ -149,7 +149,7 @@ class Explainer:
         ``metrics``: names or (name, options) pairs. ``labels``: the true label of each text; ``spans``:
         what a person marked in it. ``how``: ``seed``, ``batch_tokens``, ``progress``.
         """
-        from tokenlight.evaluation import evaluate
+        from tokenlight.evaluation.evaluated import evaluate
 
         return evaluate(self, xs, metrics, labels=labels, spans=spans, **how)
 

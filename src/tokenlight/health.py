@@ -11,7 +11,7 @@ import torch
 from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.errors import TokenlightError
-from tokenlight.further import target_again
+from tokenlight.evaluation.further import target_again
 from tokenlight.tokens import Tokens
 
 if TYPE_CHECKING:

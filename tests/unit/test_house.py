@@ -16,13 +16,12 @@ RANKS = {
     "errors": 0, "version": 0, "progress": 0, "registry": 1, "late": 1,
     "tokens": 1, "target": 2, "attribution": 3, "postprocess": 4, "corpus": 4, "models": 1, "datafiles": 2,
     "relevance": 2, "capture": 5, "heads": 6, "methods": 7, "metrics": 7,
-    "plots": 8, "loading": 8, "asked": 8, "windows": 9, "explainer": 10, "foreign": 10,
-    "further": 11, "measuring": 12, "health": 12, "evaluation": 13, "trust": 13,
-    "choosing": 14, "comparing": 14, "resuming": 14,
-    "bench": 15, "cli": 16, "web": 16, "__init__": 17,
+    "plots": 8, "loading": 8, "asked": 8, "windows": 9, "explainer": 10,
+    "evaluation": 11, "health": 12, "trust": 13,
+    "bench": 14, "cli": 15, "web": 15, "__init__": 16,
 }  # fmt: skip
 # The object users meet hands such calls on to what stands above it, imported when called.
-HANDED_ON = {("explainer", "evaluation"), ("explainer", "choosing")}
+HANDED_ON = {("explainer", "evaluation")}
 
 
 def part(path: Path) -> str:

@@ -13,12 +13,13 @@ import torch
 
 from tests.planted import oracle, planted, scored
 from tests.tiny import tiny_bert, tiny_bert_qa
-from tokenlight import Explainer, Question, choosing, resuming
+from tokenlight import Explainer, Question
 from tokenlight.datafiles import Example, read
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
-from tokenlight.evaluation import Evaluation
-from tokenlight.foreign import adopted, from_arrays
-from tokenlight.resuming import Job, evaluate_file, finished
+from tokenlight.evaluation import choosing, resuming
+from tokenlight.evaluation.evaluated import Evaluation
+from tokenlight.evaluation.foreign import adopted, from_arrays
+from tokenlight.evaluation.resuming import Job, evaluate_file, finished
 
 TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
 

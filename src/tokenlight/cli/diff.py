@@ -11,7 +11,7 @@ import typer
 from tokenlight.cli.failing import clean, writing
 
 if TYPE_CHECKING:
-    from tokenlight.comparing import Comparison
+    from tokenlight.evaluation.comparing import Comparison
     from tokenlight.metrics._interval import Interval
 
 MOVED = 1  # exit status where a limit is overstepped
@@ -46,8 +46,8 @@ def diff(
 ) -> None:
     """Compare predictions, focus and faithfulness of A and B on DATA; exit status 1 if they moved."""
     from tokenlight import registry
-    from tokenlight.comparing import Limits, Side, compare
     from tokenlight.datafiles import read
+    from tokenlight.evaluation.comparing import Limits, Side, compare
 
     wanted = registry.parse(method)
     registry.find("methods", wanted[0])

@@ -13,7 +13,7 @@ import typer
 from tokenlight.cli.failing import clean, writing
 
 if TYPE_CHECKING:
-    from tokenlight.resuming import Refusal
+    from tokenlight.evaluation.resuming import Refusal
 
 INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 
@@ -75,8 +75,8 @@ def evaluate(
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
     from tokenlight.datafiles import read
-    from tokenlight.evaluation import built
-    from tokenlight.resuming import Job, evaluate_file, finished
+    from tokenlight.evaluation.evaluated import built
+    from tokenlight.evaluation.resuming import Job, evaluate_file, finished
 
     metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
     built(metrics)  # a wrong name is found before a model is loaded
@@ -111,7 +111,7 @@ def _without_best(
     """``best`` replaced by the method that is."""
     if all(name != "best" for name, _ in methods):
         return methods
-    from tokenlight.choosing import best
+    from tokenlight.evaluation.choosing import best
 
     choice = best(explainer, texts, seed=seed)
     print(f"best: {choice.reason}")

@@ -14,7 +14,7 @@ from tokenlight.errors import MissingExtra
 from tokenlight.plots.characters import in_line
 
 if TYPE_CHECKING:
-    from tokenlight.evaluation import Evaluation
+    from tokenlight.evaluation.evaluated import Evaluation
 
 AXES = {
     "token_overlap": "length of the lists",

@@ -16,7 +16,7 @@ import numpy as np
 from tokenlight.attribution import Attribution
 from tokenlight.datafiles import Example
 from tokenlight.errors import BadInput
-from tokenlight.evaluation import evaluate
+from tokenlight.evaluation.evaluated import evaluate
 from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._similarity import similarity
 

@@ -16,7 +16,7 @@ import numpy as np
 from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
-from tokenlight.evaluation import evaluate
+from tokenlight.evaluation.evaluated import evaluate
 from tokenlight.tokens import Tokens
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.datafiles import read, write_parquet, write_text
 from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.evaluation.measuring import Known, Record, keyed, measure
 from tokenlight.late import late
-from tokenlight.measuring import Known, Record, keyed, measure
 from tokenlight.metrics._agreement import Agreement, agreement
 from tokenlight.metrics._interval import Interval
 from tokenlight.metrics._metric import CharacterSpan, DocumentFrequencies, Metric, Summary

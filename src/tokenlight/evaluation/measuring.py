@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError
-from tokenlight.further import further_explanations, kind_of
+from tokenlight.evaluation.further import further_explanations, kind_of
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
 from tokenlight.progress import progress as progress_bar

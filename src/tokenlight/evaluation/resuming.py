@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Any
 from tokenlight.attribution import Attribution
 from tokenlight.datafiles import Example, write_text
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
-from tokenlight.evaluation import Evaluation, built, frequencies_for, read_labels, read_spans
-from tokenlight.measuring import Known, Record, check, measure
+from tokenlight.evaluation.evaluated import (
+    Evaluation,
+    built,
+    frequencies_for,
+    read_labels,
+    read_spans,
+)
+from tokenlight.evaluation.measuring import Known, Record, check, measure
 from tokenlight.progress import progress as progress_bar
 
 if TYPE_CHECKING:

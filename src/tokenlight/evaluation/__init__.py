@@ -1,0 +1,1 @@
+"""From explanations to a verdict: measure, compare, choose, and go on where a run stopped."""
