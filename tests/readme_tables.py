@@ -20,6 +20,7 @@ def methods() -> str:
     for name in registry.names("methods"):
         cls = registry.find("methods", name)
         meaning = (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")
+        meaning = re.sub(r":math:`([^`]*)`", r"*\1*", meaning).replace("``", "`")
         sign = "±" if cls.signed else "+"
         target = "no class" if cls.class_agnostic else "class"
         rows.append(f"| `{name}` | {meaning} | {sign} | {target} |")

@@ -271,9 +271,20 @@ class Explainer:
                         prediction=predictions[i],
                         logits=values.T.ravel() if values.ndim == 2 else values,
                         extras=extras[i],
-                        **(said | {"notes": (*said["notes"], *_cut_note(row))}),
+                        **(said | {"notes": (*said["notes"], *self._row_notes(row))}),
                     )
         return [[entry[key] for key in sorted(entry)] for entry in found]
+
+    def _row_notes(self, row: TokenRow) -> tuple[str, ...]:
+        """What the reader must know of a text: what was cut off, what the model does not know."""
+        notes = []
+        if row.cut:
+            whole = row.cut + len(row)
+            notes.append(f"{row.cut} of {whole} tokens were cut off (long='truncate')")
+        unknown = sum(i == getattr(self.tokenizer, "unk_token_id", None) for i in row.ids)
+        if unknown and row.texts:
+            notes.append(f"{unknown} of {len(row)} tokens are unknown to the model's vocabulary")
+        return tuple(notes)
 
     def _said(self, method: Method, tape: Tape, how: How) -> dict[str, Any]:
         """What all Attributions of a batch by one method have in common."""
@@ -340,12 +351,6 @@ class Explainer:
                 f"{type(self.live.model).__name__} answers questions about a context; give "
                 "Question(question=…, context=…)."
             )
-
-
-def _cut_note(row: TokenRow) -> tuple[str, ...]:
-    if not row.cut:
-        return ()
-    return (f"{row.cut} of {row.cut + len(row)} tokens were cut off (long='truncate')",)
 
 
 def _finite(method: Method, scores: torch.Tensor, recording: Recording) -> np.ndarray:

@@ -15,6 +15,16 @@ from tokenlight import models
 from tokenlight.capture.live import TAKEN
 from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel
 
+TOKENIZERS = (
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer.model",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.model",
+    "merges.txt",
+)
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -47,9 +57,31 @@ def load(
             f"{' …' if len(missing) > 4 else ''}: they would be random numbers. Give a checkpoint "
             f"fine-tuned as {cls.__name__}."
         )
-    if device is not None:
+    _put(model, device)
+    return model.eval(), _tokenizer(str(place), name, hub)
+
+
+def _put(model: Any, device: str | torch.device | None) -> None:
+    if device is None:
+        return
+    try:
         model.to(device)
-    return model.eval(), AutoTokenizer.from_pretrained(str(place), **_for_tokenizer(hub))
+    except (AssertionError, RuntimeError) as refused:
+        raise BadInput(
+            f"the model cannot go to device {str(device)!r}: {str(refused).splitlines()[0]} Give cpu, "
+            "or cuda on a machine whose torch sees a GPU."
+        ) from refused
+
+
+def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
+    folder = Path(place)
+    # transformers makes up an empty vocabulary where a folder has none: every word would be unknown.
+    if folder.is_dir() and not any((folder / file).exists() for file in TOKENIZERS):
+        raise BadInput(
+            f"{name} has no tokenizer ({', '.join(TOKENIZERS[:3])} …); save it beside the model with "
+            "tokenizer.save_pretrained(folder)."
+        )
+    return AutoTokenizer.from_pretrained(place, **_for_tokenizer(hub))
 
 
 def _not_an_embedded_name(name: str) -> None:
@@ -97,8 +129,8 @@ def _class(name: str, config: Any) -> Any:
                 return cls
     raise UnsupportedModel(
         f"{name} was saved as {', '.join(config.architectures or ('nothing',))}, but tokenlight "
-        f"explains {' and '.join(kind for kind in TAKEN[:2])} models; fine-tune it with such a head, "
-        "or load it yourself and give Explainer(model, tokenizer)."
+        f"explains {' and '.join(kind for kind in TAKEN[:2])} models; give one that was "
+        "fine-tuned with such a head."
     )
 
 

@@ -156,8 +156,15 @@ class Head:
         for side, place in enumerate((wanted.start, wanted.end)):
             if place is not None:
                 terms.append(((_place(place, side, logits, row), side), 1.0))
-        sides = " + ".join(f"{('start', 'end')[at[1]]} at token {at[0]}" for at, _ in terms)
-        return ResolvedTarget("span", sides, tuple(terms))
+        return ResolvedTarget("span", _span_name([at for at, _ in terms], row), tuple(terms))
+
+
+def _span_name(places: Sequence[tuple[int, ...]], row: TokenRow) -> str:
+    """``the answer ‘Shakespeare’``, or the one side that is explained."""
+    if len(places) == 2 and places[0][0] <= places[1][0]:
+        return f"the answer ‘{answer_text(row, places[0][0], places[1][0])}’"
+    sides = (f"{('start', 'end')[side]} at ‘{answer_text(row, at, at)}’" for at, side in places)
+    return " + ".join(sides)
 
 
 def _wrong_head(target: object, head: Head) -> str:

@@ -211,8 +211,8 @@ def encode(text: TextInput, tokenizer: Any, *, limit: int | None, long: Long = "
             raise TextTooLong(
                 f"the text has {len(whole['input_ids'])} tokens but this model reads at most "
                 f"{limit}. Either give long='truncate' (explain the first {limit} tokens; what is "
-                "cut is recorded), long='stride' (overlapping windows over the whole text), or a "
-                "shorter text."
+                "cut is recorded), long='stride' (overlapping windows over the whole text; on the "
+                "command line --long truncate or --long stride), or a shorter text."
             )
         total = len(whole["input_ids"])
         whole = _encoded(tokenizer, texts, limit, text)

@@ -25,6 +25,7 @@ from tokenlight.metrics._ranking import PAPER_GRID, ranked_among, ranking, share
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
+CHANCE = "no better than chance"
 Ask = Callable[[Sequence[Variant]], np.ndarray]
 
 
@@ -79,6 +80,8 @@ def _tested(
             f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
         )
         found["verdict"] += f"; the whole order beats {beaten}"
+        if found["grade"] == CHANCE:
+            found["verdict"] += f": {CHANCE}"
     return found
 
 
@@ -122,7 +125,7 @@ def _grade(tokens: int, share: float, low: float) -> str:
         return "faithful"
     if share >= 0.8:
         return "better than chance"
-    return "no better than chance" if share > 0.2 else "worse than chance"
+    return CHANCE if share > 0.2 else "worse than chance"
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
@@ -155,7 +158,7 @@ def _in_words(
     words = [_word(case.attribution, groups[i]) for i in ranking(sums)[:top]]
     return {
         "verdict": _verdict(
-            case.attribution, sums, top, (before, after), _share(less, all_of_them)
+            case.attribution, sums, words, (before, after), _share(less, all_of_them)
         ),
         "top_words": words,
         "before": float(before),
@@ -168,7 +171,7 @@ def _in_words(
 def _verdict(
     attribution: Attribution,
     sums: np.ndarray,
-    top: int,
+    named: list[str],
     moved: tuple[float, float],
     others: str,
 ) -> str:
@@ -177,7 +180,8 @@ def _verdict(
     before, after = moved
     target = attribution.target
     what = "P(answer)" if target.kind == "span" else f"P({target.name})"
-    words = f"the {top} top words" if top > 1 else "the top word"
+    count = f"the {len(named)} top words" if len(named) > 1 else "the top word"
+    words = f"{count} ({', '.join(named)})"
     if abs(before - after) < 0.005:
         change = f"leaves {what} at {after:.2f}, so they alone do not decide"
     else:

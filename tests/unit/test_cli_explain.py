@@ -157,7 +157,7 @@ def test_a_question_is_answered_and_explained(tokenlight, answerer):
         *("-m", answerer),
     )
     assert code == 0
-    assert "for start at token" in output
+    assert "for the answer ‘" in output
 
 
 @pytest.mark.parametrize(

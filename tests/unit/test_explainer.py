@@ -61,6 +61,19 @@ class TestWhatComesOut:
         assert found.seed == 3
         assert found.model
 
+    def test_words_the_model_does_not_know_are_told(self):
+        assert EXPLAINER.explain("good film", "cat").notes == ()
+        found = EXPLAINER.explain("good 日 film", "cat")
+        assert found.notes == ("1 of 5 tokens are unknown to the model's vocabulary",)
+
+    def test_rows_without_segment_ids_leave_their_neighbours_theirs(self):
+        pair = ("good film", "bad plot")
+        ids = Tokens.from_ids([[2, 9, 10, 3]])
+        together = EXPLAINER.explain([pair, ids], "cat")
+        np.testing.assert_allclose(
+            together[0].scores, EXPLAINER.explain(pair, "cat").scores, atol=1e-12
+        )
+
     def test_small_packs_change_nothing(self):
         wide = EXPLAINER.explain(TEXTS, "attcat", batch_tokens=1000)
         narrow = EXPLAINER.explain(TEXTS, "attcat", batch_tokens=1)

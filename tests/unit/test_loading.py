@@ -48,6 +48,20 @@ def test_pickled_weights_are_refused_with_the_way_out(bert_folder, tmp_path):
     assert "save_pretrained" in str(refusal.value)
 
 
+def test_a_folder_without_a_tokenizer_is_refused(bert_folder, tmp_path):
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(bert_folder / file, folder)
+    with pytest.raises(BadInput, match="has no tokenizer"):
+        Explainer.from_pretrained(folder)
+
+
+def test_a_device_that_is_none_is_named(bert_folder):
+    with pytest.raises(BadInput, match="cannot go to device 'banana'"):
+        Explainer.from_pretrained(bert_folder, device="banana")
+
+
 def test_remote_code_is_refused(bert_folder):
     with pytest.raises(BadInput, match="runs no code that comes with a model"):
         Explainer.from_pretrained(bert_folder, trust_remote_code=True)

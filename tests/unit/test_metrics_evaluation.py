@@ -271,6 +271,14 @@ def test_a_damaged_choice_file_is_as_good_as_none(explainer, monkeypatch, tmp_pa
     assert json.loads((tmp_path / "choices.json").read_text())
 
 
+def test_a_choice_made_on_fewer_texts_is_made_anew(explainer, monkeypatch, tmp_path):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    few = choosing.best(explainer, TEXTS[:1], budget=0.0)
+    more = choosing.best(explainer, TEXTS, budget=0.0)
+    assert (few.texts, more.texts) == (1, len(TEXTS))
+    assert choosing.best(explainer, TEXTS[:1], budget=0.0) == more
+
+
 def test_the_explanation_says_which_method_was_best_and_why(explainer, monkeypatch, tmp_path):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
     monkeypatch.setattr(choosing, "BUDGET", 0.0)

@@ -140,3 +140,17 @@ def test_many_layers_are_printed_in_blocks_that_fit():
     assert max(map(len, output.splitlines())) <= 80
     for layer in range(40):
         assert re.search(rf"\bL{layer}\b", output)
+
+
+def test_sixteen_colours_fall_back_to_numbers():
+    from rich.console import Console
+
+    from tokenlight.plots.terminal import has_colours
+
+    for system, expected in (
+        ("standard", False),
+        ("256", True),
+        ("truecolor", True),
+        (None, False),
+    ):
+        assert has_colours(Console(color_system=system)) is expected

@@ -102,6 +102,7 @@ class TestSpans:
         found = self.explainer.explain(self.asked, "attcat")
         assert found.prediction.label in self.asked.context
         assert found.target.kind == "span"
+        assert found.target.name == f"the answer ‘{found.prediction.label}’"
 
     def test_a_given_place_is_explained(self):
         both = self.explainer.explain(self.asked, "cat", SpanTarget(8, 9))

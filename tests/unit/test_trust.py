@@ -52,8 +52,9 @@ def test_random_scores_are_no_better_than_chance():
 def test_the_verdict_says_what_removing_the_top_words_does():
     trust = of("oracle")
     before, after = f"{trust['before']:.2f}", f"{trust['after']:.2f}"
+    named = ", ".join(trust["top_words"])
     assert trust["verdict"].startswith(
-        f"removing the 3 top words drops P(LABEL_{_predicted()}) from {before} to {after}; "
+        f"removing the 3 top words ({named}) drops P(LABEL_{_predicted()}) from {before} to {after}; "
     )
     assert "% of random choices do less; the whole order beats " in trust["verdict"]
     assert trust["verdict"].endswith(("% of random orders", "all 50 random orders tried"))

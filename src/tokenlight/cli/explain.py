@@ -51,7 +51,7 @@ def explain(
             "--method",
             "-x",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="How to explain; repeat it to compare. See: tokenlight methods.",
+            help="How to explain; repeat it to compare; best measures and chooses. See: tokenlight methods.",
             show_default="attcat",
             autocompletion=_completed,
         ),
@@ -164,11 +164,13 @@ def _read(text: str) -> str:
     return content.removesuffix("\n").removesuffix("\r")
 
 
-def _methods(given: Sequence[str], reference: str | None) -> list[tuple[str, dict[str, Any]]]:
+def _methods(given: Sequence[str], reference: str | None) -> Any:
     """The methods by name and options, checked before any model is loaded; the reference among
     them."""
     from tokenlight import registry
 
+    if list(given) == ["best"]:
+        return "best"
     wanted = [registry.parse(entry) for entry in given]
     if reference is not None:
         base = registry.parse(reference)
@@ -196,7 +198,8 @@ def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list
 
     explainer = loaded(name, device=device, verbose=verbose)
     trust = how.pop("trust")
-    found: list[Attribution] = explainer.explain(how.pop("inputs"), **how)
+    made = explainer.explain(how.pop("inputs"), **how)
+    found: list[Attribution] = made if isinstance(made, list) else [made]
     if trust:
         from tokenlight.progress import progress
         from tokenlight.trust import trusted

@@ -48,13 +48,13 @@ def best(
     """Choose by mean AOPC on a sample of ``texts``, within about ``budget`` seconds.
 
     Methods marked slow and the random baseline are no candidates unless named. A choice among the
-    default candidates is kept in a file under the model's name and read from there the next time
-    (``refresh=True`` measures anew).
+    default candidates is kept in a file under the model's name and read from there the next time,
+    unless more texts are at hand than it was made on (``refresh=True`` measures anew).
     """
     key = _fingerprint(explainer)
     if candidates is None and not refresh:
         kept = _kept().get(key)
-        if kept is not None:
+        if kept is not None and kept["texts"] >= min(len(texts), SAMPLE):
             return Choice(**kept)
     choice = _measured(explainer, _sample(texts, seed), candidates, budget, seed)
     if candidates is None:

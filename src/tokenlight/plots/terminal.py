@@ -74,8 +74,8 @@ def console_on(stream: IO[str]) -> Console:
 
 
 def has_colours(console: Console) -> bool:
-    """Whether backgrounds can be shown."""
-    return console.color_system is not None and not console.no_color
+    """Whether shades can be shown; sixteen colours have too few to tell red from green."""
+    return console.color_system in ("256", "truecolor", "windows") and not console.no_color
 
 
 def on_dark() -> bool:
