@@ -67,6 +67,8 @@ def _has_curve(evaluation: Evaluation, key: str) -> bool:
 
 def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     """Tables and curves as one page: no script, no outside resource."""
+    from markupsafe import Markup
+
     from tokenlight.plots.html import _environment
 
     template = _environment().get_template("evaluation.html.j2")
@@ -74,7 +76,7 @@ def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
     return template.render(
         title=title,
-        style=style,
+        style=Markup(style),  # ours alone: escaped, it would no longer be what the policy names
         policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'",
         curves=base64.b64encode(_png(evaluation)).decode("ascii"),
