@@ -295,3 +295,24 @@ def test_a_closed_pipe_ends_quietly(classifier):
     )
     assert done.stderr == b""
     assert done.returncode == 1
+
+
+def test_words_reach_the_files_too(tokenlight, classifier, tmp_path):
+    place = tmp_path / "words.csv"
+    code, output, _ = tokenlight(
+        *("explain", "Charming film", "-m", classifier, "--words", "--csv", str(place)),
+        *("--json", "-"),
+    )
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(place.read_text(encoding="utf-8"))))
+    assert [row["token"] for row in rows] == ["[CLS]", "Charming", "film", "[SEP]"]
+    assert json.loads(output)["tokens"] == ["[CLS]", "Charming", "film", "[SEP]"]
+
+
+def test_the_best_method_is_chosen_from_the_command_line(
+    tokenlight, classifier, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    code, output, _ = tokenlight("explain", "Charming film", "-m", classifier, "--method", "best")
+    assert code == 0
+    assert "method='best'" in output

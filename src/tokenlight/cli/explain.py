@@ -117,7 +117,7 @@ def explain(
         trust=trust,
     )
     if str(json) == "-":
-        _print_json(found)
+        _print_json(_merged(found) if words else found)
     else:
         from tokenlight.plots.terminal import show
 
@@ -211,6 +211,13 @@ def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list
     return found
 
 
+def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
+    """One score a word, in files as in the picture."""
+    from tokenlight.postprocess import merge_words
+
+    return [merge_words(attribution) for attribution in attributions]
+
+
 def _print_conservation(attributions: Sequence[Attribution]) -> None:
     """Relevance at each layer over relevance at the output; one, where nothing is lost."""
     for attribution in attributions:
@@ -248,5 +255,5 @@ def _write(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(content, encoding="utf-8")
         else:
-            save(attributions, place)
+            save(_merged(attributions) if words else attributions, place)
     sys.stderr.write(f"wrote {place}\n")
