@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight.datafiles import write_bytes, write_parquet
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, NotFinite
 from tokenlight.late import late
 from tokenlight.target import Prediction, ResolvedTarget
@@ -267,13 +268,13 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
         case ".json":
             content = [a.to_dict() for a in given]
             text = json.dumps(content if len(content) != 1 else content[0], ensure_ascii=False)
-            _write(place, text.encode("utf-8"))
+            write_bytes(place, text.encode("utf-8"))
         case ".html":
-            _write(place, str(late("tokenlight.plots.html", "page")(given)).encode("utf-8"))
+            write_bytes(place, str(late("tokenlight.plots.html", "page")(given)).encode("utf-8"))
         case ".csv":
             _write_csv(place, records(given))
         case ".parquet":
-            _write_parquet(place, records(given))
+            write_parquet(place, records(given))
         case ending:
             raise BadInput(
                 f"cannot write {place.name}: the ending {ending!r} is none of .json, .html, .csv, "
@@ -297,17 +298,6 @@ def load(path: str | os.PathLike[str]) -> list[Attribution]:
     ]
 
 
-def _write(place: Path, content: bytes) -> None:
-    """Write beside and rename, so that a full disk or an interrupt never leaves half a file."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def _write_csv(place: Path, rows: list[dict[str, Any]]) -> None:
     import io
 
@@ -315,15 +305,4 @@ def _write_csv(place: Path, rows: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(lines, fieldnames=list(rows[0]) if rows else [])
     writer.writeheader()
     writer.writerows(rows)
-    _write(place, lines.getvalue().encode("utf-8"))
-
-
-def _write_parquet(place: Path, rows: list[dict[str, Any]]) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as missing:
-        raise MissingExtra.naming("pyarrow", "bench", "Parquet output") from missing
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
-    _write(place, sink.getvalue().to_pybytes())
+    write_bytes(place, lines.getvalue().encode("utf-8"))
