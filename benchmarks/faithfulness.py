@@ -117,11 +117,22 @@ def methods(slow: bool) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def page(suite: Suite, found: Evaluation, refused: list[Refusal], made: str) -> str:
-    """One Markdown page."""
+def page(
+    suite: Suite,
+    found: Evaluation,
+    refused: list[Refusal],
+    *,
+    made: str,
+    asked: int,
+    more: str = "",
+) -> str:
+    """One Markdown page. ``asked``: texts that were to be measured, which may be more than were;
+    ``more``: further options of the command."""
     better = {k: v["better"] for part in found.by_method.values() for k, v in part.summary.items()}
     arrows = {"higher": "↑", "lower": "↓", "neither": ""}
-    lines = [f"# {suite.title}", "", f"`tokenlight/{suite.model}`; means over texts, 95 % bootstrap "
+    measured = len({record.text for record in found.records})
+    texts = f"{measured:,} texts" if measured == asked else f"{measured:,} of {asked:,} texts"
+    lines = [f"# {suite.title}", "", f"`tokenlight/{suite.model}`; means over {texts}, 95 % bootstrap "
              "intervals below. The arrow says which way is better.", ""]  # fmt: skip
     lines.append("| method | " + " | ".join(f"{k} {arrows[w]}" for k, w in better.items()) + " |")
     lines.append("|---" * (len(better) + 1) + "|")
@@ -135,7 +146,9 @@ def page(suite: Suite, found: Evaluation, refused: list[Refusal], made: str) -> 
         ]
     lines += ["", *_printed(found)] if suite.name == "sst2" else []
     lines += ["", "## Left out", "", *_left_out(found, refused)]
-    command = f"python benchmarks/faithfulness.py --data DATA --work WORK --suite {suite.name}"
+    command = (
+        f"python benchmarks/faithfulness.py --data DATA --work WORK --suite {suite.name}{more}"
+    )
     lines += ["", "## How it was made", "", f"    {command}", "", made]
     return "\n".join(lines) + "\n"
 
@@ -241,7 +254,9 @@ def main() -> None:
             continue
         print(found.table(), flush=True)
         page_name = f"faithfulness_{suite.name}"
-        write_text(given.out / f"{page_name}.md", page(suite, found, refused, made))
+        more = " --core" if metrics is CORE else ""
+        written = page(suite, found, refused, made=made, asked=len(examples), more=more)
+        write_text(given.out / f"{page_name}.md", written)
         if any(part.curves for part in found.by_method.values()):
             drawn = figure(found, CORE)
             drawn.savefig(given.out / f"{page_name}.png", dpi=70)

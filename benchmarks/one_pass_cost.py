@@ -177,8 +177,9 @@ def main() -> None:
     if not given.long:
         shapes = given.shape or SHAPES[given.device]
         tables.append(table(given.device, "bert", shapes, CASES))
-    print("\n16,384 tokens, a small Llama, memory is the figure:")
-    tables.append(table(given.device, "llama", ["1x16384"], ["bare", "attcat"]))
+    if given.long or not given.shape:
+        print("\n16,384 tokens, a small Llama, memory is the figure:")
+        tables.append(table(given.device, "llama", ["1x16384"], ["bare", "attcat"]))
     if given.json:
         given.json.write_text(json.dumps({"facts": described, "tables": tables}, indent=1))
 

@@ -10,8 +10,7 @@ asked = Question(
 found = explainer.explain(asked)  # the start logit plus the end logit of the best span
 print(f"answer: {found.prediction.label!r}")
 
-shares = found.segment_shares()
-print(f"share of the question {shares[0]:.0%}, of the context {shares[1]:.0%}")
+print(", ".join(f"{part.name} {part.share:.0%}" for part in found.segment_shares()))
 for token, score in found.top(6):
     print(f"{token:>12} {score:+.3f}")
 

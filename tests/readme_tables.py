@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.families import FAMILIES
 from tests.unit.test_relevance_models import REFUSED as WITHOUT_RELEVANCE
+from tests.vision import FAMILIES as PICTURED
+from tests.vision import REFUSED as NOT_PICTURED
 from tokenlight import registry
 
 README = Path(__file__).parents[1] / "README.md"
@@ -34,6 +36,10 @@ def families() -> str:
         rows.append(f"| {fate} | {len(names)} | {', '.join(sorted(names))} |")
     working = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
     without = sorted(set(working) & set(WITHOUT_RELEVANCE))
+    plain = [name for name in PICTURED if " with " not in name]
+    rows.append(f"| images | {len(plain)} | {', '.join(sorted(plain))} |")
+    merging = sorted(NOT_PICTURED)
+    rows.append(f"| images, refused | {len(merging)} | {', '.join(merging)} |")
     rows.append(
         f"| with relevance: lrp, partial_lrp, transatt, attnlrp, cp_lrp | "
         f"{len(working) - len(without)} | all that work but {', '.join(without)} |"

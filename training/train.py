@@ -36,7 +36,7 @@ SHORT_WIDTHS = (32, 64, 128)
 class Average:
     """Exponential moving average of the weights: the model that is kept."""
 
-    def __init__(self, model: FourHeads, decay: float) -> None:
+    def __init__(self, model: torch.nn.Module, decay: float) -> None:
         """Start at the present weights."""
         self.decay = decay
         self.live = list(model.parameters())
@@ -61,7 +61,7 @@ class Phase:
     """Optimiser, schedule, average and clock of one phase."""
 
     def __init__(
-        self, model: FourHeads, settings: Settings, steps: int, rate: float, seconds: float
+        self, model: torch.nn.Module, settings: Settings, steps: int, rate: float, seconds: float
     ) -> None:
         """AdamW without decay on biases and norms; warm-up, then a straight line to zero."""
         self.settings, self.steps, self.rate, self.seconds = settings, steps, rate, seconds

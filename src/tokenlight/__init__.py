@@ -9,12 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenlight.answers import SpanTarget as SpanTarget
     from tokenlight.attribution import Attribution as Attribution
     from tokenlight.attribution import load as load
     from tokenlight.attribution import save as save
     from tokenlight.explainer import Explainer as Explainer
+    from tokenlight.pictures import Picture as Picture
+    from tokenlight.prompt import Chat as Chat
+    from tokenlight.target import Continuation as Continuation
     from tokenlight.target import Contrast as Contrast
-    from tokenlight.target import SpanTarget as SpanTarget
+    from tokenlight.target import NextToken as NextToken
+    from tokenlight.target import TokenTarget as TokenTarget
     from tokenlight.tokens import Question as Question
     from tokenlight.tokens import Tokens as Tokens
 
@@ -22,20 +27,30 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Attribution": "tokenlight.attribution",
+    "Chat": "tokenlight.prompt",
+    "Continuation": "tokenlight.target",
     "Contrast": "tokenlight.target",
     "Explainer": "tokenlight.explainer",
+    "NextToken": "tokenlight.target",
+    "Picture": "tokenlight.pictures",
     "Question": "tokenlight.tokens",
-    "SpanTarget": "tokenlight.target",
+    "SpanTarget": "tokenlight.answers",
+    "TokenTarget": "tokenlight.target",
     "Tokens": "tokenlight.tokens",
     "load": "tokenlight.attribution",
     "save": "tokenlight.attribution",
 }
 __all__ = [
     "Attribution",
+    "Chat",
+    "Continuation",
     "Contrast",
     "Explainer",
+    "NextToken",
+    "Picture",
     "Question",
     "SpanTarget",
+    "TokenTarget",
     "Tokens",
     "load",
     "save",

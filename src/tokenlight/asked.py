@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tokenlight.errors import BadInput
+import numpy as np
+
+from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.methods._method import Method
+from tokenlight.pictures import is_picture, is_pictures
+from tokenlight.prompt import Chat
 from tokenlight.tokens import ExplainMask, Long, Question, TokenRow, Tokens
 
 
@@ -31,11 +36,25 @@ def one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
     return value
 
 
+@contextmanager
+def naming(number: int, among: int) -> Iterator[None]:
+    """An error about one text of many says which it is, counted from 0."""
+    try:
+        yield
+    except TokenlightError as refused:
+        if among == 1:
+            raise
+        raise type(refused)(f"text {number} (counted from 0): {refused}") from refused
+
+
 def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
     """Inputs as a list, and whether it was a single text."""
     if isinstance(inputs, Tokens):
         return inputs.rows, len(inputs) == 1
-    if isinstance(inputs, str | tuple | Question | TokenRow):
+    if is_pictures(inputs):
+        return list(inputs), False
+    single = isinstance(inputs, str | tuple | Question | Chat | TokenRow | np.ndarray)
+    if single or is_picture(inputs):
         return [inputs], True
     if isinstance(inputs, Iterable):
         rows = [

@@ -16,6 +16,9 @@ import numpy as np
 from tokenlight.datafiles import write_bytes, write_parquet
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, NotFinite
 from tokenlight.late import late
+from tokenlight.pictures import PatchImage
+from tokenlight.segments import SegmentShare, segment_names, segment_shares
+from tokenlight.sentences import Sentence, sentences_of
 from tokenlight.target import Prediction, ResolvedTarget
 from tokenlight.tokens import TokenRow
 
@@ -103,18 +106,24 @@ class Attribution:
             if not special
         ]
 
-    def segment_shares(self) -> dict[int, float]:
-        """Share of the absolute score in each segment (0 the text or question, 1 its pair)."""
-        magnitude = np.abs(self.scores)
-        parts = sorted({s for s in self.row.segments if s is not None})
-        sums = {
-            part: float(
-                sum(m for m, s in zip(magnitude, self.row.segments, strict=True) if s == part)
-            )
-            for part in parts
-        }
-        total = sum(sums.values())
-        return {part: value / total if total else 0.0 for part, value in sums.items()}
+    def patches(self) -> np.ndarray:
+        """The scores of a picture's patches, ``row column``; the model's own tokens left out."""
+        image = self.row.image
+        if image is None:
+            raise BadInput("this explains a text, which has no patches; use scores or words().")
+        return self.scores[-image.rows * image.columns :].reshape(image.rows, image.columns)
+
+    def segment_shares(self) -> tuple[SegmentShare, ...]:
+        """What each part of the input weighs: its share of Σ|score| and its signed sum, special
+        tokens last; ``premise 62 %, hypothesis 31 %, special 7 %``."""
+        names = segment_names(
+            self.row, span=self.target.kind == "span", labels=self.prediction.labels
+        )
+        return segment_shares(self.row, self.scores, names)
+
+    def sentences(self) -> list[Sentence]:
+        """The sentences of the text in order, each with the sum of its tokens' scores."""
+        return sentences_of(self.row, self.scores)
 
     # --- files and tables -------------------------------------------------------------------------
 
@@ -129,14 +138,18 @@ class Attribution:
             "options": dict(self.options),
             "target": dataclasses.asdict(self.target),
             "prediction": dataclasses.asdict(self.prediction),
-            "logits": self.logits.tolist(),
-            "row": dataclasses.asdict(self.row),
+            # A language model has one for each token of its vocabulary: its likeliest are in
+            # ``prediction``, the many others are not written.
+            "logits": [] if self.prediction.ids else self.logits.tolist(),
+            "row": _row_values(self.row),
             "model": self.model,
             "versions": dict(self.versions),
             "seed": self.seed,
             "notes": list(self.notes),
             "steps": list(self.steps),
             "extras": dict(self.extras),
+            # For readers of the file; what is loaded is computed again.
+            "segments": [dataclasses.asdict(part) for part in self.segment_shares()],
         }
 
     @classmethod
@@ -177,8 +190,8 @@ class Attribution:
         return made
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``.json``, ``.html``, ``.csv`` or ``.parquet``, by the file's ending; only JSON can
-        be loaded again."""
+        """Write ``.json``, ``.html``, ``.csv``, ``.parquet`` or, for a picture, ``.png``, by the
+        file's ending; only JSON can be loaded again."""
         return save([self], path)
 
     @classmethod
@@ -213,11 +226,19 @@ def _frozen(values: Any) -> np.ndarray:
     return array
 
 
+def _row_values(row: TokenRow) -> dict[str, Any]:
+    image = row.image
+    plain = dataclasses.asdict(dataclasses.replace(row, image=None))
+    return plain | {"image": None if image is None else image.to_dict()}
+
+
 def _row(values: Mapping[str, Any]) -> TokenRow:
     fields: dict[str, Any] = {
         name: tuple(v) if isinstance(v, list) else v for name, v in values.items()
     }
     fields["spans"] = tuple(None if span is None else tuple(span) for span in values["spans"])
+    if values.get("image") is not None:
+        fields["image"] = PatchImage.from_dict(values["image"])
     return TokenRow(**fields)
 
 
@@ -228,7 +249,9 @@ def _target(values: Mapping[str, Any]) -> ResolvedTarget:
 
 def _prediction(values: Mapping[str, Any]) -> Prediction:
     labels, chances = tuple(values["labels"]), tuple(values["probabilities"])
-    return Prediction(values["label"], values["index"], labels, chances)
+    ids = tuple(values.get("ids", ()))
+    scores = values.get("answer_score"), values.get("null_score")
+    return Prediction(values["label"], values["index"], labels, chances, ids, *scores)
 
 
 def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
@@ -275,10 +298,12 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
             _write_csv(place, records(given))
         case ".parquet":
             write_parquet(place, records(given))
+        case ".png":
+            write_bytes(place, late("tokenlight.plots.heat_maps", "png")(given))
         case ending:
             raise BadInput(
                 f"cannot write {place.name}: the ending {ending!r} is none of .json, .html, .csv, "
-                ".parquet."
+                ".parquet, nor .png for pictures."
             )
     return place
 

@@ -21,7 +21,12 @@ from typing import Any
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.tokens import Question, TextInput
 
-PAIRS = (("question1", "question2"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
+PAIRS = (
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("text_a", "text_b"),
+)
 TEXTS = ("text", "sentence", "content", "review", "document")
 LABELS = ("label", "labels", "class", "target")
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
@@ -56,7 +61,9 @@ def read(
     place = Path(source)
     is_file = _ending(place) in ENDINGS or place.exists()
     rows = _rows(place) if is_file else _from_datasets(str(source), split)
-    found = [_example(row, number, text, label) for number, row in enumerate(islice(rows, limit))]
+    found = [
+        _example(row, number, text, label) for number, row in enumerate(islice(rows, limit), 1)
+    ]
     if not found:
         raise BadInput(f"{place.name} holds no text; give a file with at least one row.")
     return found
@@ -101,7 +108,8 @@ def _text(place: Path) -> str:
 
 
 def _json_lines(place: Path) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(_text(place).splitlines(), 1):
+    # splitlines() would also cut at characters such as U+0085, which JSON strings may hold.
+    for number, line in enumerate(_text(place).split("\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
@@ -197,14 +205,14 @@ def _spans(row: Mapping[str, Any], given: TextInput) -> tuple[tuple[int, int], .
     first of SQuAD's ``answers``; an unanswerable question has an empty tuple."""
     if row.get("spans") is not None:
         return tuple((int(a), int(b)) for a, b in row["spans"])
-    last = (
-        given
-        if isinstance(given, str)
-        else given.context
-        if isinstance(given, Question)
-        else given[1]
-    )
     if row.get("rationales") is not None:
+        last = (
+            given
+            if isinstance(given, str)
+            else given.context
+            if isinstance(given, Question)
+            else given[1]
+        )
         words = [match.span() for match in re.finditer(r"\S+", last)]
         kept = [(int(a), int(b)) for a, b in row["rationales"] if a < b]
         return tuple((words[a][0], words[b - 1][1]) for a, b in kept)
@@ -222,31 +230,64 @@ def _answers(answers: Any) -> tuple[tuple[int, int], ...]:
     return tuple((one["answer_start"], one["answer_start"] + len(one["text"])) for one in answers)
 
 
-def write_bytes(place: Path, content: bytes) -> None:
-    """Write beside and rename: a reader sees the old file or the new one, never half of it."""
+def write_bytes(place: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write beside and rename: a reader sees the old file or the new one, never half of it.
+
+    ``durable``: the content is on the disk before the name is, so that a power cut leaves no empty
+    file under it.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
-        beside.write_bytes(content)
+        with beside.open("wb") as stream:
+            stream.write(content)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
 
 
-def write_text(place: Path, text: str) -> None:
+def write_text(place: Path, text: str, *, durable: bool = False) -> None:
     """Text as UTF-8, written beside and renamed."""
-    write_bytes(place, text.encode("utf-8"))
+    write_bytes(place, text.encode("utf-8"), durable=durable)
 
 
-def write_parquet(place: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as a Parquet file with every column that any row has, written beside and renamed."""
+def write_parquet(
+    place: Path,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    kinds: Mapping[str, str] | None = None,
+    durable: bool = False,
+) -> bytes:
+    """Rows as a Parquet file, written beside and renamed; its bytes are handed back.
+
+    The columns are those that any row has. ``kinds``: column to int64, double, string or
+    list<double>, so that the file is the same whichever values are missing.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as missing:
         raise MissingExtra.naming("pyarrow", "bench", "Parquet output") from missing
-    columns = dict.fromkeys(name for row in rows for name in row)
-    table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+    columns = kinds or dict.fromkeys(name for row in rows for name in row)
+    types = {
+        "int64": pyarrow.int64(),
+        "double": pyarrow.float64(),
+        "string": pyarrow.string(),
+        "list<double>": pyarrow.list_(pyarrow.float64()),
+    }
+    table = pyarrow.table(
+        {
+            name: pyarrow.array(
+                [row.get(name) for row in rows], types[kinds[name]] if kinds else None
+            )
+            for name in columns
+        }
+    )
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)
-    write_bytes(place, sink.getvalue().to_pybytes())
+    content: bytes = sink.getvalue().to_pybytes()
+    write_bytes(place, content, durable=durable)
+    return content

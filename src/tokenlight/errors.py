@@ -32,6 +32,9 @@ class UnknownName(TokenlightError):
         """Build the message for ``given``, which is not one of ``known``."""
         names = sorted(known)
         near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
+        # Only those about as near as the nearest: a far one is no help.
+        likeness = [difflib.SequenceMatcher(None, name, str(given)).ratio() for name in near]
+        near = [name for name, like in zip(near, likeness, strict=True) if like > likeness[0] - 0.1]
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         return cls(f"unknown {kind} {given!r}.{hint} Known: {', '.join(names) or 'none'}.")
 

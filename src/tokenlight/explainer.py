@@ -14,28 +14,21 @@ import torch
 import transformers
 
 from tokenlight import registry
-from tokenlight.asked import How, listed, one_of
+from tokenlight.asked import How, listed, naming, one_of
 from tokenlight.attribution import Attribution
-from tokenlight.capture.live import LiveModel
+from tokenlight.capture.live import LiveModel, Pooling
 from tokenlight.capture.packing import packs
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import UNLISTENED, Recording, Sites, Tape
-from tokenlight.errors import BadInput, NotFinite, TextTooLong, UnsupportedModel
+from tokenlight.errors import BadInput, NotFinite
+from tokenlight.likeness import explain_likeness
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
-from tokenlight.target import Prediction, TargetLike
-from tokenlight.tokens import (
-    ExplainMask,
-    Long,
-    Question,
-    TextInput,
-    TokenRow,
-    encode,
-    explain_masked,
-    named,
-    trimmed,
-)
+from tokenlight.reading import jobs
+from tokenlight.target import Continuation, Prediction, TargetLike
+from tokenlight.tokens import ExplainMask, Long, TokenRow, explain_masked
 from tokenlight.version import VERSION
+from tokenlight.windows import explain_long, is_long
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 WINDOW = 512  # texts of a stream that are sorted and packed together
@@ -45,8 +38,15 @@ BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 class Explainer:
     """Explains one model. Thread-safe: the model is rewired only while it runs, under one lock."""
 
-    def __init__(self, model: Any, tokenizer: Any = None, *, name: str | None = None) -> None:
-        self.live = LiveModel(model, tokenizer)
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        name: str | None = None,
+        pooling: Pooling = "mean",
+    ) -> None:
+        self.live = LiveModel(model, tokenizer, one_of("pooling", pooling, ("mean", "cls", "last")))
         self.model = model
         self.tokenizer = tokenizer
         self.name = (
@@ -65,17 +65,17 @@ class Explainer:
         **hub: Any,
     ) -> Explainer:
         """Load an embedded model (``tokenlight/sentiment``), a folder, or a hub id."""
-        from tokenlight.loading import load
+        from tokenlight.loading import load, pooling_of
 
         model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
-        return cls(model, tokenizer, name=str(name))
+        return cls(model, tokenizer, name=str(name), pooling=pooling_of(str(name)))
 
     def __repr__(self) -> str:
         return f"<Explainer {self.name}: {type(self.live.model).__name__}>"
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of a classifier, in the order of its logits."""
+    def labels(self) -> Sequence[str]:
+        """The labels of a classifier, in the order of its logits; a language model's are tokens."""
         return self.live.head.labels
 
     @cached_property
@@ -100,7 +100,8 @@ class Explainer:
     ) -> Any:
         """Score the tokens of each text.
 
-        ``inputs``: a text, a (text, text) pair, a :class:`Question`, :class:`Tokens`, a list of
+        ``inputs``: a text, a (text, text) pair, a :class:`Question`, a :class:`Chat`, a
+        :class:`Picture` (or a PIL image, or an array height × width × 3), :class:`Tokens`, a list of
         these, or an iterator. One text and one method give one Attribution; anything else a list,
         text by text, then method by method, then class by class for ``target="all"``; an iterator
         gives an iterator, in constant memory. ``target`` may be a list with one target a text.
@@ -139,7 +140,8 @@ class Explainer:
             raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
         found = [a for group in self._explain(texts, targets, how) for a in group]
         single = single_text and not isinstance(method, list) and len(found) == 1
-        return found[0] if single and target != "all" else found
+        several = target == "all" or isinstance(target, Continuation)
+        return found[0] if single and not several else found
 
     def evaluate(
         self, xs: Any, metrics: Any, labels: Any = None, spans: Any = None, **how: Any
@@ -155,35 +157,41 @@ class Explainer:
 
     def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
         quiet = dataclasses.replace(how, progress=False)
+        first = 0
         while window := list(islice(inputs, WINDOW)):
-            for group in self._explain(window, [target] * len(window), quiet):
+            for group in self._explain(window, [target] * len(window), quiet, first=first):
                 yield from group
+            first += len(window)
 
     def _explain(
-        self, texts: Sequence[Any], targets: Sequence[Any], how: How
+        self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None
     ) -> list[list[Attribution]]:
-        """The Attributions of each text, in order."""
-        from tokenlight.windows import explain_long, is_long
-
+        """The Attributions of each text, in order; ``first``: number of the first in a stream."""
+        among, first = (len(texts), 0) if first is None else (0, first)
         results: list[list[Attribution]] = [[] for _ in texts]
-        rows: dict[int, TokenRow] = {}
-        for number, text in enumerate(texts):
-            if how.long == "stride" and is_long(self, text):
-                results[number] = explain_long(self, text, targets[number], how)
-            else:
-                rows[number] = self.row(text, how)
-        if rows:
-            self.verify(next(iter(rows.values())), how)
-        numbers = list(rows)
-        with progress_bar("explaining", len(numbers), how.progress) as advance:
-            for pack in self.packs([rows[i] for i in numbers], how):
-                chosen = [numbers[i] for i in pack]
-                done = self.explain_rows(
-                    [rows[i] for i in chosen], [targets[i] for i in chosen], how
-                )
-                for number, found in zip(chosen, done, strict=True):
-                    results[number] = found
-                advance(len(chosen))
+        work: list[tuple[int, TokenRow, TargetLike]] = []
+        for number, (text, target) in enumerate(zip(texts, targets, strict=True)):
+            with naming(first + number, among):
+                if how.long == "stride" and is_long(self, text):
+                    results[number] = explain_long(self, text, target, how)
+                elif self.live.head.reads == "pair":
+                    results[number] = explain_likeness(self, text, target, how)
+                else:
+                    work += [(number, row, asked) for row, asked in jobs(self, text, target, how)]
+        if work:
+            self.verify(work[0][1], how)
+        done: list[list[Attribution]] = [[] for _ in work]
+        with progress_bar("explaining", len(work), how.progress) as advance:
+            for pack in self.packs([row for _, row, _ in work], how):
+                rows, asked_of = zip(*(work[i][1:] for i in pack), strict=True)
+                for i, found in zip(pack, self.explain_rows(rows, asked_of, how), strict=True):
+                    done[i] = found
+                advance(len(pack))
+        groups: dict[int, list[list[Attribution]]] = {}
+        for (number, _, _), found in zip(work, done, strict=True):
+            groups.setdefault(number, []).append(found)
+        for number, found_by_row in groups.items():
+            results[number] = _method_by_method(found_by_row, len(how.methods))
         return results
 
     def verify(self, row: TokenRow, how: How) -> None:
@@ -195,16 +203,6 @@ class Explainer:
         """Which rows go through the model together."""
         lengths = [len(row) for row in rows]
         return packs(lengths, how.batch_tokens, padding_proof=self.live.padding_proof)
-
-    def row(self, text: TextInput | TokenRow, how: How) -> TokenRow:
-        """One text as the model will read it in the explanation pass."""
-        if isinstance(text, TokenRow):
-            row = named(trimmed(text, self._pad_id), self.tokenizer)
-            self._check_ids(row)
-        else:
-            self.check_kind(text)
-            row = encode(text, self.tokenizer, limit=self.max_tokens, long=how.long)
-        return self.prepared(row, how)
 
     def prepared(self, row: TokenRow, how: How) -> TokenRow:
         """The row with the segment ids and the mask that ``how`` asks for."""
@@ -234,54 +232,56 @@ class Explainer:
     ) -> list[list[Attribution]]:
         sites: Sites = frozenset().union(*(method.needs for method in how.methods))
         recording = record(self.live, rows, sites, budget=how.batch_tokens)
-        shortened = [
-            values[: len(row)] if self.live.head.kind == "span" else values
-            for values, row in zip(recording.read, rows, strict=True)
-        ]
+        head = self.live.head
+        # Where no target waits for the logits, the backward is under way before they are read.
+        waits = any(head.depends_on_logits(target) for target in targets)
+        shortened = recording.shortened() if waits else [np.empty(0)] * len(rows)
         resolved = [
-            self.live.head.resolve(target, values, row)
+            head.resolve(target, values, row)
             for target, values, row in zip(targets, shortened, rows, strict=True)
         ]
         predictions: list[Prediction] = []
+        noted: list[tuple[str, ...]] = []
         found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
         rounds = max(len(options) for options in resolved)
         for turn in range(rounds):
             # Examples with fewer targets than others ride along with their last one.
             chosen = [options[min(turn, len(options) - 1)] for options in resolved]
             tape = recording.tape(chosen, last=turn == rounds - 1)
-            # All is queued on the device before anything is read back from it.
+            shortened = recording.shortened()
+            # All is queued on the device before anything else is read back from it.
             queued = [method(tape) for method in how.methods]
-            predictions = predictions or [
-                self.live.head.predict(v, r) for v, r in zip(shortened, rows, strict=True)
-            ]
+            if not predictions:
+                predictions = [head.predict(v, r) for v, r in zip(shortened, rows, strict=True)]
+                noted = [self.row_notes(row) for row in rows]
             for number, (method, raw) in enumerate(zip(how.methods, queued, strict=True)):
                 scores = _finite(method, raw, recording)
+                sums = scores.sum(axis=1) if scores.ndim == 3 else scores
                 said = self._said(method, tape, how)
                 extras = method.extras(tape) or [{}] * len(rows)
                 for i, row in enumerate(rows):
                     if turn >= len(resolved[i]):
                         continue
-                    terms = scores[i, ..., : len(row)]
                     values = shortened[i]
                     found[i][number, turn] = Attribution(
                         row=row,
-                        scores=terms.sum(axis=0) if terms.ndim == 2 else terms,
-                        layers=terms if terms.ndim == 2 else None,
+                        scores=sums[i, : len(row)],
+                        layers=scores[i, :, : len(row)] if scores.ndim == 3 else None,
                         target=chosen[i],
                         prediction=predictions[i],
                         logits=values.T.ravel() if values.ndim == 2 else values,
                         extras=extras[i],
-                        **(said | {"notes": (*said["notes"], *self._row_notes(row))}),
+                        **(said | {"notes": (*said["notes"], *noted[i])}),
                     )
         return [[entry[key] for key in sorted(entry)] for entry in found]
 
-    def _row_notes(self, row: TokenRow) -> tuple[str, ...]:
+    def row_notes(self, row: TokenRow) -> tuple[str, ...]:
         """What the reader must know of a text: what was cut off, what the model does not know."""
         notes = []
         if row.cut:
             whole = row.cut + len(row)
             notes.append(f"{row.cut} of {whole} tokens were cut off (long='truncate')")
-        unknown = sum(i == getattr(self.tokenizer, "unk_token_id", None) for i in row.ids)
+        unknown = row.ids.count(getattr(self.tokenizer, "unk_token_id", None))
         if unknown and row.texts:
             notes.append(f"{unknown} of {len(row)} tokens are unknown to the model's vocabulary")
         return tuple(notes)
@@ -323,39 +323,29 @@ class Explainer:
         return batch_tokens
 
     @property
-    def _pad_id(self) -> int | None:
+    def pad_id(self) -> int | None:
+        """The id of padding: the model's, else the tokenizer's."""
         own = self.live.pad_id
         return own if own is not None else getattr(self.tokenizer, "pad_token_id", None)
 
-    def _check_ids(self, row: TokenRow) -> None:
-        if not 0 <= min(row.ids) <= max(row.ids) < self.live.vocabulary:
-            raise BadInput(
-                f"token ids run from {min(row.ids)} to {max(row.ids)}, but this model knows 0 to "
-                f"{self.live.vocabulary - 1}."
-            )
-        if self.max_tokens is not None and len(row) > self.max_tokens:
-            raise TextTooLong(
-                f"the row has {len(row)} tokens but this model reads at most {self.max_tokens}."
-            )
 
-    def check_kind(self, text: object) -> None:
-        """Refuse a question to a classifier and a plain text to a model that answers questions."""
-        span = self.live.head.kind == "span"
-        if isinstance(text, Question) and not span:
-            raise UnsupportedModel(
-                f"{type(self.live.model).__name__} answers no questions: it is a classifier with the "
-                f"labels {', '.join(self.labels)}. Give it a text or a (text, text) pair."
-            )
-        if isinstance(text, str) and span:
-            raise BadInput(
-                f"{type(self.live.model).__name__} answers questions about a context; give "
-                "Question(question=…, context=…)."
-            )
+def _method_by_method(groups: list[list[Attribution]], methods: int) -> list[Attribution]:
+    """The explanations of several rows of one text, each method's together."""
+    return [
+        attribution
+        for number in range(methods)
+        for group in groups
+        for attribution in group[
+            number * len(group) // methods : (number + 1) * len(group) // methods
+        ]
+    ]
 
 
 def _finite(method: Method, scores: torch.Tensor, recording: Recording) -> np.ndarray:
-    values = scores.detach().double().cpu().numpy()
-    for i, row in enumerate(recording.rows):
+    values = scores.detach().cpu().double().numpy()
+    if np.isfinite(values).all():
+        return values
+    for i, row in enumerate(recording.rows):  # padding may be anything
         if not np.isfinite(values[i, ..., : len(row)]).all():
             where = np.argwhere(~np.isfinite(values[i, ..., : len(row)]))[0]
             place = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +13,8 @@ from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.further import target_again
-from tokenlight.tokens import Tokens
+from tokenlight.pictures import HIDDEN, SEEN
+from tokenlight.tokens import TokenRow, Tokens
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -54,13 +56,9 @@ def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str,
     if registry.find("methods", attribution.method).slow:  # type: ignore[attr-defined]
         return
     row = attribution.row
-    limit = explainer.max_tokens or 2 * len(row)
-    twice = slice(0, max(limit, len(row)))
-    types = None if row.token_types is None else [(row.token_types * 2)[twice]]
-    longer = Tokens.from_ids([(row.ids * 2)[twice]], None, types).rows[0]
     try:
         again, _ = explainer.explain(
-            [row, longer],
+            [row, _neighbour(explainer, row)],
             method=[(attribution.method, dict(attribution.options))],
             target=[target_again(attribution), "predicted"],
             seed=attribution.seed,
@@ -76,6 +74,17 @@ def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str,
         yield _check("batch", "good", "same alone and in a batch")
     else:
         yield _check("batch", "bad", f"changes by {gap:.1%} beside another text")
+
+
+def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:
+    """A longer text, so that the text itself is padded; a picture with every other patch hidden."""
+    if row.image is not None:
+        ids = (HIDDEN if i % 2 and not row.special[i] else SEEN for i in range(len(row)))
+        return replace(row, ids=tuple(ids))
+    limit = explainer.max_tokens or 2 * len(row)
+    twice = slice(0, max(limit, len(row)))
+    types = None if row.token_types is None else [(row.token_types * 2)[twice]]
+    return Tokens.from_ids([(row.ids * 2)[twice]], None, types).rows[0]
 
 
 def _truncation(attribution: Attribution) -> Iterator[dict[str, str]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer
 
 from tokenlight import models
-from tokenlight.capture.live import TAKEN
-from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel
+from tokenlight.capture.headed import TAKEN, taken_in_words
+from tokenlight.capture.live import Pooling
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName, UnsupportedModel
 
 TOKENIZERS = (
     "tokenizer.json",
@@ -49,6 +52,10 @@ def load(
         _not_an_embedded_name(name)
     config = _config(name, str(place), hub)
     cls = _class(name, config)
+    # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
+    bare = not cls.__name__.endswith(tuple(TAKEN))
+    if bare and "add_pooling_layer" in inspect.signature(cls.__init__).parameters:
+        hub = {**hub, "add_pooling_layer": False}
     model, info = _weights(cls, str(place), name, dtype=_dtype(dtype), **hub)
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
@@ -58,6 +65,8 @@ def load(
             f"fine-tuned as {cls.__name__}."
         )
     _put(model, device)
+    if cls.main_input_name == "pixel_values":
+        return model.eval(), _processor(str(place), name, hub)
     return model.eval(), _tokenizer(str(place), name, hub)
 
 
@@ -82,6 +91,22 @@ def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
             "tokenizer.save_pretrained(folder)."
         )
     return AutoTokenizer.from_pretrained(place, **_for_tokenizer(hub))
+
+
+def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
+    """How the model wants its images; the processors of plain Pillow, which need no torchvision."""
+    try:
+        import PIL  # noqa: F401 - only to say what is missing
+        from transformers import AutoImageProcessor
+
+        return AutoImageProcessor.from_pretrained(place, backend="pil", **_for_tokenizer(hub))
+    except ImportError as missing:
+        raise MissingExtra.naming("Pillow", "vision", f"reading images for {name}") from missing
+    except (OSError, ValueError) as broken:
+        raise BadInput(
+            f"{name} does not say how it wants its images: {str(broken).splitlines()[0]} Save the "
+            "processor beside the model with processor.save_pretrained(folder)."
+        ) from broken
 
 
 def _not_an_embedded_name(name: str) -> None:
@@ -123,15 +148,36 @@ def _for_tokenizer(hub: dict[str, Any]) -> dict[str, Any]:
 def _class(name: str, config: Any) -> Any:
     """The class the checkpoint was saved as; nothing is guessed."""
     for architecture in config.architectures or ():
-        if architecture.endswith(TAKEN):
+        without_head = architecture.endswith("Model") and not config.is_encoder_decoder
+        if architecture.endswith(tuple(TAKEN)) or without_head:
             cls = getattr(transformers, architecture, None)
             if cls is not None:
                 return cls
     raise UnsupportedModel(
         f"{name} was saved as {', '.join(config.architectures or ('nothing',))}, but tokenlight "
-        f"explains {' and '.join(kind for kind in TAKEN[:2])} models; give one that was "
-        "fine-tuned with such a head."
+        f"explains {taken_in_words()}; give one that was fine-tuned with such a head."
     )
+
+
+def pooling_of(name: str) -> Pooling:
+    """How a sentence-embedding model makes one vector of a text: as the file beside it says, and the
+    mean over its tokens where no file says anything."""
+    file = Path(models.resolve(name)) / "1_Pooling" / "config.json"
+    if not file.is_file():
+        return "mean"
+    try:
+        says = json.loads(file.read_text(encoding="utf-8"))
+        chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
+    except (ValueError, AttributeError) as broken:
+        raise DamagedFile(f"{file} is no pooling file: {broken}.") from broken
+    known: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
+    ways = [way for way in chosen if way != "include_prompt"]
+    if len(ways) != 1 or ways[0] not in known:
+        raise UnsupportedModel(
+            f"{name} pools its tokens by {' and '.join(ways) or 'nothing'}; tokenlight knows "
+            f"{', '.join(known)}. Load the model yourself and give Explainer(…, pooling=…)."
+        )
+    return known[ways[0]]
 
 
 def _only_safe_weights(folder: Path) -> None:

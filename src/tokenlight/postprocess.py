@@ -48,7 +48,7 @@ def without_special(attribution: Attribution) -> Attribution:
 
 def difference(attribution: Attribution, reference: Attribution) -> Attribution:
     """This minus the reference, both first divided by their L1 sum (Mask-LRP, figure 6)."""
-    if attribution.row.ids != reference.row.ids:
+    if attribution.row.fingerprint != reference.row.fingerprint:
         raise BadInput("a difference needs two explanations of one text; these differ in tokens.")
     mine, other = l1_normalise(attribution), l1_normalise(reference)
     changed = _stepped(attribution, "difference", mine.scores - other.scores, None)
@@ -63,6 +63,8 @@ def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
     if how not in _MERGERS:
         raise UnknownName.among("way to merge words", how, _MERGERS)
     merge, row = _MERGERS[how], attribution.row
+    if row.image is not None:
+        return attribution  # every patch stands for itself
     groups: list[list[int]] = []
     for position, word in enumerate(row.words):
         if groups and word is not None and word == row.words[groups[-1][-1]]:
@@ -95,6 +97,7 @@ def _merged_row(row: TokenRow, groups: list[list[int]]) -> TokenRow:
         words=tuple(row.words[i] for i in heads),
         texts=row.texts,
         cut=row.cut,
+        names=row.names,
     )
 
 

@@ -61,7 +61,7 @@ def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> An
             raise UnknownName.among(f"preset of {name}", preset, presets)
         settings |= presets[preset]
     settings |= given
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls) if settings else {}  # slow: it compiles every hint
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     for option in settings:
         if option not in fields:

@@ -9,41 +9,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 
+from tokenlight.answers import (
+    SpanTarget,
+    answer_text,
+    best_span,
+    contrast_terms,
+    null_score,
+    span_terms,
+)
 from tokenlight.errors import BadTarget, UnknownName
 from tokenlight.tokens import TokenRow
+from tokenlight.vocabulary import Vocabulary
 
-LONGEST_ANSWER = 30  # tokens; the bound the question-answering pipelines use for a valid span
+LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Why ``this`` rather than ``that``: the difference of two class logits."""
+    """Why ``this`` rather than ``that``: the difference of two class logits, or of two answers'."""
 
-    this: str | int
-    that: str | int
-
-
-Place = Literal["best", "argmax"] | int | None
+    this: str | int | SpanTarget
+    that: str | int | SpanTarget
 
 
 @dataclass(frozen=True, slots=True)
-class SpanTarget:
-    """Start logit + end logit of an answer span.
+class NextToken:
+    """The logit of one next token of a language model: its text, or its id."""
 
-    ``"best"``: the best valid span (start ≤ end, inside the context, at most 30 tokens);
-    ``"argmax"``: the highest start (end) logit on its own, as the official codes take it;
-    a number: that token; ``None``: leave this side out.
+    token: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What a language model wrote, or might have: each token of it is explained by itself.
+
+    ``text``: the continuation; None lets the model write ``tokens`` tokens, the likeliest each.
     """
 
-    start: Place = "best"
-    end: Place = "best"
+    text: str | None = None
+    tokens: int = 20
 
 
-TargetLike = str | int | Contrast | SpanTarget
+@dataclass(frozen=True, slots=True)
+class TokenTarget:
+    """One token of the text, where a head has an output for each: a word of it or a token number.
+
+    ``label``: which of its labels; ``occurrence``: which of several equal words, counted from 0.
+    """
+
+    at: str | int
+    label: str | int = "predicted"
+    occurrence: int | None = None
+
+
+TargetLike = str | int | Contrast | SpanTarget | NextToken | Continuation | TokenTarget
+Reads = Literal["text", "next", "mask", "token", "pair", "image"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +93,80 @@ class ResolvedTarget:
 class Prediction:
     """What the model says: the label (or answer), its index, and every label's probability.
 
-    A regression head has no probabilities; a span head gives those of its start and end.
+    A regression head has no probabilities; a span head gives those of its start and end; of a
+    language model the likeliest tokens are kept, ``ids`` says which.
     """
 
     label: str
     index: int
     labels: tuple[str, ...]
     probabilities: tuple[float, ...]
+    ids: tuple[int, ...] = ()
+    answer_score: float | None = None  # start + end logit of the best span
+    null_score: float | None = None  # that of "no answer", where the input has a token for it
+
+    @property
+    def unanswered(self) -> bool | None:
+        """Whether "no answer" has the higher score; only models trained on it mean it."""
+        if self.answer_score is None or self.null_score is None:
+            return None
+        return self.null_score > self.answer_score
+
+    @property
+    def place(self) -> int:
+        """Where the predicted label stands among ``labels``."""
+        return self.ids.index(self.index) if self.ids else self.index
 
     @property
     def probability(self) -> float | None:
         """Probability of the predicted label, where the head has probabilities."""
-        return self.probabilities[self.index] if self.probabilities else None
+        return self.probabilities[self.place] if self.probabilities else None
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a model's last layer means: its kind, its labels, and how logits become probabilities."""
+    """What a model's last layer means: its kind, its labels, and how logits become probabilities.
+
+    ``reads``: whose logits they are: of the whole text, the next token, a masked token, one token,
+    or the likeness of two texts.
+    """
 
     kind: Literal["classification", "span"]
-    labels: tuple[str, ...] = ()
+    labels: Sequence[str] = ()
     problem: Literal["single", "multi", "regression"] = "single"
+    reads: Reads = "text"
+
+    @property
+    def writes(self) -> bool:
+        """Whether its labels are the tokens of a vocabulary."""
+        return self.reads in ("next", "mask")
+
+    @property
+    def classes(self) -> str | None:
+        """None where the head chooses between classes; else what it has in their stead, in words."""
+        if self.kind == "span":
+            return "none: it answers with a span"
+        if self.writes:
+            return f"a whole vocabulary of {len(self.labels):,} tokens"
+        return None if len(self.labels) > 1 else "one output"
+
+    @property
+    def does(self) -> str:
+        """What this model can be asked, in words: the end of a message about a wrong use."""
+        names = f"{', '.join(islice(self.labels, 6))}{' …' * (len(self.labels) > 6)}"
+        if self.kind == "span":
+            return "it answers questions: give Question(question=…, context=…)"
+        return {
+            "text": f"it is a classifier with the labels {names}: give a text or a (text, text) pair",
+            "next": "it writes on: give a prompt, and as target 'predicted', NextToken(…), "
+            "Continuation(…) or Contrast(…)",
+            "mask": "it fills in a masked token: give a text with one, and as target 'predicted', a "
+            "token or Contrast(…)",
+            "token": f"it labels each token with one of {names}: give a text and TokenTarget(word)",
+            "pair": "it compares two texts: give a (text, text) pair",
+            "image": f"it classifies images as {names}: give Picture(file), a PIL image or an array "
+            "height × width × 3 of uint8",
+        }[self.reads]
 
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
         """Read one example's prediction off its logits."""
@@ -96,42 +174,84 @@ class Head:
             start, end = best_span(logits, row)
             probabilities = _softmax(logits[:, 0])[start], _softmax(logits[:, 1])[end]
             answer = answer_text(row, start, end)
-            return Prediction(answer, 0, (answer,), (float(np.prod(probabilities)),))
+            return Prediction(
+                answer,
+                0,
+                (answer,),
+                (float(np.prod(probabilities)),),
+                answer_score=float(logits[start, 0] + logits[end, 1]),
+                null_score=null_score(logits, row),
+            )
         index = int(np.argmax(logits))
         if self.problem == "regression":
-            return Prediction(f"{float(logits[0]):.4g}", 0, self.labels, ())
+            return Prediction(f"{float(logits[0]):.4g}", 0, tuple(self.labels), ())
         chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else _softmax(logits)
-        return Prediction(self.labels[index], index, self.labels, tuple(map(float, chances)))
+        if not self.writes:
+            return Prediction(
+                self.labels[index], index, tuple(self.labels), tuple(map(float, chances))
+            )
+        ids = tuple(map(int, np.argsort(-chances, kind="stable")[:LIKELIEST]))
+        names = tuple(self.labels[i] for i in ids)
+        return Prediction(names[0], ids[0], names, tuple(float(chances[i]) for i in ids), ids)
+
+    def depends_on_logits(self, target: TargetLike) -> bool:
+        """Whether the model must have spoken before it is known which logits ``target`` means."""
+        named = (target.this, target.that) if isinstance(target, Contrast) else (target,)
+        return self.kind == "span" or "predicted" in named
 
     def resolve(
         self, target: TargetLike, logits: np.ndarray, row: TokenRow
     ) -> tuple[ResolvedTarget, ...]:
         """The target as weighted logits; ``"all"`` gives one for every class."""
-        if isinstance(target, SpanTarget) != (self.kind == "span") and target != "predicted":
-            raise BadTarget(_wrong_head(target, self))
+        self.takes(target)
         if self.kind == "span":
             return (self._span(target, logits, row),)
         if target == "all":
+            if self.writes:
+                raise BadTarget(
+                    f"target='all' would be {len(self.labels):,} explanations, one a token of the "
+                    "vocabulary; name the tokens that interest you, or explain 'predicted'."
+                )
             return tuple(self._class(index) for index in range(len(self.labels)))
         if target == "predicted":
             return (self._class(int(np.argmax(logits))),)
         if isinstance(target, Contrast):
-            this, that = self.label_index(target.this), self.label_index(target.that)
+            labels = (target.this, target.that)
+            this, that = (
+                int(np.argmax(logits)) if label == "predicted" else self.label_index(label, row)
+                for label in labels
+            )
             if this == that:
                 raise BadTarget(
-                    f"Contrast({target.this!r}, {target.that!r}) names one class twice."
+                    f"the contrast of {target.this!r} and {target.that!r} names one class twice: "
+                    f"{self._named(this)}."
                 )
-            name = f"{self.labels[this]} rather than {self.labels[that]}"
+            name = f"{self._named(this)} rather than {self._named(that)}"
             return (ResolvedTarget("contrast", name, (((this,), 1.0), ((that,), -1.0))),)
-        return (self._class(self.label_index(target)),)
+        label = target.token if isinstance(target, NextToken) else target
+        return (self._class(self.label_index(label, row)),)
 
-    def label_index(self, label: object) -> int:
+    def takes(self, target: object) -> None:
+        """Refuse a target that is another kind of head's."""
+        spans = isinstance(target, str | SpanTarget | Contrast) and target != "all"
+        wrong = not spans if self.kind == "span" else isinstance(target, SpanTarget)
+        if wrong:
+            raise BadTarget(_wrong_head(target, self))
+        if isinstance(target, NextToken) and self.reads != "next":
+            raise BadTarget(f"{target!r} is a next token, but this model writes none: {self.does}.")
+
+    def label_index(self, label: object, row: TokenRow | None = None) -> int:
         """Index of a label given by name or number."""
         if isinstance(label, bool) or not isinstance(label, str | int | np.integer):
             raise BadTarget(
                 f"target {label!r} is a {type(label).__name__}; give 'predicted', 'all', a label "
-                f"({', '.join(self.labels)}), its number, or Contrast(…)."
+                f"({', '.join(islice(self.labels, 12))}{' …' * (len(self.labels) > 12)}), its "
+                "number, or Contrast(…)."
             )
+        if isinstance(label, str) and isinstance(self.labels, Vocabulary):
+            written = row.texts[-1] if row is not None and row.texts else ""
+            blank = self.reads == "mask" or not written[-1:].isspace()
+            return self.labels.id_of(label, blank=blank)
         if isinstance(label, str):
             if label in self.labels:
                 return self.labels.index(label)
@@ -141,80 +261,48 @@ class Head:
         if not 0 <= index < len(self.labels):
             raise BadTarget(
                 f"label number {index} does not exist: this model has {len(self.labels)} labels, "
-                f"0 to {len(self.labels) - 1} ({', '.join(self.labels)})."
+                f"0 to {len(self.labels) - 1} ({', '.join(islice(self.labels, 12))}"
+                f"{' …' * (len(self.labels) > 12)})."
             )
         return index
 
     def _class(self, index: int) -> ResolvedTarget:
-        return ResolvedTarget("class", self.labels[index], (((index,), 1.0),))
+        return ResolvedTarget("class", self._named(index), (((index,), 1.0),))
+
+    def _named(self, index: int) -> str:
+        label = self.labels[index]
+        return f"‘{label.strip() or label}’" if self.writes else label
 
     def _span(self, target: Any, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
-        wanted = SpanTarget() if target == "predicted" else target
-        if wanted.start is None and wanted.end is None:
-            raise BadTarget("SpanTarget(start=None, end=None) leaves nothing to explain.")
-        terms = []
-        for side, place in enumerate((wanted.start, wanted.end)):
-            if place is not None:
-                terms.append(((_place(place, side, logits, row), side), 1.0))
-        return ResolvedTarget("span", _span_name([at for at, _ in terms], row), tuple(terms))
+        if isinstance(target, Contrast):
+            this, that = (as_span(one) for one in (target.this, target.that))
+            return ResolvedTarget("span", *contrast_terms(this, that, logits, row))
+        return ResolvedTarget("span", *span_terms(as_span(target), logits, row))
 
 
-def _span_name(places: Sequence[tuple[int, ...]], row: TokenRow) -> str:
-    """``the answer ‘Shakespeare’``, or the one side that is explained."""
-    if len(places) == 2 and places[0][0] <= places[1][0]:
-        return f"the answer ‘{answer_text(row, places[0][0], places[1][0])}’"
-    sides = (f"{('start', 'end')[side]} at ‘{answer_text(row, at, at)}’" for at, side in places)
-    return " + ".join(sides)
+def as_span(target: object) -> SpanTarget:
+    """A target of a span head: ``"predicted"``, the text of an answer, or a SpanTarget."""
+    if isinstance(target, SpanTarget):
+        return target
+    if not isinstance(target, str):
+        raise BadTarget(
+            f"{target!r} is no answer; give its text as it stands in the context, or SpanTarget(…)."
+        )
+    return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
 
 
 def _wrong_head(target: object, head: Head) -> str:
     if head.kind == "span":
         return (
-            f"target {target!r} names a class, but this model answers questions with a span; give "
-            "'predicted' or SpanTarget(start=…, end=…)."
+            f"target {target!r} names classes, but this model has none: it answers with a span of "
+            "the context. Explain 'predicted', or the text of an answer as it stands there."
         )
     return (
         "SpanTarget explains a question-answering model, but this model is a classifier with the "
         f"labels {', '.join(head.labels)}; give one of them, 'predicted', 'all' or Contrast(…)."
+        if head.reads == "text"
+        else f"SpanTarget explains a question-answering model, but this is none: {head.does}."
     )
-
-
-def _place(place: Place, side: int, logits: np.ndarray, row: TokenRow) -> int:
-    if place == "best":
-        return best_span(logits, row)[side]
-    if place == "argmax":
-        return int(np.argmax(logits[:, side]))
-    if isinstance(place, bool) or not isinstance(place, int | np.integer):
-        raise BadTarget(f"a span side is 'best', 'argmax', a token number or None, not {place!r}.")
-    if not 0 <= place < len(row):
-        raise BadTarget(f"token {place} is outside the text, which has tokens 0 to {len(row) - 1}.")
-    return int(place)
-
-
-def best_span(logits: np.ndarray, row: TokenRow) -> tuple[int, int]:
-    """Start and end (both in) of the valid span with the highest start + end logit."""
-    allowed = np.array([segment == max(_segments(row)) for segment in row.segments])
-    if not allowed.any():  # rows from ids know no segments: token types tell, else all may answer
-        types = np.array(row.token_types or ())
-        allowed = types == 1 if (types == 1).any() else np.ones(len(row), bool)
-    places = np.flatnonzero(allowed)
-    sums = logits[places, 0][:, None] + logits[places, 1][None, :]
-    gap = places[None, :] - places[:, None]
-    sums[(gap < 0) | (gap >= LONGEST_ANSWER)] = -np.inf
-    start, end = np.unravel_index(int(np.argmax(sums)), sums.shape)
-    return int(places[start]), int(places[end])
-
-
-def _segments(row: TokenRow) -> Sequence[int]:
-    return [segment for segment in row.segments if segment is not None] or [-1]
-
-
-def answer_text(row: TokenRow, start: int, end: int) -> str:
-    """The span's own characters, or its pieces where the text is unknown."""
-    first, last, segment = row.spans[start], row.spans[end], row.segments[start]
-    if first is None or last is None or segment is None:
-        return " ".join(row.pieces[start : end + 1])
-    return row.texts[segment][first[0] : last[1]].strip()
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

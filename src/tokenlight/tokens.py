@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
+from tokenlight.errors import BadInput
+
+if TYPE_CHECKING:
+    from tokenlight.pictures import PatchImage
 
 Span = tuple[int, int]
 ExplainMask = Literal["none", "cls_sep", "sep"]
@@ -44,6 +47,10 @@ class TokenRow:
     words: tuple[int | None, ...]
     texts: tuple[str, ...]
     cut: int = 0  # tokens that long="truncate" left out
+    at: int | None = None  # the token whose output is explained, where a head has one for each
+    names: tuple[str, ...] = ()  # what each of ``texts`` is, say the roles of a chat
+    anchor: tuple[float, ...] | None = None  # the vector a sentence embedding is compared with
+    image: PatchImage | None = None  # the picture whose patches the tokens are
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -58,6 +65,11 @@ class TokenRow:
             for span, segment, piece in zip(self.spans, self.segments, self.pieces, strict=True)
         )
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells two inputs apart: all pictures of one size have the same ids."""
+        return repr(self.ids) + ("" if self.image is None else self.image.digest)
+
     def masked(self, positions: Sequence[bool]) -> TokenRow:
         """The same row with attention 0 at ``positions``; ids and places stay."""
         kept = tuple(
@@ -71,7 +83,9 @@ class TokenRow:
         def taken(values: Sequence[Any]) -> tuple[Any, ...]:
             return tuple(values[i] for i in positions)
 
-        return TokenRow(
+        kept = list(positions)
+        return replace(
+            self,
             ids=taken(self.ids),
             attention=taken(self.attention),
             token_types=None if self.token_types is None else taken(self.token_types),
@@ -80,8 +94,7 @@ class TokenRow:
             spans=taken(self.spans),
             segments=taken(self.segments),
             words=taken(self.words),
-            texts=self.texts,
-            cut=self.cut,
+            at=kept.index(self.at) if self.at in kept else None,
         )
 
 
@@ -188,192 +201,6 @@ def named(row: TokenRow, tokenizer: Any) -> TokenRow:
         pieces=tuple(str(piece) for piece in tokenizer.convert_ids_to_tokens(list(row.ids))),
         special=tuple(i in special for i in row.ids),
     )
-
-
-def encode(text: TextInput, tokenizer: Any, *, limit: int | None, long: Long = "error") -> TokenRow:
-    """Tokenise one text, pair or question; never cuts it unless ``long="truncate"`` says so."""
-    if tokenizer is None:
-        raise BadInput(
-            "this Explainer has no tokenizer, so it cannot read text; give Tokens.from_ids(…) or "
-            "build it with Explainer(model, tokenizer)."
-        )
-    if not getattr(tokenizer, "is_fast", False):
-        raise UnsupportedTokenizer(
-            f"{type(tokenizer).__name__} gives no character offsets, so words and highlights "
-            "cannot be placed in the text; load the fast tokenizer (use_fast=True), or explain "
-            "Tokens.from_ids(…)."
-        )
-    texts = _parts(text)
-    whole = _encoded(tokenizer, texts, None, text)
-    cut = 0
-    if limit is not None and len(whole["input_ids"]) > limit:
-        if long != "truncate":
-            raise TextTooLong(
-                f"the text has {len(whole['input_ids'])} tokens but this model reads at most "
-                f"{limit}. Either give long='truncate' (explain the first {limit} tokens; what is "
-                "cut is recorded), long='stride' (overlapping windows over the whole text; on the "
-                "command line --long truncate or --long stride), or a shorter text."
-            )
-        total = len(whole["input_ids"])
-        whole = _encoded(tokenizer, texts, limit, text)
-        cut = total - len(whole["input_ids"])
-    row = _row(whole, tokenizer, texts, cut)
-    if all(row.special):
-        raise BadInput(
-            f"the text {texts[0][:40]!r} has no token besides the model's special tokens; "
-            "give a text with at least one word."
-        )
-    return row
-
-
-def _parts(text: TextInput) -> tuple[str, ...]:
-    match text:
-        case str():
-            parts: tuple[Any, ...] = (text,)
-        case Question(question=question, context=context):
-            parts = (question, context)
-        case (first, second):
-            parts = (first, second)
-        case _:
-            raise BadInput(
-                f"cannot explain {type(text).__name__} {str(text)[:60]!r}: give a text, a "
-                "(text, text) pair, Question(question=…, context=…), Tokens, or a list of these."
-            )
-    for part in parts:
-        if not isinstance(part, str):
-            raise BadInput(f"expected text, got {type(part).__name__}: {str(part)[:60]!r}.")
-        if not part.strip():
-            raise BadInput(f"the text {part!r} is empty; give a text with at least one word.")
-        if any(0xD800 <= ord(character) <= 0xDFFF for character in part):
-            raise BadInput(
-                f"the text {part[:40]!r} holds half of a surrogate pair, which is no character; "
-                "decode the bytes again, for example with errors='replace'."
-            )
-    return parts
-
-
-def _encoded(
-    tokenizer: Any,
-    texts: tuple[str, ...],
-    limit: int | None,
-    given: TextInput,
-    overlap: int | None = None,
-) -> Any:
-    truncation: Any = False
-    if overlap is not None:
-        truncation = "only_first" if len(texts) == 1 else "only_second"
-    elif limit is not None:
-        truncation = "only_second" if isinstance(given, Question) else "longest_first"
-    try:
-        return tokenizer(
-            *texts,
-            truncation=truncation,
-            max_length=limit,
-            stride=overlap or 0,
-            return_overflowing_tokens=overlap is not None,
-            return_offsets_mapping=True,
-            return_special_tokens_mask=True,
-            verbose=False,
-        )
-    except Exception as refused:
-        raise TextTooLong(
-            f"cannot cut this input to {limit} tokens: {refused}. The first part alone fills the "
-            "window; give a shorter one."
-        ) from refused
-
-
-def _row(
-    encoded: Any, tokenizer: Any, texts: tuple[str, ...], cut: int, window: int = 0
-) -> TokenRow:
-    piece = encoded.encodings[window]
-    sequences = tuple(piece.sequence_ids)
-    # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
-    special = tuple(
-        bool(flag) or segment is None
-        for flag, segment in zip(piece.special_tokens_mask, sequences, strict=True)
-    )
-    segments = tuple(None if s else segment for s, segment in zip(special, sequences, strict=True))
-    spans = tuple(
-        None if segment is None else (int(a), int(b))
-        for segment, (a, b) in zip(segments, piece.offsets, strict=True)
-    )
-    return TokenRow(
-        ids=tuple(piece.ids),
-        attention=(1,) * len(piece.ids),
-        token_types=tuple(piece.type_ids) if "token_type_ids" in encoded else None,
-        pieces=tuple(str(token) for token in tokenizer.convert_ids_to_tokens(piece.ids)),
-        special=special,
-        spans=spans,
-        segments=segments,
-        words=_words(texts, segments, spans, piece.word_ids),
-        texts=texts,
-        cut=cut,
-    )
-
-
-def encode_windows(
-    text: TextInput, tokenizer: Any, *, limit: int, overlap: int
-) -> list[tuple[TokenRow, tuple[int, ...]]]:
-    """Overlapping windows of a long text, each with the places of its tokens in the whole text.
-
-    Of a pair or question the second part is cut into windows, the first stands in every window.
-    """
-    texts = _parts(text)
-    whole = _row(_encoded(tokenizer, texts, None, text), tokenizer, texts, 0)
-    cut_part = len(texts) - 1
-    encoded = _encoded(tokenizer, texts, limit, text, overlap)
-    groups: dict[int | None, list[int]] = {}
-    for place, segment in enumerate(whole.segments):
-        groups.setdefault(segment, []).append(place)
-    windows, start = [], 0
-    for number in range(len(encoded.encodings)):
-        row = _row(encoded, tokenizer, texts, 0, number)
-        held = sum(segment == cut_part for segment in row.segments)
-        begins = {segment: iter(places) for segment, places in groups.items()}
-        begins[cut_part] = iter(groups[cut_part][start : start + held])
-        places = tuple(next(begins[segment]) for segment in row.segments)
-        if any(whole.ids[place] != i for place, i in zip(places, row.ids, strict=True)):
-            raise UnsupportedTokenizer(
-                f"{type(tokenizer).__name__} cuts its windows where they cannot be laid over the "
-                "text; explain the text in parts of your own."
-            )
-        windows.append((row, places))
-        start += held - overlap
-    return windows
-
-
-def _words(
-    texts: tuple[str, ...],
-    segments: Sequence[int | None],
-    spans: Sequence[Span | None],
-    word_ids: Sequence[int | None],
-) -> tuple[int | None, ...]:
-    """Number the words: a new one begins where the segment or the tokenizer's word changes, or
-    where the text has white space between two tokens (some tokenizers keep no words of their own).
-    """
-    numbers: list[int | None] = []
-    current, before = -1, None
-    for position, (segment, span) in enumerate(zip(segments, spans, strict=True)):
-        if segment is None or span is None:
-            numbers.append(None)
-            before = None
-            continue
-        text = texts[segment]
-        start, end = span
-        while start < end and text[start].isspace():
-            start += 1
-        joined = (
-            before is not None
-            and segment == before[0]
-            and word_ids[position] == before[1]
-            and not any(character.isspace() for character in text[before[2] : start])
-            and start == span[0]
-        )
-        if not joined:
-            current += 1
-        numbers.append(current)
-        before = (segment, word_ids[position], end)
-    return tuple(numbers)
 
 
 def explain_masked(row: TokenRow, how: ExplainMask, tokenizer: Any) -> TokenRow:

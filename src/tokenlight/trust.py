@@ -17,6 +17,7 @@ import numpy as np
 from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
 from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.evaluation.measuring import needs_one_piece
 from tokenlight.health import health
 from tokenlight.metrics._chance import chance, needs_probabilities
 from tokenlight.metrics._metric import Case
@@ -62,6 +63,7 @@ def _tested(
     needs_probabilities(head, "the removal test")
     if any(step.startswith("merge_words") for step in attribution.steps):
         raise BadInput("these are scores of words; test the token scores, before merge_words.")
+    needs_one_piece(explainer, attribution, "the removal test")
     original = Original(attribution.row, StandIns.of(explainer.live, explainer.tokenizer))
     case = Case(attribution, original, head)
     generator = np.random.default_rng([seed, len(original), *attribution.row.ids])
@@ -74,7 +76,7 @@ def _tested(
     orders, choices, top = sizes
     found = _against_orders(case, ask, orders, generator)
     found |= _in_words(case, ask, (choices, top), generator)
-    if "top_words" in found and found["verdict"].startswith("removing"):
+    if "top_words" in found and found["verdict"].startswith(("removing", "hiding")):
         share, tried = int(found["percentile"]), found["orders"]
         beaten = (
             f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
@@ -91,7 +93,7 @@ def _against_orders(
     """Where the explanation's AOPC stands among random orders, and beside leave-one-out."""
     original, scores = case.original, case.attribution.scores
     places = original.rankable
-    single = ask([original.unchanged(), *(original.without([place]) for place in places)])
+    single = ask([original.unchanged(), *(original.taken([place]) for place in places)])
     falls = single[0] - single[1:]
     tried = [
         ranked_among(scores, places),
@@ -99,7 +101,7 @@ def _against_orders(
         *(generator.permutation(places) for _ in range(orders)),
     ]
     counts = shares_to_counts(PAPER_GRID, len(places))
-    asked = ask([original.without(order[:count]) for order in tried for count in counts])
+    asked = ask([original.taken(order[:count]) for order in tried for count in counts])
     own, alone, *others = (single[0] - asked.reshape(len(tried), len(counts))).mean(axis=1)
     below = float(
         np.mean([1.0 if o < own - 1e-9 else 0.5 if o <= own + 1e-9 else 0 for o in others])
@@ -151,7 +153,7 @@ def _in_words(
     others, all_of_them = _other_choices(len(groups), chosen, sizes[0], generator)
 
     def gone(choice: Sequence[int]) -> Variant:
-        return case.original.without(np.concatenate([groups[i] for i in choice]))
+        return case.original.taken(np.concatenate([groups[i] for i in choice]))
 
     before, after, *rest = ask([case.original.unchanged(), gone(chosen), *map(gone, others)])
     less = float(np.mean([before - p < before - after - 1e-9 for p in rest]))
@@ -180,14 +182,17 @@ def _verdict(
     before, after = moved
     target = attribution.target
     what = "P(answer)" if target.kind == "span" else f"P({target.name})"
-    count = f"the {len(named)} top words" if len(named) > 1 else "the top word"
-    words = f"{count} ({', '.join(named)})"
+    picture = attribution.row.image is not None
+    thing = "patch" if picture else "word"
+    several = "patches" if picture else "words"
+    count = f"the {len(named)} top {several}" if len(named) > 1 else f"the top {thing}"
+    words = f"{count} ({('; ' if picture else ', ').join(named)})"
     if abs(before - after) < 0.005:
         change = f"leaves {what} at {after:.2f}, so they alone do not decide"
     else:
         verb = "drops" if after < before else "raises"
         change = f"{verb} {what} from {before:.2f} to {after:.2f}"
-    return f"removing {words} {change}; {others} do less"
+    return f"{'hiding' if picture else 'removing'} {words} {change}; {others} do less"
 
 
 def _share(less: float, all_of_them: bool) -> str:

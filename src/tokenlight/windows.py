@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenlight.answers import SpanTarget, holds
 from tokenlight.attribution import Attribution
 from tokenlight.capture.recording import record
-from tokenlight.target import Head, best_span
-from tokenlight.tokens import TextInput, TokenRow, encode, encode_windows
+from tokenlight.encoding import encode, encode_windows
+from tokenlight.errors import BadInput, BadTarget
+from tokenlight.reading import check_kind
+from tokenlight.target import Contrast, Head, Prediction, as_span
+from tokenlight.tokens import TextInput, TokenRow
 
 if TYPE_CHECKING:
     from tokenlight.asked import How
@@ -35,26 +39,42 @@ def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -
     """Explain every window for one target of the whole text and add the scores up."""
     limit = explainer.max_tokens
     assert limit is not None
-    explainer.check_kind(text)
+    check_kind(explainer, text)
+    if explainer.live.head.kind != "span" and explainer.live.head.reads != "text":
+        raise BadInput(
+            f"long='stride' explains the mean over windows, which means nothing here: "
+            f"{explainer.live.head.does}. Give long='truncate' or a shorter text."
+        )
     overlap = int(limit * OVERLAP)
     cut = encode_windows(text, explainer.tokenizer, limit=limit, overlap=overlap)
     rows = [explainer.prepared(row, how) for row, _ in cut]
     explainer.verify(rows[0], how)
     logits = _logits(explainer, rows, how)
-    if explainer.live.head.kind == "span":
-        weights, whole_logits, targets = _answering_window(rows, logits, target)
+    head = explainer.live.head
+    if head.kind == "span":
+        answered = _answered(head, cut, logits, target)
+        weights, whole_logits, targets = answered.weights, answered.logits, [answered.target]
+        prediction = answered.prediction
     else:
         weights = np.full(len(rows), 1 / len(rows))
         whole_logits = np.mean(logits, axis=0)
-        resolved = explainer.live.head.resolve(target, whole_logits, rows[0])
+        prediction = head.predict(whole_logits, rows[0])
+        resolved = head.resolve(target, whole_logits, rows[0])
         targets = [t.terms[0][0][0] if t.kind == "class" else target for t in resolved]
     parts = _explained(explainer, rows, weights, targets, how)
+    row = encode(text, explainer.tokenizer, limit=None)
     whole = _Whole(
-        encode(text, explainer.tokenizer, limit=None), [w for _, w in cut], weights, whole_logits
+        row,
+        [w for _, w in cut],
+        weights,
+        whole_logits,
+        prediction,
+        explainer.row_notes(row),
+        frozenset(note for part in rows for note in explainer.row_notes(part)),
     )
     explained = [group for group in parts if group]
     return [
-        _stitched([group[i] for group in explained], whole, explainer.live.head)
+        _stitched([group[i] for group in explained], whole, span=head.kind == "span")
         for i in range(len(explained[0]))
     ]
 
@@ -68,13 +88,63 @@ def _logits(explainer: Explainer, rows: list[TokenRow], how: How) -> list[np.nda
     return found
 
 
-def _answering_window(
-    rows: list[TokenRow], logits: list[np.ndarray], target: Any
-) -> tuple[np.ndarray, np.ndarray, list[Any]]:
-    spans = [best_span(values, row) for values, row in zip(logits, rows, strict=True)]
-    sums = [v[start, 0] + v[end, 1] for v, (start, end) in zip(logits, spans, strict=True)]
-    best = int(np.argmax(sums))
-    return np.eye(len(rows))[best], logits[best], [target]
+@dataclasses.dataclass(frozen=True)
+class _Answered:
+    """The window whose answer is explained, as weights, and what all windows together predict."""
+
+    weights: np.ndarray
+    logits: np.ndarray
+    target: Any
+    prediction: Prediction
+
+
+def _answered(
+    head: Head, cut: list[tuple[TokenRow, tuple[int, ...]]], logits: list[np.ndarray], target: Any
+) -> _Answered:
+    """The window in which the target scores best; the prediction is the best span of any window.
+
+    "No answer" must hold in every window, so the window that believes it least speaks for it.
+    """
+    head.takes(target)
+    moved = {i: own for i, (row, at) in enumerate(cut) if (own := _moved(target, row, at))}
+    if not moved:
+        raise BadTarget(
+            "the answer stands in none of the windows as a whole, or the two answers of a contrast "
+            "never stand in one window; explain a shorter context."
+        )
+    values = {i: _score(head, own, logits[i], cut[i][0]) for i, own in moved.items()}
+    least = isinstance(target, SpanTarget) and target.no_answer
+    best = (min if least else max)(values, key=lambda i: values[i])
+    said = [head.predict(values, row) for values, (row, _) in zip(logits, cut, strict=True)]
+    first = max(said, key=lambda one: one.answer_score or 0.0)
+    nulls = [one.null_score for one in said if one.null_score is not None]
+    prediction = dataclasses.replace(first, null_score=min(nulls, default=None))
+    return _Answered(np.eye(len(cut))[best], logits[best], moved[best], prediction)
+
+
+def _score(head: Head, target: Any, logits: np.ndarray, row: TokenRow) -> float:
+    """How strongly a window answers with the target; of a contrast with its first span."""
+    this = target.this if isinstance(target, Contrast) else target
+    return float(head.resolve(this, logits, row)[0].value(logits))
+
+
+def _moved(target: Any, row: TokenRow, places: tuple[int, ...]) -> Any:
+    """The target as one window has it: token numbers count the whole text, and a given answer must
+    stand in the window as a whole. None where it does not."""
+    if isinstance(target, Contrast):
+        this, that = (_moved(as_span(one), row, places) for one in (target.this, target.that))
+        return Contrast(this, that) if this and that else None
+    span = as_span(target)
+    if not holds(span, row):
+        return None
+    sides: dict[str, Any] = {}
+    for name in ("start", "end"):
+        place = getattr(span, name)
+        if isinstance(place, int) and not isinstance(place, bool):
+            if place not in places:
+                return None
+            sides[name] = places.index(place)
+    return dataclasses.replace(span, **sides)
 
 
 def _explained(
@@ -100,6 +170,9 @@ class _Whole:
     places: list[tuple[int, ...]]
     weights: np.ndarray
     logits: np.ndarray
+    prediction: Prediction
+    notes: tuple[str, ...]  # what a reader must know of the whole text,
+    windows_say: frozenset[str]  # and what the windows say of their parts of it
 
     def extent(self, window: int) -> dict[str, Any]:
         """First and last token of a window in the whole text, special tokens aside, and weight."""
@@ -109,7 +182,7 @@ class _Whole:
         return {"first": moved[0], "last": moved[-1], "weight": float(self.weights[window])}
 
 
-def _stitched(parts: list[Attribution], whole: _Whole, head: Head) -> Attribution:
+def _stitched(parts: list[Attribution], whole: _Whole, *, span: bool) -> Attribution:
     first = parts[0]
     scores = np.zeros(len(whole.row))
     layers = None if first.layers is None else np.zeros((len(first.layers), len(whole.row)))
@@ -119,20 +192,23 @@ def _stitched(parts: list[Attribution], whole: _Whole, head: Head) -> Attributio
         scores[where] += weight * part.scores
         if layers is not None and part.layers is not None:
             layers[:, where] += weight * part.layers
-    count = len(whole.places)
-    span = head.kind == "span"
-    note = (
-        f"{count} overlapping windows; the answer stands in window {weighty[0]}"
-        if span
-        else f"{count} overlapping windows, scores added with weight 1/{count} each"
-    )
+    count, target = len(whole.places), first.target
+    if span:
+        note = f"{count} overlapping windows; the answer is explained in window {weighty[0] + 1}"
+        # The target's tokens, counted in the whole text.
+        at = whole.places[weighty[0]]
+        terms = tuple(((at[place[0]], *place[1:]), weight) for place, weight in target.terms)
+        target = dataclasses.replace(target, terms=terms)
+    else:
+        note = f"{count} overlapping windows, scores added with weight 1/{count} each"
     return dataclasses.replace(
         first,
         row=whole.row,
         scores=scores,
         layers=layers,
-        prediction=first.prediction if span else head.predict(whole.logits, whole.row),
+        target=target,
+        prediction=whole.prediction,
         logits=first.logits if span else whole.logits,
-        notes=(*first.notes, note),
+        notes=(*(n for n in first.notes if n not in whole.windows_say), *whole.notes, note),
         extras={**first.extras, "windows": [whole.extent(i) for i in range(count)]},
     )

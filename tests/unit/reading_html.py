@@ -37,10 +37,9 @@ class Reader(HTMLParser):
             return
         self.open.append((tag, values))
         if values.get("class") == "line":
-            view = next(
-                v["class"] for _, v in reversed(self.open) if "text" in v.get("class", "").split()
-            )
-            self.lines.append(Line("words" if "words" in view.split() else "tokens"))
+            above = {name for _, v in self.open for name in v.get("class", "").split()}
+            kind = "sentence" if "sentence" in above else "words" if "words" in above else "tokens"
+            self.lines.append(Line(kind))
         elif tag == "span" and self._in_line():
             self.lines[-1].marks.append((values.get("class", ""), values.get("title", ""), ""))
 

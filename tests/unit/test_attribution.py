@@ -67,8 +67,11 @@ def test_merging_keeps_segments_apart():
 
 def test_shares_of_segments_sum_to_one():
     shares = PAIR.segment_shares()
-    assert set(shares) == {0, 1}
-    assert sum(shares.values()) == pytest.approx(1.0)
+    assert [(part.name, part.segment) for part in shares] == [
+        ("first", 0), ("second", 1), ("special", None)
+    ]  # fmt: skip
+    assert sum(part.share for part in shares) == pytest.approx(1.0)
+    assert sum(part.total for part in shares) == pytest.approx(PAIR.scores.sum())
 
 
 def test_steps_leave_the_raw_scores_alone_and_their_name_behind():
@@ -153,10 +156,10 @@ class TestFiles:
         place = FOUND.save(tmp_path / "a.json")
         before = place.read_bytes()
 
-        def full(_place, _content):
+        def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(Path, "write_bytes", full)
+        monkeypatch.setattr(Path, "open", full)
         with pytest.raises(OSError, match="No space"):
             PAIR.save(place)
         monkeypatch.undo()

@@ -10,7 +10,7 @@ import pytest
 from tokenlight import cli
 from tokenlight.errors import BadInput
 
-COMMANDS = [[], ["explain"], ["methods"], ["models"], ["doctor"]]
+COMMANDS = [[], ["explain"], ["methods"], ["models"], ["doctor"], ["bench", "run"]]
 
 
 def run(code, *arguments, **environment):

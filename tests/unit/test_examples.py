@@ -14,6 +14,7 @@ WRITES = {
     "02_compare_methods": "compare.html",
     "08_stream_many_texts": "scores.csv",
     "09_save_and_load": "explanations.json",
+    "13_long_document": "document.html",
 }
 
 

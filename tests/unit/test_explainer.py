@@ -7,7 +7,12 @@ import threading
 import numpy as np
 import pytest
 import torch
-from transformers import BertForMaskedLM, BertModel, GPT2Config, GPT2ForSequenceClassification
+from transformers import (
+    BertForMultipleChoice,
+    BertForNextSentencePrediction,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
 
 from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
@@ -125,7 +130,7 @@ class TestLongTexts:
         assert [a.target.name for a in found] == ["negative", "neutral", "positive"]
         assert found[0].prediction.index == int(np.argmax(found[0].logits))
         # cat is linear in the target: the sum over tokens is the mean over windows of each sum.
-        from tokenlight.tokens import encode_windows
+        from tokenlight.encoding import encode_windows
 
         rows = [row for row, _ in encode_windows(self.text, TOKENIZER, limit=48, overlap=12)]
         sums = [EXPLAINER.explain(row, "cat", target=0).scores.sum() for row in rows]
@@ -295,7 +300,10 @@ class TestOtherKindsOfModel:
 
     @pytest.mark.parametrize(
         ("head", "says"),
-        [(BertForMaskedLM, "BertForMaskedLM has a head"), (BertModel, "has no head")],
+        [
+            (BertForMultipleChoice, "BertForMultipleChoice has a head"),
+            (BertForNextSentencePrediction, "it takes models that classify texts"),
+        ],
     )
     def test_heads_we_do_not_take_are_refused_by_name(self, head, says):
         with pytest.raises(UnsupportedModel, match=says):

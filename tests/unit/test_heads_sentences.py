@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from tests.tiny import tiny_tokenizer
+from tokenlight.encoding import encode
 from tokenlight.errors import DamagedFile, MissingExtra
 from tokenlight.heads.alignment import Pair, pairs
 from tokenlight.heads.sentence import Sentence, Word, parse_spacy, read_conllu
-from tokenlight.tokens import TokenRow, encode
+from tokenlight.tokens import TokenRow
 
 CONLLU = """\
 # sent_id = 1

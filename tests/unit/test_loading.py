@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from transformers import BertForMaskedLM, BertForSequenceClassification
+from transformers import BertForMultipleChoice, BertForSequenceClassification
 
 from tests.tiny import tiny_bert, tiny_config
 from tokenlight import Explainer
@@ -77,14 +77,14 @@ def test_a_cut_weight_file_is_named(bert_folder, tmp_path):
 
 
 def test_missing_head_weights_are_not_made_up(tmp_path, tokenizer):
-    BertForMaskedLM(tiny_config()).save_pretrained(tmp_path)
+    BertForMultipleChoice(tiny_config()).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match="saved as BertForMaskedLM"):
+    with pytest.raises(UnsupportedModel, match="saved as BertForMultipleChoice"):
         Explainer.from_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    config["architectures"] = ["BertForSequenceClassification"]
+    config["architectures"] = ["BertForQuestionAnswering"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(DamagedFile, match=r"classifier\.bias"):
+    with pytest.raises(DamagedFile, match=r"qa_outputs\.bias"):
         Explainer.from_pretrained(tmp_path)
 
 

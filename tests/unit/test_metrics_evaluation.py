@@ -14,6 +14,7 @@ import torch
 from tests.planted import oracle, planted, scored
 from tests.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question
+from tokenlight.corpus import Frequencies
 from tokenlight.datafiles import Example, read
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.evaluation import choosing, resuming
@@ -355,7 +356,7 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
         ("a.jsonl", "{half", DamagedFile, "line 1 of a.jsonl is no JSON"),
         ("a.jsonl", "[1]", BadInput, "line 1 of a.jsonl is no JSON object"),
         ("a.json", "{}", BadInput, "no list of JSON objects"),
-        ("a.jsonl", '{"x": 1}', BadInput, "row 0 has no column 'text', only x"),
+        ("a.jsonl", '{"x": 1}', BadInput, "row 1 has no column 'text', only x"),
         ("a.jsonl", "", BadInput, "holds no text"),
         ("a.parquet", "no", DamagedFile, "no Parquet file"),
         ("a.xlsx", "no", BadInput, "the ending '.xlsx' is none of"),
@@ -373,7 +374,7 @@ def test_a_cut_gz_file_and_a_missing_file_are_refused(tmp_path):
         read(place)
     with pytest.raises(DamagedFile, match="does not exist"):
         read(tmp_path / "none.jsonl")
-    with pytest.raises(BadInput, match="row 0 has no column 'z'"):
+    with pytest.raises(BadInput, match="row 1 has no column 'z'"):
         read(write(tmp_path, "b.csv", "text\ngood\n"), label="z")
 
 
@@ -459,3 +460,23 @@ def test_document_frequencies_come_from_a_file(explainer, tmp_path):
     the = explainer.tokenizer.convert_tokens_to_ids("the")
     assert found.frequencies["token_overlap"].documents == 3
     assert found.frequencies["token_overlap"].counts[the] == 3
+
+
+def test_document_frequencies_that_were_counted_before_are_the_same(explainer, tmp_path):
+    corpus = write(tmp_path, "wiki.txt", "the film\nthe cat\nthe dog\n")
+    kept = Frequencies.of(corpus.read_text().splitlines(), explainer.tokenizer)
+    counted = kept.save(tmp_path / "idf.json")
+    xs = explainer.explain(TEXTS, method=["attcat"])
+    found = [
+        explainer.evaluate(xs, ("token_overlap", {"corpus": str(file)}))
+        for file in (corpus, counted)
+    ]
+    first, second = (one.frequencies["token_overlap"] for one in found)
+    assert (first.documents, dict(first.counts)) == (second.documents, dict(second.counts))
+
+
+def test_a_json_file_of_rows_is_a_corpus_of_texts(explainer, tmp_path):
+    corpus = write(tmp_path, "rows.json", json.dumps([{"text": "the film"}, {"text": "the cat"}]))
+    xs = explainer.explain(TEXTS, method=["attcat"])
+    found = explainer.evaluate(xs, ("token_overlap", {"corpus": str(corpus)}))
+    assert found.frequencies["token_overlap"].documents == 2

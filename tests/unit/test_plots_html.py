@@ -159,8 +159,8 @@ def test_a_pair_stands_on_two_lines_with_shares():
     scores = [0 if s is None else (3 if s == 0 else 1) for s in row.segments]
     source = page(attribution_of(row, scores))
     assert [line.text for line in Reader(source).lines] == texts
-    assert "first · 75% of the weight" in source
-    assert "second · 25% of the weight" in source
+    assert "first · 75 % of the weight, sum +12" in source
+    assert "second · 25 % of the weight, sum +4" in source
     ends = [line.marks[-1][2] for line in Reader(source).lines]
     assert ends == ["[SEP]", "[SEP]"]
 
@@ -193,8 +193,8 @@ def test_an_answer_span_is_underlined():
 def test_the_heat_map_has_a_row_a_layer_and_their_sum():
     a = sample(layers=3)
     source = page(a)
-    table = source[source.index('<table class="heat">') : source.index("</table>")]
-    assert re.findall(r'<th scope="row">(\w+)</th>', table) == ["L0", "L1", "L2", "Sum"]
+    table = source[source.index('<table class="heat summed">') : source.index("</table>")]
+    assert re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table) == ["L0", "L1", "L2", "Sum"]
     last = table[table.index(">Sum</th>") :]
     shown = [float(x.replace("−", "-")) for x in re.findall(r">([+−]\d\.\d\d)</td>", last)]
     whole = np.vstack([a.layers, a.scores])
@@ -206,7 +206,7 @@ def test_a_very_long_heat_map_leaves_out_its_weakest_columns_and_says_so():
     text = "word " * 400
     a = sample(text, layers=2)
     source = page(a)
-    table = source[source.index('<table class="heat">') : source.index("</table>")]
+    table = source[source.index('<table class="heat summed">') : source.index("</table>")]
     assert table.count('scope="col"') == 300
     assert "102 weaker tokens are left out." in source
 
@@ -297,7 +297,7 @@ def test_trust_and_conservation_are_shown_where_known():
     extras = {"trust": {"verdict": "holds up"}, "conservation": [1.0, 0.98]}
     source = page(sample(extras=extras))
     assert "<small>holds up</small>" in source
-    assert "relevance kept: 0.980 to 1.000" in source
+    assert "between 98.0 % and 100.0 % of the target&#39;s relevance arrives" in source
 
 
 def test_provenance_names_all_that_is_needed_to_repeat():

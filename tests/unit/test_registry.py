@@ -84,3 +84,11 @@ def test_a_missing_library_names_the_line_to_run(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=r"pip install 'tokenlight\[cli\]'"):
         late("tokenlight.plots.html", "page")
+
+
+def test_only_names_about_as_near_as_the_nearest_are_offered():
+    from tokenlight.errors import UnknownName
+
+    said = str(UnknownName.among("label", "positve", ("positive", "negative", "predicted", "all")))
+    assert "Did you mean 'positive'?" in said
+    assert "Did you mean" not in str(UnknownName.among("label", "xyz", ("positive", "negative")))

@@ -7,9 +7,10 @@ import pytest
 
 from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Question, SpanTarget
+from tokenlight.answers import best_span
+from tokenlight.encoding import encode
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
-from tokenlight.target import Head, best_span
-from tokenlight.tokens import encode
+from tokenlight.target import Head
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
@@ -116,7 +117,9 @@ class TestSpans:
             (SpanTarget(99, None), "outside the text"),
             (SpanTarget(None, None), "nothing to explain"),
             (SpanTarget("first", None), "not 'first'"),
-            ("positive", "answers questions with a span"),
+            ("positive", "'positive' is not in the context"),
+            ("all", "names classes, but this model has none"),
+            (1, "names classes, but this model has none"),
         ],
     )
     def test_a_place_that_is_none_is_refused(self, target, says):

@@ -14,8 +14,9 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_tokenizer
 from tokenlight import Question, Tokens
+from tokenlight.encoding import encode, encode_windows
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
-from tokenlight.tokens import encode, encode_windows, explain_masked, trimmed
+from tokenlight.tokens import explain_masked, trimmed
 
 TOKENIZER = tiny_tokenizer()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from tokenlight.capture.live import LiveModel, hidden_states_of
@@ -25,6 +26,7 @@ class Door:
 
     path: str
     argument: int | str | None = None  # None: the output
+    ahead: int = 0  # tokens of the model's own that join what passes only behind the door
 
     @contextmanager
     def open(self, root: nn.Module, replace: Replace) -> Iterator[None]:
@@ -36,7 +38,17 @@ class Door:
             if passed:
                 return tensor
             passed.append(True)
-            return replace(tensor)
+            if tensor.dim() == 4:  # of a convolution: batch hidden row column
+                tokens = tensor.flatten(2).transpose(1, 2)
+                return through(tokens).transpose(1, 2).reshape(tensor.shape)
+            return through(tensor)
+
+        def through(tensor: Tensor) -> Tensor:
+            if not self.ahead:
+                return replace(tensor)
+            # They pass as zeros, so that what is seen here has a vector for every token.
+            own = tensor.new_zeros(len(tensor), self.ahead, tensor.shape[2])
+            return replace(torch.cat((own, tensor), dim=1))[:, self.ahead :]
 
         def leaving(_module: nn.Module, _arguments: Any, output: Any) -> Any:
             return (once(output[0]), *output[1:]) if isinstance(output, tuple) else once(output)
@@ -63,7 +75,7 @@ def words_door(live: LiveModel) -> Door:
     """To the token table, before positions, segments and norm; of two, to the encoder's."""
     table = token_embeddings(live.model)[-1]
     names = {id(module): name for name, module in live.model.named_modules()}
-    return Door(names[id(table)])
+    return Door(names[id(table)], ahead=0 if live.patches is None else live.patches.ahead)
 
 
 def hidden_door(live: LiveModel, row: TokenRow) -> Door:

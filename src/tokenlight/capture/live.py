@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch.nn.functional import normalize
 
 from tokenlight.capture import seam
+from tokenlight.capture.headed import head_of, unwrapped
+from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.rewired import rewired, takes_seam, token_embeddings
-from tokenlight.errors import NotFinite, UnsupportedModel
-from tokenlight.target import Head
+from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 from tokenlight.tokens import TokenRow
 
 PROBE_TOKENS = 32  # enough to tell two computations apart, and no long text is mapped for it
-TAKEN = ("ForSequenceClassification", "ForQuestionAnswering", "ForQuestionAnsweringSimple")
+OWN = ("at", "anchor")  # arguments that are read here and not handed to the model
+Pooling = Literal["mean", "cls", "last"]
 _padding_proof: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 _maps_verified: WeakSet[nn.Module] = WeakSet()
 
@@ -27,16 +30,20 @@ _maps_verified: WeakSet[nn.Module] = WeakSet()
 class LiveModel:
     """A transformers model with its head read, its attention route chosen, its padding known."""
 
-    def __init__(self, model: Any, tokenizer: Any = None) -> None:
-        self.model = _unwrapped(model)
+    def __init__(self, model: Any, tokenizer: Any = None, pooling: Pooling = "mean") -> None:
+        self.model = unwrapped(model)
         self.tokenizer = tokenizer  # names [MASK] and its like, which a config does not
-        self.head = _head(self.model)
+        self.head = head_of(self.model, tokenizer)
+        self.pooling = pooling  # from token vectors to the vector of a text, where no head does it
         self.route: Literal["seam", "eager"] = "seam" if takes_seam(self.model) else "eager"
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         config = self.model.config.get_text_config()
         self.pad_id: int | None = getattr(config, "pad_token_id", None)
         self._embedding = token_embeddings(self.model)[0]
-        self.vocabulary = len(self._embedding.weight)  # type: ignore[arg-type]
+        self.patches = Patches(self.model) if self.head.reads == "image" else None
+        self.vocabulary = VOCABULARY
+        if self.patches is None:
+            self.vocabulary = len(self._embedding.weight)  # type: ignore[arg-type]
         # Some models let padding change the tokens beside it; such rows go through alone or with
         # rows of their own length. Found out by verify().
         self.padding_proof = True
@@ -49,7 +56,7 @@ class LiveModel:
     @property
     def device(self) -> torch.device:
         """Where token ids go in; a model spread over devices takes the rest from there itself."""
-        weight = self._embedding.weight
+        weight = self._embedding.weight if self.patches is None else self.patches.weight
         assert isinstance(weight, Tensor)
         return weight.device
 
@@ -62,6 +69,8 @@ class LiveModel:
     @property
     def max_tokens(self) -> int | None:
         """How many tokens the positions of this model reach; None where nothing limits them."""
+        if self.patches is not None:
+            return None  # a picture has as many patches as its processor makes
         config = self.model.config.get_text_config()
         limit = getattr(config, "max_position_embeddings", None)
         for name, module in self.encoder.named_modules():
@@ -80,6 +89,9 @@ class LiveModel:
     ) -> tuple[dict[str, Tensor], Tensor, int | None]:
         """Rows as right-padded arguments of the model; which tokens are real (``batch token``); and
         an id that stands in for the padding id where the model has none."""
+        if self.patches is not None:
+            pixels = self.patches.pixel_values(rows)
+            return {"pixel_values": pixels}, pixels.new_ones(len(rows), len(rows[0])).bool(), None
         filler = self.pad_id
         if filler is None:
             used = {i for row in rows for i in row.ids}
@@ -107,19 +119,50 @@ class LiveModel:
             # A row without segment ids beside others has zeros, the models' own default.
             types = [row.token_types or (0,) * len(row) for row in rows]
             arguments["token_type_ids"] = table(types, 0)
-        return arguments, real, filler
+        return arguments | self.places([row.at for row in rows], rows), real, filler
+
+    def places(self, at: Sequence[int | None], rows: Sequence[Any]) -> dict[str, Tensor]:
+        """What the head must be told of each row beside its tokens: the token it is asked about
+        (``batch``; the last one where none is named), or the vector it compares with."""
+        if self.head.reads in ("next", "mask", "token"):
+            ends = [len(row.ids) - 1 if i is None else i for i, row in zip(at, rows, strict=True)]
+            return {"at": torch.tensor(ends)}
+        if self.head.reads == "pair":
+            anchors = [row.anchor for row in rows]
+            if None in anchors:
+                raise BadInput(
+                    "a row of a sentence-vector model has nothing to be compared with; explain the "
+                    "(text, text) pair."
+                )
+            return {"anchor": torch.tensor(anchors, device=self.device, dtype=self.dtype)}
+        return {}
 
     def call(self, arguments: dict[str, Tensor], **flags: Any) -> Any:
         """The model's own forward; caches, which nobody reads here, are switched off."""
         if "use_cache" in self.accepts or "past_key_values" in self.accepts:
             flags["use_cache"] = False
-        return self.model(**arguments, return_dict=True, **flags)
+        if "at" in arguments and "logits_to_keep" in self.accepts:
+            # A vocabulary is wide: logits are computed where they are read, and nowhere else.
+            flags["logits_to_keep"] = torch.unique(arguments["at"]).to(self.device)
+        given = {name: value for name, value in arguments.items() if name not in OWN}
+        return self.model(**given, return_dict=True, **flags)
 
-    def logits_of(self, outputs: Any) -> Tensor:
-        """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head."""
+    def logits_of(self, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
+        """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head.
+
+        Of a head with logits at every token, those at the token it is asked about.
+        """
         if self.head.kind == "span":
             return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
+        if self.head.reads == "pair":
+            vectors = normalize(self.pooled(outputs, arguments), dim=-1, eps=1e-12)
+            return (vectors * arguments["anchor"].to(vectors)).sum(dim=-1, keepdim=True)
         logits: Tensor = outputs.logits
+        if "at" in arguments and logits.dim() == 3:
+            at = arguments["at"]
+            if "logits_to_keep" in self.accepts:
+                at = torch.searchsorted(torch.unique(at), at)
+            logits = logits[torch.arange(len(at)), at]
         if logits.dim() != 2 or logits.shape[1] != len(self.head.labels):
             raise UnsupportedModel(
                 f"{type(self.model).__name__} gives logits of shape {tuple(logits.shape)} but its "
@@ -128,6 +171,17 @@ class LiveModel:
             )
         return logits
 
+    def pooled(self, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
+        """``batch hidden``: the vector of each text, as the last hidden states are pooled."""
+        hidden: Tensor = outputs.last_hidden_state
+        seen = arguments["attention_mask"].to(hidden)
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        if self.pooling == "last":
+            ends = (arguments["attention_mask"].cumsum(dim=1)).argmax(dim=1)
+            return hidden[torch.arange(len(ends), device=ends.device), ends]
+        return (hidden * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True)
+
     def verify(self, row: TokenRow, *, maps: bool) -> None:
         """Before a model's first use: find out whether padding beside a text changes its logits;
         and before its attention is first listened to (``maps``), whether that changes them."""
@@ -135,15 +189,18 @@ class LiveModel:
             self.padding_proof = _padding_proof[self.model]
             return
         name = type(self.model).__name__
-        row = _short(row, PROBE_TOKENS)
+        row = row if self.patches is not None else _short(row, PROBE_TOKENS)
         bare = self._probe(row, None)
         if not bool(torch.isfinite(bare).all()):
             raise NotFinite(f"{name} gives NaN or infinity: {_where(self, row)}.")
         # Norms and softmax of many families compute in float32 whatever the model's dtype.
         precision = max(torch.finfo(self.dtype).eps, torch.finfo(torch.float32).eps) ** 0.5
         allowed = precision * max(1.0, float(bare.abs().max()))
-        self.padding_proof = self._padding_gap(row) <= allowed
+        # Pictures are never padded: those of one size go together.
+        self.padding_proof = self.patches is None and self._padding_gap(row) <= allowed
         _padding_proof[self.model] = self.padding_proof
+        if self.head.reads == "next":
+            self._writes_on(row, allowed)
         if not maps:
             return
         gap = float((bare - self._probe(row, "maps")).abs().max())
@@ -154,6 +211,20 @@ class LiveModel:
                 "is refused."
             )
         _maps_verified.add(self.model)
+
+    def _writes_on(self, row: TokenRow, allowed: float) -> None:
+        """Refuse a model whose earlier tokens see later ones: it could not have written them."""
+        half = len(row) // 2
+        if not half:
+            return
+        alone = self._probe(row.take(range(half)), None)
+        gap = float((self._probe(replace(row, at=half - 1), None) - alone).abs().max())
+        if not gap <= allowed:
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} is no writer as it is configured: its tokens see those "
+                f"behind them (logits move by {gap:.2g}). Set config.is_decoder, or load it with a "
+                "head for its task."
+            )
 
     def _padding_gap(self, row: TokenRow) -> float:
         """How far five tokens of padding move the logits of a row."""
@@ -174,7 +245,7 @@ class LiveModel:
             rewired(self.model, attention=name, gradients=False, filler=filler),
             seam.listening(listener),
         ):
-            logits = self.logits_of(self.call(arguments, **flags)).double()
+            logits = self.logits_of(self.call(arguments, **flags), arguments).double()
         return logits[:, : len(row)] if self.head.kind == "span" else logits
 
 
@@ -207,48 +278,3 @@ def hidden_states_of(live: LiveModel, outputs: Any) -> tuple[Tensor, ...]:
             "inside it."
         )
     return tuple(states)
-
-
-def _unwrapped(model: Any) -> PreTrainedModel:
-    """The transformers model inside torch.compile's and PEFT's wrappers."""
-    model = getattr(model, "_orig_mod", model)
-    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
-        for adapter in model.peft_config.values():
-            if getattr(adapter, "is_prompt_learning", False):
-                raise UnsupportedModel(
-                    f"the PEFT adapter {type(adapter).__name__} puts tokens of its own before the "
-                    "text, which no token of the text could be credited with; use an adapter that "
-                    "changes weights, such as LoRA."
-                )
-        model = model.get_base_model()
-    if not isinstance(model, PreTrainedModel):
-        raise UnsupportedModel(
-            f"{type(model).__name__} is no transformers model; give a PreTrainedModel such as "
-            "BertForSequenceClassification."
-        )
-    return model
-
-
-def _head(model: PreTrainedModel) -> Head:
-    name, config = type(model).__name__, model.config
-    if "QuestionAnswering" in name:
-        return Head("span")
-    if "For" in name and not name.endswith(TAKEN):
-        raise UnsupportedModel(
-            f"{name} has a head tokenlight does not take; it takes "
-            f"{', '.join(kind for kind in TAKEN[:2])}."
-        )
-    if not any("For" in cls.__name__ for cls in type(model).__mro__[:-1]) and (
-        model.base_model is model
-    ):
-        raise UnsupportedModel(
-            f"{name} has no head, so there is no output to explain; load the fine-tuned model, for "
-            "example with AutoModelForSequenceClassification."
-        )
-    labels = tuple(str(config.id2label[i]) for i in range(config.num_labels))
-    problem = getattr(config, "problem_type", None)
-    if problem == "regression" or (problem is None and config.num_labels == 1):
-        return Head("classification", labels, "regression")
-    if problem == "multi_label_classification":
-        return Head("classification", labels, "multi")
-    return Head("classification", labels)

@@ -86,5 +86,7 @@ def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
         (i, *place, weight) for i, target in enumerate(targets) for place, weight in target.terms
     ]
     *places, weights = zip(*terms, strict=True)
-    chosen = logits[tuple(torch.tensor(axis, device=logits.device) for axis in places)]
+    chosen = logits[tuple(torch.tensor(places).to(logits.device))]  # one copy to the device
+    if all(weight == 1 for weight in weights):
+        return chosen.sum()
     return (chosen * torch.tensor(weights, device=logits.device, dtype=logits.dtype)).sum()

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# A pack of an eighth of the budget keeps a device busy; from there on padding costs more than
+# another pass, so a row that would be padded by more than this share begins a new pack.
+ENOUGH = 1 / 8
+PADDING = 0.15
+
 
 def packs(lengths: Sequence[int], budget: int, *, padding_proof: bool = True) -> list[list[int]]:
     """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone).
@@ -13,11 +18,15 @@ def packs(lengths: Sequence[int], budget: int, *, padding_proof: bool = True) ->
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     groups: list[list[int]] = []
+    widest = 0  # of the pack that is being filled
     for position in order:
-        widest = lengths[groups[-1][0]] if groups else 0
-        fits = padding_proof or widest == lengths[position]
-        if groups and fits and widest * (len(groups[-1]) + 1) <= budget:
+        length = lengths[position]
+        held = widest * len(groups[-1]) if groups else 0
+        wasteful = held >= budget * ENOUGH and length < widest * (1 - PADDING)
+        fits = not wasteful if padding_proof else length == widest
+        if groups and fits and held + widest <= budget:
             groups[-1].append(position)
         else:
             groups.append([position])
+            widest = length
     return groups

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -28,7 +28,8 @@ from tokenlight.tokens import TokenRow, Tokens
 __all__ = ["Original", "Readable", "StandIns", "Variant", "stream_logits"]
 
 # Sequences that are looked at together: sorted, freed of duplicates, packed. What an interrupt loses.
-WINDOW = {"cpu": 1024, "cuda": 4096}
+WINDOW = {"cpu": 1024, "cuda": 16384}
+LOGITS = 1 << 25  # that a window may hold: a vocabulary is wide
 # A GPU works on by itself: while it does, the next window is made ready.
 AHEAD = {"cpu": 0, "cuda": 1}
 # No graph is held, so a batch may be wider than one of an explanation. On a CPU wider batches are
@@ -66,10 +67,11 @@ def stream_logits(
     waiting = iter(sequences)
     device = live.device.type if live.device.type in WINDOW else "cpu"
     engine = _Engine(live, BATCH_TOKENS[device] if batch_tokens is None else batch_tokens)
+    room = min(WINDOW[device], max(16, LOGITS // max(1, len(live.head.labels))))
     launched: deque[_Window] = deque()
     with progress_bar(what, total, progress) as advance:
         while True:
-            window = list(islice(waiting, WINDOW[device]))
+            window = list(islice(waiting, room))
             if window:
                 launched.append(engine.launched(window, advance))
             while launched and (not window or len(launched) > AHEAD[device]):
@@ -129,7 +131,9 @@ class _Engine:
         # Without any id to pad with, each row goes alone: it needs none.
         everything = list(range(len(rows)))
         waiting = deque(
-            [[i] for i in everything] if filler is None else self._packs(lengths, everything)
+            [[i] for i in everything]
+            if filler is None and live.patches is None
+            else self._packs(lengths, everything)
         )
         done: list[tuple[list[int], Tensor]] = []
         with rewired(live.model, attention="own", gradients=False, filler=filler):
@@ -166,18 +170,28 @@ def _variant(sequence: Readable) -> Variant:
         np.asarray(sequence.ids, dtype=np.int32),
         np.asarray(sequence.attention, dtype=np.int8),
         None if types is None else np.asarray(types, dtype=np.int8),
+        None,
+        getattr(sequence, "at", None),
+        getattr(sequence, "anchor", None),
+        getattr(sequence, "image", None),
     )
 
 
 def _row(variant: Variant) -> TokenRow:
     types = None if variant.token_types is None else variant.token_types[None]
-    return Tokens.from_ids(variant.ids[None], variant.attention[None], types).rows[0]
+    row = Tokens.from_ids(variant.ids[None], variant.attention[None], types).rows[0]
+    return replace(row, at=variant.at, anchor=variant.anchor, image=variant.image)
 
 
 def _key(row: Variant) -> bytes:
     # The length first: else the bytes of a short row could read as those of a longer one.
     types = b"" if row.token_types is None else row.token_types.tobytes()
-    return len(row.ids).to_bytes(4, "little") + row.ids.tobytes() + row.attention.tobytes() + types
+    place = b"" if row.at is None else row.at.to_bytes(4, "little")
+    anchor = b"" if row.anchor is None else np.array(row.anchor).tobytes()
+    image = b"" if row.image is None else row.image.digest.encode()
+    length = len(row.ids).to_bytes(4, "little")
+    tokens = length + row.ids.tobytes() + row.attention.tobytes() + types
+    return tokens + b"|" + place + anchor + image
 
 
 def _check(live: LiveModel, lengths: list[int], ids: np.ndarray) -> None:
@@ -199,8 +213,8 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _filler(live: LiveModel, ids: np.ndarray) -> int | None:
-    """The model's padding id; where it has none, an id that no row uses."""
-    if live.pad_id is not None:
+    """The model's padding id; where it has none, an id that no row uses; none for pictures."""
+    if live.pad_id is not None or live.patches is not None:
         return live.pad_id
     used = np.unique(ids)
     free = np.setdiff1d(np.arange(min(live.vocabulary, len(used) + 1)), used)
@@ -208,6 +222,9 @@ def _filler(live: LiveModel, ids: np.ndarray) -> int | None:
 
 
 def _forward(live: LiveModel, rows: Sequence[Variant], filler: int | None) -> Tensor:
+    if live.patches is not None:
+        arguments = {"pixel_values": live.patches.pixel_values(rows)}
+        return live.logits_of(live.call(arguments), arguments)
     lengths = np.array([len(row.ids) for row in rows])
     real = np.arange(lengths.max()) < lengths[:, None]
 
@@ -226,4 +243,5 @@ def _forward(live: LiveModel, rows: Sequence[Variant], filler: int | None) -> Te
             np.zeros_like(r.attention) if r.token_types is None else r.token_types for r in rows
         ]
         arguments["token_type_ids"] = table(types, 0)
-    return live.logits_of(live.call(arguments))
+    arguments |= live.places([row.at for row in rows], rows)
+    return live.logits_of(live.call(arguments), arguments)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
 from tokenlight.capture.door import words_kept
+from tokenlight.capture.fetching import Fetched
 from tokenlight.capture.live import LiveModel, hidden_states_of
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.tape import GRADIENTS, MAPS, Recording, Site, Sites
-from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.forked import forked
 from tokenlight.relevance.walk import check
 from tokenlight.tokens import TokenRow
@@ -61,16 +60,12 @@ def record(
         words_kept(live, wanted=Site.WORDS in sites) as words,
     ):
         outputs = live.call(arguments, output_hidden_states=True, **flags)
-        logits = live.logits_of(outputs)
+        logits = live.logits_of(outputs, arguments)
         hidden = hidden_states_of(live, outputs)
         attention = tuple(listener.maps)
         if eager:
             attention = _eager_maps(live, outputs)
     _one_map_a_block(live, wanted, eager, len(attention) or len(listener.received), hidden, real)
-    read = logits.detach().double().cpu().numpy()  # waits for the device, once
-    finite = np.isfinite(read).reshape(len(read), -1).all(axis=1)
-    if not finite.all():
-        raise NotFinite(_first_not_finite(hidden, int(finite.argmin())))
     if fork is not None and watch:
         check([logits], hidden[0], fork[1])
         looked_at.add(shape)
@@ -79,7 +74,7 @@ def record(
         tuple(rows),
         real,
         logits,
-        read,
+        Fetched(logits),
         hidden,
         kept,
         tuple(listener.received),
@@ -134,13 +129,3 @@ def _one_map_a_block(
             f"maps came through {route}; methods that read attention need exactly one a block "
             "(state-space and hybrid models have none in some)."
         )
-
-
-def _first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:
-    for layer, state in enumerate(hidden):
-        if not bool(torch.isfinite(state.detach()[example]).all()):
-            return (
-                f"hidden state {layer} (0 is the embedding) of text {example} of the batch holds "
-                "NaN or infinity; check the weights, or load the model in float32 or bfloat16."
-            )
-    return f"the head gives NaN or infinity for text {example} of the batch."

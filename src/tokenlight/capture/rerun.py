@@ -122,7 +122,7 @@ class Rerun:
             door.open(self.live.model, lambda own: vectors.to(own.device).clone()),
         ):
             chosen = {name: table[examples.to(table.device)] for name, table in tables.items()}
-            logits = self.live.logits_of(self.live.call(chosen))
+            logits = self.live.logits_of(self.live.call(chosen), chosen)
             return self.objective(logits, examples, of)
 
     def embedded(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
@@ -140,7 +140,7 @@ class Rerun:
             rewired(self.live.model, attention="own", gradients=False, filler=filler),
             door.open(self.live.model, keep),
         ):
-            logits = self.live.logits_of(self.live.call(arguments))
+            logits = self.live.logits_of(self.live.call(arguments), arguments)
         value = self.objective(logits, self._everyone)
         return kept[0].to(value.device, torch.promote_types(kept[0].dtype, torch.float32)), value
 

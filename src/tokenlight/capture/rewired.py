@@ -91,6 +91,8 @@ def _wiring(model: PreTrainedModel) -> _Wiring:
 
 def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
     """The modules that turn ids into vectors; encoders and decoders may each have their own."""
+    if reads_pictures(model):
+        return [patch_embedding(model)]
     found = {}
     for part in (model, model.get_encoder() if model.config.is_encoder_decoder else model):
         try:
@@ -105,6 +107,34 @@ def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
             )
         found[id(embedding)] = embedding
     return list(found.values())
+
+
+def reads_pictures(model: PreTrainedModel) -> bool:
+    """Whether the model reads pixels."""
+    return bool(model.main_input_name == "pixel_values")
+
+
+def patch_embedding(model: PreTrainedModel) -> nn.Module:
+    """The module that turns patches into vectors: one convolution whose steps do not overlap."""
+    name = type(model).__name__
+    embedding: nn.Module | None
+    try:
+        embedding = model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        embedding = None
+    cuts = [m for m in (embedding or model).modules() if isinstance(m, nn.Conv2d)]
+    if len(cuts) != 1 or hasattr(model.config, "depths"):
+        raise UnsupportedModel(
+            f"{name} does not keep one token a patch from layer to layer: it merges or pools patches "
+            "on the way, or has no patches at all, so scores could not be laid over one grid. Use a "
+            "plain vision Transformer (ViT, DeiT, DINOv2, BEiT)."
+        )
+    if cuts[0].kernel_size != cuts[0].stride:
+        raise UnsupportedModel(
+            f"{name} cuts its picture into patches that overlap (size {cuts[0].kernel_size}, step "
+            f"{cuts[0].stride}), so no patch could be hidden or scored by itself."
+        )
+    return embedding or cuts[0]
 
 
 def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:

@@ -61,13 +61,13 @@ class Listener:
     _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     def query_weights(self, query: Tensor) -> Tensor:
-        """1 / (heads · real queries) at real queries, 0 at padding: ``batch 1 1 query``; the same
+        """1 / (heads · real queries) at real queries, 0 at padding: ``batch head query``; the same
         for every block."""
-        key = query.device, query.dtype
+        key = query.device, torch.promote_types(query.dtype, torch.float32)
         if key not in self._weights:
-            real = self.real.to(query.device, torch.promote_types(query.dtype, torch.float32))
+            real = self.real.to(*key)
             share = real / real.sum(dim=1, keepdim=True) / query.shape[1]
-            self._weights[key] = share[:, None, None].to(query.dtype)
+            self._weights[key] = share[:, None].repeat(1, query.shape[1], 1)
         return self._weights[key]
 
 
@@ -184,20 +184,23 @@ def attention_map(
 
     ``first`` is the position of the first query, where only a chunk of the queries is given.
     """
-    rows = slice(first, first + query.shape[2])
-    scores = torch.matmul(query, key.transpose(2, 3))
-    scores = scores if scaling == 1.0 else scores * scaling
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    return _softmaxed(scores, mask, softcap, first).to(query.dtype)
+
+
+def _softmaxed(scores: Tensor, mask: _Mask, softcap: float | None, first: int) -> Tensor:
+    """Attention from scores, ``batch head query key``; half precision becomes float32."""
+    rows = slice(first, first + scores.shape[2])
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if mask.added is not None:
         scores = scores + _rows(mask.added, rows)
     allowed = None if mask.allowed is None else _rows(mask.allowed, rows)
     if mask.causal:
-        allowed = _causal(query.shape[2], key.shape[2], first, query.device)
+        allowed = _causal(scores.shape[2], scores.shape[3], first, scores.device)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
     maps = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    maps = maps.to(query.dtype)
     if allowed is not None and mask.blind:
         maps = maps.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
     return maps
@@ -218,16 +221,19 @@ def _received(
     weights = listener.query_weights(query)
     held = CHUNK_ELEMENTS.get(query.device.type, CHUNK_ELEMENTS["cpu"])
     chunk = max(16, held // (batch * heads * key.shape[2]))
-    precise = torch.promote_types(query.dtype, torch.float32)
-    total = torch.zeros(batch, key.shape[2], device=query.device, dtype=precise)
+    total = torch.zeros(batch, key.shape[2], device=query.device, dtype=weights.dtype)
     scaling, softcap = how
     with torch.no_grad():
-        query = query * scaling  # once on the queries: the map is n / width times larger
+        query, key, nothing = query.flatten(0, 1), key.flatten(0, 1).mT, query.new_zeros(())
         for first in range(0, queries, chunk):
             rows = slice(first, first + chunk)
             seen = slice(0, rows.stop if mask.causal else None)  # no query looks past its chunk
-            maps = attention_map(query[:, :, rows], key[:, :, seen], mask, 1.0, softcap, first)
-            total[:, seen] += torch.matmul(weights[..., rows], maps).sum(dim=(1, 2), dtype=precise)
+            # Scaled within the product, and weighted by another: no pass over the map for either.
+            scores = torch.baddbmm(nothing, query[:, rows], key[..., seen], beta=0, alpha=scaling)
+            scores = scores.view(batch, heads, *scores.shape[1:])
+            maps = _softmaxed(scores, mask, softcap, first)
+            share = weights[..., rows].reshape(batch, 1, -1)
+            total[:, seen] += torch.bmm(share, maps.flatten(1, 2)).squeeze(1)
     return total
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.fetching import Fetched
 from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
@@ -67,7 +68,7 @@ class Recording:
     rows: tuple[TokenRow, ...]
     real: Tensor  # batch token: no padding
     logits: Tensor  # on the graph
-    read: np.ndarray  # the same numbers, float64
+    fetched: Fetched  # the same numbers, on their way from the device
     hidden: tuple[Tensor, ...]
     attention: tuple[Tensor, ...]
     received: tuple[Tensor, ...]
@@ -79,6 +80,21 @@ class Recording:
     values: tuple[Tensor, ...] = ()
     mixings: tuple[Mixing, ...] = ()
     words: tuple[Tensor, ...] = ()
+
+    @cached_property
+    def read(self) -> np.ndarray:
+        """The logits, float64; here the device is waited for, as far as the forward."""
+        values = self.fetched.arrived()
+        finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        if not finite.all():
+            raise NotFinite(_first_not_finite(self.hidden, int(finite.argmin())))
+        return values
+
+    def shortened(self) -> list[np.ndarray]:
+        """The logits of each example: of a span head, those of its own tokens."""
+        if self.live.head.kind != "span":
+            return list(self.read)
+        return [values[: len(row)] for values, row in zip(self.read, self.rows, strict=True)]
 
     def tape(self, targets: Sequence[ResolvedTarget], *, last: bool) -> Tape:
         """The recording seen from ``targets``, one an example; ``last`` lets the graph go."""
@@ -277,3 +293,13 @@ def _not_on_graph(kind: str, layer: int) -> str:
         f"the target does not depend on {kind} {layer} as this model reports it; its gradient "
         "cannot be taken, so the model is refused."
     )
+
+
+def _first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:
+    for layer, state in enumerate(hidden):
+        if not bool(torch.isfinite(state.detach()[example]).all()):
+            return (
+                f"hidden state {layer} (0 is the embedding) of text {example} of the batch holds "
+                "NaN or infinity; check the weights, or load the model in float32 or bfloat16."
+            )
+    return f"the head gives NaN or infinity for text {example} of the batch."

@@ -10,6 +10,7 @@ import numpy as np
 
 from tokenlight.capture.live import LiveModel
 from tokenlight.errors import BadInput
+from tokenlight.pictures import HIDDEN, PatchImage
 from tokenlight.tokens import TokenRow
 
 
@@ -24,6 +25,9 @@ class Variant:
     attention: np.ndarray
     token_types: np.ndarray | None
     places: np.ndarray | None = None
+    at: int | None = None  # the token whose output is asked for; None: the last
+    anchor: tuple[float, ...] | None = None  # what the text's vector is compared with
+    image: PatchImage | None = None  # the picture whose patches the tokens are
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -47,6 +51,8 @@ class StandIns:
     def of(cls, live: LiveModel, tokenizer: Any = None) -> StandIns:
         """[PAD] and [MASK]; where one is missing: the pad id, else the unknown token, else the end
         of text stands in for it."""
+        if live.head.reads == "image":
+            return cls(HIDDEN, HIDDEN)
         config = live.model.config.get_text_config()
 
         def known(name: str) -> int | None:
@@ -80,30 +86,44 @@ class Original:
         self._ids = np.array(row.ids, dtype=np.int32)
         self._attention = np.array(row.attention, dtype=np.int8) | special.astype(np.int8)
         self._types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
-        # Structural special tokens are never ranked; [UNK] is a token of the text.
-        self.rankable: np.ndarray = np.flatnonzero(~special)
+        # Structural special tokens are never ranked; [UNK] is a token of the text. Nor is the token
+        # that the head is asked about: without it there would be no question.
+        ranked = ~special
+        if row.at is not None:
+            ranked[row.at] = False
+        self.rankable: np.ndarray = np.flatnonzero(ranked)
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def unchanged(self) -> Variant:
         """The text as it is."""
-        return Variant(self._ids, self._attention, self._types)
+        return self._variant(self._ids, self._attention)
 
     def without(self, positions: Sequence[int] | np.ndarray) -> Variant:
         """Delete tokens: those behind them move up."""
+        if self.row.image is not None:
+            raise BadInput(
+                "a patch cannot be deleted: the picture would lose its grid. Hide it instead: give "
+                "perturb='mask', which shows the picture's filling in its place."
+            )
         keep = np.ones(len(self._ids), dtype=bool)
         keep[_places(positions)] = False
         if not keep.any():
             return self._emptied()
         types = None if self._types is None else self._types[keep]
-        return Variant(self._ids[keep], self._attention[keep], types, np.flatnonzero(keep))
+        places, at = np.flatnonzero(keep), self.row.at
+        if at is not None:
+            if not keep[at]:
+                raise BadInput(f"token {at} is the one that is asked about; it cannot be deleted.")
+            at = int(np.searchsorted(places, at))
+        return Variant(self._ids[keep], self._attention[keep], types, places, at, self.row.anchor)
 
     def replaced(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
         """Put the id ``by`` (default: [PAD]) in the place of tokens; it is attended to like them."""
         ids = self._ids.copy()
         ids[_places(positions)] = self.stand_ins.pad if by is None else by
-        return Variant(ids, self._attention, self._types)
+        return self._variant(ids, self._attention)
 
     def hidden(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
         """Put the id ``by`` (default: [MASK]) in the place of tokens and attention 0 on it.
@@ -111,17 +131,28 @@ class Original:
         Where no token would be left to attend to, all of them stay attended, as the id ``by``: a
         softmax over nothing is no model's input.
         """
+        if self.row.image is not None:
+            return self.replaced(positions, by)  # what is filled in hides a patch by itself
         where = _places(positions)
         ids, attention = self._ids.copy(), self._attention.copy()
         ids[where] = self.stand_ins.mask if by is None else by
         attention[where] = 0
-        return Variant(ids, attention if attention.any() else self._attention, self._types)
+        return self._variant(ids, attention if attention.any() else self._attention)
+
+    def _variant(self, ids: np.ndarray, attention: np.ndarray) -> Variant:
+        row = self.row
+        return Variant(ids, attention, self._types, None, row.at, row.anchor, row.image)
+
+    def taken(self, positions: Sequence[int] | np.ndarray) -> Variant:
+        """Take tokens away as fits the input: deleted from a text, hidden in a picture."""
+        return self.without(positions) if self.row.image is None else self.replaced(positions)
 
     def _emptied(self) -> Variant:
         one = np.ones(1, dtype=np.int8)
         types = None if self._types is None else np.zeros(1, dtype=np.int8)
         nowhere = np.array([-1])
-        return Variant(np.array([self.stand_ins.pad], dtype=np.int32), one, types, nowhere)
+        pad = np.array([self.stand_ins.pad], dtype=np.int32)
+        return Variant(pad, one, types, nowhere, None, self.row.anchor)
 
 
 def _places(positions: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokenlight.cli.failing import clean
-from tokenlight.errors import TokenlightError
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
-
-SENTENCE = "The plot is thin, yet the cast makes it a joy to watch."
-QUESTION = "Who makes it a joy to watch?"
 
 
 @clean
@@ -32,6 +28,7 @@ def doctor(
 
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
+    from tokenlight.evaluation.attempting import attempt
     from tokenlight.plots.characters import in_line
     from tokenlight.plots.terminal import console_on
 
@@ -63,6 +60,14 @@ def facts(explainer: Explainer) -> dict[str, str]:
     head = live.head
     if head.kind == "span":
         kind = "span: start and end of an answer"
+    elif head.reads != "text":
+        kind = {
+            "next": "language model: the next token",
+            "mask": "masked language model: a masked token",
+            "token": f"token classification: one of {len(head.labels)} labels a token",
+            "pair": f"none: sentence vectors ({live.pooling} of the tokens), compared by cosine",
+            "image": f"image classification: one of {len(head.labels)} labels",
+        }.get(head.reads, head.reads)
     else:
         names = {"single": "one of", "multi": "any of", "regression": "a number,"}[head.problem]
         kind = f"classification: {names} {len(head.labels)} label{'s' * (len(head.labels) != 1)}"
@@ -71,7 +76,7 @@ def facts(explainer: Explainer) -> dict[str, str]:
         "model": explainer.name,
         "family": f"{config.model_type} ({type(live.model).__name__})",
         "head": kind,
-        "labels": _few(head.labels),
+        "labels": f"{len(head.labels):,} tokens" if head.writes else _few(head.labels),
         "layers": str(getattr(config, "num_hidden_layers", "unknown")),
         "heads": str(getattr(config, "num_attention_heads", "unknown")),
         "attention": routes[live.route],
@@ -81,22 +86,6 @@ def facts(explainer: Explainer) -> dict[str, str]:
     }
 
 
-def attempt(explainer: Explainer, method: str) -> tuple[str | None, float]:
-    """What goes wrong when ``method`` explains a short text (None: nothing), and its seconds."""
-    from tokenlight.tokens import Question
-
-    span = explainer.live.head.kind == "span"
-    text: Any = Question(question=QUESTION, context=SENTENCE) if span else SENTENCE
-    start = time.perf_counter()
-    try:
-        explainer.explain(text, method=method, long="truncate", progress=False)
-    except TokenlightError as refused:
-        return str(refused), time.perf_counter() - start
-    except Exception as broken:  # noqa: BLE001 - a doctor names every illness, known or not
-        return f"unexpected {type(broken).__name__}: {broken}", time.perf_counter() - start
-    return None, time.perf_counter() - start
-
-
-def _few(labels: tuple[str, ...], most: int = 12) -> str:
+def _few(labels: Sequence[str], most: int = 12) -> str:
     more = f" … and {len(labels) - most} more" if len(labels) > most else ""
     return ", ".join(labels[:most]) + more or "none"

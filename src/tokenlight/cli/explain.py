@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tokenlight.cli.asking import answer_asked, asked
 from tokenlight.cli.failing import clean, writing
 from tokenlight.errors import BadInput
 
@@ -57,10 +58,44 @@ def explain(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option(help="What to explain: predicted, a label, its number, or all.")
+        str,
+        typer.Option(
+            help="What to explain: predicted, a label, its number, or all; of a question the words "
+            "of an answer."
+        ),
     ] = "predicted",
     rather_than: Annotated[
-        str | None, typer.Option(help="Explain --target rather than this label.")
+        str | None, typer.Option(help="Explain --target rather than this label or answer.")
+    ] = None,
+    occurrence: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Which of several places of the answer, from 0."),
+    ] = None,
+    no_answer: Annotated[
+        bool, typer.Option("--no-answer", help="Explain that the context holds no answer.")
+    ] = False,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="WORD|NUMBER", help="The token whose label or blank is explained."),
+    ] = None,
+    continuation: Annotated[
+        str | None,
+        typer.Option("--continue", help="What was written after TEXT: explain each token of it."),
+    ] = None,
+    generate: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Let the model write N tokens after TEXT; explain each."),
+    ] = None,
+    image: Annotated[
+        Path | None, typer.Option(help="An image file, in the place of TEXT; needs --model.")
+    ] = None,
+    fill: Annotated[
+        Literal["mean", "zero", "blur"],
+        typer.Option(help="What a hidden patch of the image shows (--trust, occlusion …)."),
+    ] = "mean",
+    chat: Annotated[
+        Path | None,
+        typer.Option(help="A JSON file with the messages of a chat, in the place of TEXT."),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="One score a word, not a token.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Show the per-layer table.")] = False,
@@ -80,6 +115,7 @@ def explain(
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write a table, one line a token.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the same table as Parquet.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write heat maps over the image.")] = None,
     explain_mask: Annotated[
         Literal["none", "cls_sep", "sep"],
         typer.Option(help="Special tokens hidden from the explanation pass."),
@@ -98,9 +134,13 @@ def explain(
     ] = False,
 ) -> None:
     """Show which tokens of TEXT speak for and against what the model decides."""
-    files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet}
+    files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
     _check_endings(files)
-    inputs = _inputs(text, pair, question, context)
+    if image is not None:
+        inputs = _image(image, fill, model, (text, pair, question, context, chat))
+    else:
+        _only_images(png)
+        inputs = _inputs(text, pair, question, context) if chat is None else _chat(chat, text)
     name = model or (SENTIMENT if question is None else ANSWERS)
     wanted = _methods(method or ["attcat"], reference)
     found = _explained(
@@ -109,7 +149,9 @@ def explain(
         verbose,
         inputs=inputs,
         method=wanted,
-        target=_target(target, rather_than),
+        target=asked(target, rather_than, token=token, continuation=continuation, generate=generate)
+        if question is None
+        else answer_asked(target, rather_than, occurrence=occurrence, no_answer=no_answer),
         explain_mask=explain_mask,
         token_types=token_types,
         long=long,
@@ -183,14 +225,39 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
     return wanted
 
 
-def _target(target: str, rather_than: str | None) -> Any:
-    if rather_than is None:
-        return target
-    if target in ("predicted", "all"):
-        raise BadInput(f"--rather-than {rather_than} needs one label to compare: --target LABEL.")
-    from tokenlight.target import Contrast
+def _image(file: Path, fill: Any, model: str | None, others: Sequence[object]) -> Any:
+    if any(other is not None for other in others):
+        raise BadInput("--image stands in the place of a text; give one of the two.")
+    if model is None:
+        raise BadInput(
+            "--image needs --model: no image model is embedded. Give a folder or a hub id of a ViT, "
+            "DeiT, DINOv2 or BEiT image classifier."
+        )
+    from tokenlight.pictures import Picture
 
-    return Contrast(target, rather_than)
+    return Picture(file, fill=fill)
+
+
+def _only_images(png: Path | None) -> None:
+    if png is not None:
+        raise BadInput(f"--png {png} draws heat maps over an image; for a text write --html.")
+
+
+def _chat(file: Path, text: str | None) -> Any:
+    if text is not None:
+        raise BadInput("give either TEXT or --chat, not both.")
+    import json
+
+    from tokenlight.prompt import Chat
+
+    try:
+        messages = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as broken:
+        raise BadInput(
+            f"--chat {file} is no readable JSON file ({broken}); it holds a list of messages, each "
+            'with a "role" and a "content".'
+        ) from broken
+    return Chat(messages)
 
 
 def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list[Attribution]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenlight import registry
+from tokenlight.asked import listed
 from tokenlight.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.evaluated import evaluate
-from tokenlight.tokens import Tokens
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -66,8 +66,8 @@ def explain_best(explainer: Explainer, inputs: Any, target: Any, **how: Any) -> 
     """explain() with the best method for this model; each Attribution notes what was chosen."""
     if isinstance(inputs, Iterator):
         raise BadInput("method='best' looks at a sample of the texts; give a list, no iterator.")
-    listed = list(inputs) if isinstance(inputs, list | Tokens) else [inputs]
-    choice = best(explainer, listed, seed=how.get("seed", 0))
+    texts, _ = listed(inputs)
+    choice = best(explainer, texts, seed=how.get("seed", 0))
     found = explainer.explain(inputs, choice.method, target, **how)
     if isinstance(found, Attribution):
         return _noted(found, choice)
@@ -113,7 +113,10 @@ def _measured(
             made = explainer.explain(
                 list(texts), method=[name], seed=seed, long="truncate", progress=False
             )
-            numbers = evaluate(explainer, made, "aopc", progress=False).summary["aopc"]
+            # A patch cannot be deleted, only hidden.
+            hides = {"perturb": "mask"} if explainer.live.patches is not None else {}
+            measured = evaluate(explainer, made, [("aopc", hides)], progress=False)
+            numbers = measured.summary["aopc"]
         except TokenlightError as reason:
             refused[name] = str(reason)
             continue

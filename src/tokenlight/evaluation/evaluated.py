@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenlight import registry
 from tokenlight.attribution import Attribution
+from tokenlight.corpus import Frequencies
 from tokenlight.datafiles import read, write_parquet, write_text
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.evaluation.measuring import Known, Record, keyed, measure
@@ -271,7 +272,8 @@ def _span(span: Any, last_part: int, text: int) -> CharacterSpan:
 def frequencies_for(
     explainer: Explainer, metrics: Mapping[str, Metric]
 ) -> dict[str, DocumentFrequencies]:
-    """Document frequencies from the file a metric names as its ``corpus``."""
+    """Document frequencies from the file a metric names as its ``corpus``: texts, or what
+    ``tokenlight idf`` counted in them (.json)."""
     return {
         key: _counted(explainer, corpus)
         for key, metric in metrics.items()
@@ -281,6 +283,11 @@ def frequencies_for(
 
 def _counted(explainer: Explainer, corpus: str) -> DocumentFrequencies:
     counts: Counter[int] = Counter()
+    if _is_counted(Path(corpus)):
+        known = Frequencies.load(corpus)
+        ids = explainer.tokenizer.convert_tokens_to_ids(list(known.counts))
+        counts.update(dict(zip(ids, known.counts.values(), strict=True)))
+        return DocumentFrequencies(known.documents, counts)
     examples = read(corpus)
     for example in examples:
         if not isinstance(example.text, str):
@@ -288,6 +295,14 @@ def _counted(explainer: Explainer, corpus: str) -> DocumentFrequencies:
         ids = explainer.tokenizer(example.text, add_special_tokens=False, verbose=False)
         counts.update(set(ids["input_ids"]))
     return DocumentFrequencies(len(examples), counts)
+
+
+def _is_counted(place: Path) -> bool:
+    """Whether the file is what ``tokenlight idf`` wrote, and no table of texts."""
+    if place.suffix != ".json" or not place.is_file():
+        return False
+    with place.open(encoding="utf-8") as opened:
+        return '"counts"' in opened.read(1000)
 
 
 def _numbers(interval: Interval) -> dict[str, Any]:

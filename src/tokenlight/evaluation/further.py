@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenlight import postprocess, registry
+from tokenlight.answers import SpanTarget, Terms
 from tokenlight.attribution import Attribution
 from tokenlight.capture.randomised import cascade
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.metrics._metric import Case, Metric
-from tokenlight.target import Contrast, SpanTarget
+from tokenlight.target import Contrast
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -128,5 +129,12 @@ def target_again(attribution: Attribution) -> Any:
         case "contrast":
             return Contrast(terms[0][0][0], terms[1][0][0])
         case _:
-            sides = {at[1]: at[0] for at, _ in terms}
-            return SpanTarget(start=sides.get(0), end=sides.get(1))
+            if any(weight < 0 for _, weight in terms):
+                return Contrast(_span(terms, 1), _span(terms, -1))
+            return _span(terms, 1)
+
+
+def _span(terms: Terms, sign: int) -> SpanTarget:
+    """The span whose sides have weights of one sign."""
+    sides = {at[1]: at[0] for at, weight in terms if weight * sign > 0}
+    return SpanTarget(start=sides.get(0), end=sides.get(1))

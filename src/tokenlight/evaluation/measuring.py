@@ -104,18 +104,18 @@ def by_text(attributions: Sequence[Attribution], texts: int | None) -> list[int]
             )
         numbers = [i // share for i in range(len(attributions))]
         for i, attribution in enumerate(attributions):
-            if attribution.row.ids != attributions[numbers[i] * share].row.ids:
+            if attribution.row.fingerprint != attributions[numbers[i] * share].row.fingerprint:
                 raise BadInput(
                     f"explanation {i} is of another text than explanation {numbers[i] * share}, yet "
                     f"{share} explanations a text were expected from {texts} labels or spans."
                 )
         return numbers
     numbers, seen, current = [], set[Any](), -1
-    previous: tuple[int, ...] | None = None
+    previous: str | None = None
     for attribution in attributions:
         made = (kind_of(attribution), attribution.target.name)
-        if attribution.row.ids != previous or made in seen:
-            current, seen, previous = current + 1, set(), attribution.row.ids
+        if attribution.row.fingerprint != previous or made in seen:
+            current, seen, previous = current + 1, set(), attribution.row.fingerprint
         seen.add(made)
         numbers.append(current)
     return numbers
@@ -142,6 +142,17 @@ def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
             )
 
 
+def _check_pictures(metrics: Iterable[Metric], attributions: Sequence[Attribution]) -> None:
+    if any(a.row.image is not None for a in attributions):
+        for metric in metrics:
+            if getattr(metric, "perturb", None) == "delete":
+                raise BadInput(
+                    f"{metric.name} deletes tokens, but a patch cannot be deleted: the picture would "
+                    f"lose its grid. Give ('{metric.name}', {{'perturb': 'mask'}}), which hides "
+                    "patches, or deletion and insertion."
+                )
+
+
 def measure(
     explainer: Explainer,
     attributions: Sequence[Attribution],
@@ -156,6 +167,7 @@ def measure(
     A text that a metric cannot measure costs that number only: the record says why.
     """
     check(metrics.values(), explainer.live.head, known)
+    _check_pictures(metrics.values(), attributions)
     texts = next((len(s) for s in (known.labels, known.spans) if s is not None), None)
     numbers = by_text(attributions, texts)
     names = method_names(attributions)
@@ -270,9 +282,18 @@ def _readable(explainer: Explainer, case: Case, metric: Metric) -> None:
             "these are scores of words, whose token ids are not kept; measure the token scores, "
             "before merge_words."
         )
+    if metric.asks or metric.further != "none":
+        needs_one_piece(explainer, attribution, metric.name)
+
+
+def needs_one_piece(explainer: Explainer, attribution: Attribution, what: str) -> None:
+    """Refuse to ask the model again about a text that it could only read in windows."""
     limit = explainer.max_tokens
-    if metric.asks and limit is not None and len(case.original) > limit:
+    if limit is not None and len(attribution) > limit:
         raise TextTooLong(
-            f"the text has {len(case.original)} tokens and the model reads {limit}: a text explained "
-            "in windows cannot be asked about as a whole; explain it with long='truncate'."
+            f"{what} asks the model about the whole text again, but this one was read in windows: "
+            f"it has {len(attribution)} tokens and the model reads {limit} at once. Explain it cut "
+            "to the first window (long='truncate', on the command line --long truncate) to test "
+            "that part, or compare with marked spans (rationale, precision_at_k), which reads the "
+            "scores alone."
         )

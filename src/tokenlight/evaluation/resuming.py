@@ -9,46 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.attribution import Attribution
 from tokenlight.datafiles import Example, write_text
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError
-from tokenlight.evaluation.evaluated import (
-    Evaluation,
-    built,
-    frequencies_for,
-    read_labels,
-    read_spans,
-)
-from tokenlight.evaluation.measuring import Known, Record, check, measure
+from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.evaluation.evaluated import Evaluation, built, frequencies_for, read_labels
+from tokenlight.evaluation.measuring import Known, Record, check
+from tokenlight.evaluation.shard import Job, Refusal, explained, measured
 from tokenlight.progress import progress as progress_bar
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
+__all__ = ["Job", "Refusal", "evaluate_file", "finished"]
+
 SHARD = 16  # texts: what an interrupt loses; the same on every device, so that any may go on
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is evaluated, beside the texts: equal jobs over equal texts give equal rows."""
-
-    methods: Sequence[Any]
-    metrics: Sequence[Any]
-    how: dict[str, Any] = field(default_factory=dict)  # keywords of explain()
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A text, or one method on a text, that could not be explained, and why."""
-
-    text: int
-    method: str
-    reason: str
 
 
 def evaluate_file(
@@ -111,59 +88,12 @@ def _shard(
     metrics: dict[str, Any],
     first: int,
 ) -> Iterator[dict[str, Any]]:
-    made, refusals = _explained(explainer, shard, job)
-    yield from ({"refused": {**one, "text": one["text"] + first}} for one in refusals)
-    head = explainer.live.head
-    # Texts whose every method worked are measured together; the others one by one.
-    for numbers, group in _rectangles(made, len(shard)):
-        chosen = [shard[i] for i in numbers]
-        labels = [example.label for example in chosen]
-        spans = [example.spans for example in chosen]
-        known = Known(read_labels(labels, head), read_spans(spans, group, labels=labels))
-        places = {i: number + first for i, number in enumerate(numbers)}
-        for record in measure(explainer, group, metrics, known, progress=False):
-            yield {"record": {**record.to_dict(), "text": places[record.text]}}
-
-
-def _rectangles(
-    made: dict[int, list[Attribution]], texts: int
-) -> Iterator[tuple[list[int], list[Attribution]]]:
-    most = max((len(found) for found in made.values()), default=0)
-    whole = [i for i in range(texts) if made.get(i) and len(made[i]) == most]
-    if whole:
-        yield whole, [a for i in whole for a in made[i]]
-    for i in range(texts):
-        if made.get(i) and i not in set(whole):
-            yield [i], made[i]
-
-
-def _explained(
-    explainer: Explainer, shard: Sequence[Example], job: Job
-) -> tuple[dict[int, list[Attribution]], list[dict[str, Any]]]:
-    """Explanations of each text; what fails in the batch is tried alone, so that one bad text or one
-    method that does not fit costs itself only."""
-    texts = [example.text for example in shard]
-    try:
-        found = explainer.explain(
-            texts, method=list(job.methods), seed=job.seed, progress=False, **job.how
-        )
-    except TokenlightError:
-        found = None
-    if found is not None:
-        share = len(found) // len(texts)
-        return {i: found[i * share : (i + 1) * share] for i in range(len(texts))}, []
-    made: dict[int, list[Attribution]] = {i: [] for i in range(len(texts))}
-    refused: list[dict[str, Any]] = []
-    for method in job.methods:
-        for i, text in enumerate(texts):
-            try:
-                made[i] += explainer.explain(
-                    [text], method=[method], seed=job.seed, progress=False, **job.how
-                )
-            except TokenlightError as reason:
-                name = method if isinstance(method, str) else method[0]
-                refused.append({"text": i, "method": name, "reason": str(reason)})
-    return made, refused
+    made, refusals = explained(explainer, shard, job)
+    records, broken = measured(explainer, shard, made, metrics)
+    for refusal in (*refusals, *broken):
+        yield {"refused": {**asdict(refusal), "text": refusal.text + first}}
+    for record in records:
+        yield {"record": {**record.to_dict(), "text": record.text + first}}
 
 
 def _read(place: Path) -> tuple[list[Record], list[Refusal]]:

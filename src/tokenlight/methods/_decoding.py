@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,20 +31,22 @@ class Decoder:
             raise BadInput(f"tau={tau} keeps no token; give 1 or more, or none to keep all.")
         self.tape, self.model, self.tau = tape, model, tau
         shape = tuple(tape.real.shape)
-        types = torch.zeros(shape, dtype=torch.long)  # ids of the types
-        known = torch.zeros(shape, dtype=torch.bool)  # which columns are types
-        place = torch.full(shape, -1)  # type of each position
+        types = np.zeros(shape, dtype=np.int64)  # ids of the types
+        known = np.zeros(shape, dtype=bool)  # which columns are types
+        place = np.full(shape, -1)  # type of each position
         for b, row in enumerate(tape.rows):
-            numbers: dict[int, int] = {}
-            for j, (token, own) in enumerate(zip(row.ids, row.special, strict=True)):
-                if special == "include" or not own:
-                    place[b, j] = numbers.setdefault(token, len(numbers))
-            types[b, : len(numbers)] = torch.tensor(list(numbers), dtype=torch.long)
-            known[b, : len(numbers)] = True
-        widest = max(1, int(known.sum(dim=1).max()))
-        device = tape.real.device
-        self.types, self.known = types[:, :widest].to(device), known[:, :widest].to(device)
-        self.place = place.to(device)
+            counts = np.ones(len(row), dtype=bool)
+            if special == "exclude":
+                counts = ~np.array(row.special)
+            own, numbers = np.unique(np.array(row.ids)[counts], return_inverse=True)
+            place[b, : len(row)][counts] = numbers
+            types[b, : len(own)] = own
+            known[b, : len(own)] = True
+        widest = max(1, int(known.sum(axis=1).max()))
+        self.types, self.known, self.place = (
+            torch.from_numpy(np.ascontiguousarray(array)).to(tape.real.device)
+            for array in (types[:, :widest], known[:, :widest], place)
+        )
 
     def shares(self, states: Tensor) -> Tensor:
         """``batch position type`` of one layer's states, ``batch token hidden``; zero at padding, at

@@ -76,6 +76,11 @@ class LanguageModel:
 def language_model(live: LiveModel, given: Any) -> LanguageModel:
     """The language model that fits ``live``: the one given (a path, a model, or a (model, tokenizer)
     pair), else the embedded one for an embedded model, else that of the model's own checkpoint."""
+    if live.head.reads == "image":
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} reads images, and no language model reads words off their "
+            "patches; use gradcam or simple, which decode nothing."
+        )
     if given is None or isinstance(given, str):
         known = _found.setdefault(live.model, {})
         key = given or ""

@@ -37,7 +37,11 @@ def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False) -> Ends:
     ``zero`` is the zero vector; any other baseline is a token, in its place with its segment.
     """
     rerun, text = tape.rerun, tape.hidden[0]
-    gone = [np.array([special or not own for own in row.special]) for row in tape.rows]
+    # The tokens a model puts before a picture's patches are no input: nothing can stand for them.
+    gone = [
+        np.array([(special and row.image is None) or not own for own in row.special])
+        for row in tape.rows
+    ]
     if baseline == "zero":
         replaced = torch.zeros(tape.real.shape, dtype=torch.bool)
         for into, own in zip(replaced, gone, strict=True):

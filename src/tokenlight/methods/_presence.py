@@ -17,8 +17,17 @@ Baseline = StandIn | int
 
 
 def players(row: TokenRow) -> np.ndarray:
-    """Places of the tokens that may be taken away: all but the special ones."""
-    return np.flatnonzero(~np.array(row.special))
+    """Places of the tokens that may be taken away: all but the special ones, and not the token the
+    model is asked about."""
+    return np.flatnonzero(~kept_always(row))
+
+
+def kept_always(row: TokenRow) -> np.ndarray:
+    """``token``: true where a token is no part of the text, or is the question itself."""
+    kept = np.array(row.special)
+    if row.at is not None:
+        kept[row.at] = True
+    return kept
 
 
 def values_without(tape: Tape, gone: Sequence[np.ndarray], baseline: Baseline) -> list[np.ndarray]:
@@ -33,7 +42,7 @@ def _variants(row: TokenRow, gone: np.ndarray, by: int) -> list[Variant]:
     ids = np.where(gone, by, np.array(row.ids)).astype(np.int32)
     attention = np.array(row.attention, dtype=np.int8)
     types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
-    return [Variant(line, attention, types) for line in ids]
+    return [Variant(line, attention, types, None, row.at, row.anchor, row.image) for line in ids]
 
 
 def laid_out(tape: Tape, scores: Sequence[np.ndarray]) -> Tensor:

@@ -54,8 +54,9 @@ def rolled_out(steps: Sequence[Tensor], *, row_normalize: bool) -> Tensor:
     r""":math:`\hat A^L\cdots\hat A^1` with :math:`\hat A = \operatorname{rownorm}(I + M)`, of
     ``steps`` M bottom first, each ``batch query key``."""
     flow: Tensor | None = None
+    identity = torch.eye(steps[0].shape[-1], device=steps[0].device, dtype=steps[0].dtype)
     for step in steps:
-        matrix = step + torch.eye(step.shape[-1], device=step.device, dtype=step.dtype)
+        matrix = step + identity.to(step.device)
         if row_normalize:
             matrix = matrix / matrix.sum(dim=-1, keepdim=True)
         flow = matrix if flow is None else matrix @ flow

@@ -36,7 +36,7 @@ class RandomScores(Method):
     def __call__(self, tape: Tape) -> Tensor:
         scores = np.zeros(tuple(tape.real.shape))
         for row, into in zip(tape.rows, scores, strict=True):
-            digest = hashlib.blake2b(repr(row.ids).encode(), digest_size=8).digest()
+            digest = hashlib.blake2b(row.fingerprint.encode(), digest_size=8).digest()
             generator = np.random.default_rng([self.seed, int.from_bytes(digest, "little")])
             into[: len(row)] = generator.random(len(row))
         return torch.from_numpy(scores)

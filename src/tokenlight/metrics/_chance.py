@@ -55,7 +55,8 @@ def chance(head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndar
     """Probability of a target in a changed text.
 
     Class: softmax (sigmoid where the labels do not exclude each other). Contrast: the share of the
-    first class in the two. Span: the product over its sides; a deleted side has probability 0.
+    first class in the two. Span: the product over its sides; a deleted side has probability 0; of
+    two spans in contrast the first one's share in both.
     """
     if not np.isfinite(logits).all():
         raise NotFinite("the model gives NaN or infinity for a changed text.")
@@ -70,10 +71,19 @@ def chance(head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndar
 
 
 def _span_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
+    # A contrast's spans have weights of opposite sign; a side they share has none and says nothing.
+    this, that = (_sides_chance(target, variant, logits, sign) for sign in (1, -1))
+    if all(weight > 0 for _, weight in target.terms):
+        return this
+    return this / (this + that) if this + that > 0 else 0.5
+
+
+def _sides_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray, sign: int) -> float:
     product = 1.0
-    for (position, side), _ in target.terms:
-        place = variant.place_of(position)
-        product *= 0.0 if place is None else float(_softmax(logits[:, side])[place])
+    for (position, side), weight in target.terms:
+        if weight * sign > 0:
+            place = variant.place_of(position)
+            product *= 0.0 if place is None else float(_softmax(logits[:, side])[place])
     return product
 
 

@@ -43,10 +43,10 @@ class KendallConfidence(Metric):
     }
 
     def check(self, head: Head) -> None:
-        if head.kind == "span" or len(head.labels) < 2:
+        if head.classes is not None:
             raise BadTarget(
                 f"{self.name} compares the explanations of several classes, but this model has "
-                f"{'none: it answers with a span' if head.kind == 'span' else 'one output'}."
+                f"{head.classes}."
             )
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing

@@ -36,8 +36,9 @@ class TokenOverlap(Metric):
 
     over token types v that are not special. ``report="count"`` leaves out the division by k. Lower
     is better; the curve runs over k = 10, 20, …, 100. ``idf``: ``log`` is ln(N / max(df, 1)),
-    ``smooth`` is ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from the file
-    ``corpus``, else from the explained texts themselves. Hou & Castañón 2023.
+    ``smooth`` is ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from ``corpus``, a
+    file of texts or what ``tokenlight idf`` counted in one (.json), else from the explained texts
+    themselves. Hou & Castañón 2023.
     Differs from the paper: it takes df from 50,000 Wikipedia articles and gives no formula for idf;
     C counts the classes that some text was predicted as. A list is as long as the class has tokens
     with positive weight, at most k. ``normalize="l1"`` divides each text's scores by their L1 sum.
@@ -60,11 +61,8 @@ class TokenOverlap(Metric):
     def check(self, head: Head) -> None:
         if self.k < 1:
             raise BadInput(f"k={self.k} leaves no list; give 1 or more.")
-        if head.kind == "span" or len(head.labels) < 2:
-            raise BadTarget(
-                f"{self.name} compares classes, but this model has "
-                f"{'none: it answers with a span' if head.kind == 'span' else 'one output'}."
-            )
+        if head.classes is not None:
+            raise BadTarget(f"{self.name} compares classes, but this model has {head.classes}.")
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         attribution, places = case.attribution, case.original.rankable

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 AXES = {
     "token_overlap": "length of the lists",
     "randomisation": "stages randomised, from the head down",
+    "deletion": "share of tokens hidden",
+    "insertion": "share of tokens shown",
     "hiding_game": "share of tokens hidden",
     "revealing_game": "share of tokens revealed",
     "sufficiency": "share of tokens kept",

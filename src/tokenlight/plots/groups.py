@@ -10,6 +10,7 @@ import numpy as np
 from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.errors import BadInput, UnknownName
+from tokenlight.plots.continuation import laid_over
 from tokenlight.postprocess import difference
 
 
@@ -61,8 +62,8 @@ def grouped(attributions: Attribution | Iterable[Attribution]) -> list[TextGroup
     if not given:
         raise BadInput("there is no attribution to draw; give at least one.")
     texts: dict[object, dict[str, list[Attribution]]] = {}
-    for a in given:
-        targets = texts.setdefault((a.model, a.row.texts, a.row.ids), {})
+    for a in laid_over(given):
+        targets = texts.setdefault((a.model, a.row.texts, a.row.fingerprint), {})
         targets.setdefault(a.target.name, []).append(a)
     return [
         TextGroup(tuple(TargetGroup(name, tuple(found)) for name, found in targets.items()))

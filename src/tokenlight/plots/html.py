@@ -17,9 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tokenlight.attribution import Attribution
-from tokenlight.plots import views
+from tokenlight.plots import facts, views
 from tokenlight.plots.characters import in_line, visible
+from tokenlight.plots.classes import by_class
 from tokenlight.plots.colours import STEPS, rules, step_name
+from tokenlight.plots.continuation import is_continuation
+from tokenlight.plots.grids import photo
 from tokenlight.plots.groups import (
     TargetGroup,
     TextGroup,
@@ -46,7 +49,11 @@ def page(
     groups = grouped(attributions)
     style = _style()
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    pictures = any(group.first.row.image is not None for group in groups)
+    policy = (
+        f"default-src 'none'; {'img-src data:; ' if pictures else ''}style-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
     return (
         _environment()
         .get_template("page.html.j2")
@@ -81,18 +88,22 @@ def _shown(groups: Sequence[TextGroup], reference: str | None, words: bool) -> d
 
 
 def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
-    bars, more = views.prediction_bars(group)
-    targets = [_target(group, target, reference) for target in group.targets]
+    bars, more = facts.prediction_bars(group)
+    compared = by_class(group)
+    shown = {id(a) for found in compared for a in found}
+    targets = [_target(group, target, reference, shown) for target in group.targets]
     first = group.first
     methods = [method for target in targets for method in target["methods"]]
     return {
         "prediction": first.prediction.label,
-        "answer": first.target.kind == "span",
+        "null": facts.null_line(first),
         "bars": bars,
         "more": more,
         "model": first.model,
+        "photo": None if first.row.image is None else photo(first.row.image),
         "cut": first.row.cut,
         "targets": targets,
+        "classes": [_classes(group, found) for found in compared],
         "methods": methods,
         "shared": [
             fact
@@ -102,11 +113,25 @@ def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
     }
 
 
-def _target(group: TextGroup, target: TargetGroup, reference: str | None) -> dict[str, Any]:
+def _classes(group: TextGroup, found: Sequence[Attribution]) -> dict[str, Any]:
+    """One method's classes side by side, on one scale."""
+    return {
+        "label": method_label(found[0]),
+        "title": "Token by token" if is_continuation(found[0]) else "Class by class",
+        "heats": views.class_heat(found),
+        "rows": [(a.target.name, _method(a, group.scale(a))) for a in found],
+    }
+
+
+def _target(
+    group: TextGroup, target: TargetGroup, reference: str | None, shown: set[int]
+) -> dict[str, Any]:
     compared = [] if reference is None else differences(target, reference)
     return {
         "name": target.name,
         "kind": target.attributions[0].target.kind,
+        # What the view of the classes has shown is not shown twice.
+        "rows": not all(id(a) in shown for a in target.attributions),
         "methods": [_method(a, group.scale(a)) for a in target.attributions],
         # What is known about a method is not known about a difference.
         "differences": [_method(replace(a, extras={}, notes=()), strongest(a)) for a in compared],
@@ -118,9 +143,9 @@ def _method(attribution: Attribution, scale: float) -> dict[str, Any]:
         "label": method_label(attribution),
         "target": attribution.target.name,
         "views": views.views(attribution, scale),
-        "badges": views.badges(attribution),
+        "badges": facts.badges(attribution),
         "notes": attribution.notes,
-        "provenance": views.provenance(attribution),
+        "provenance": facts.provenance(attribution),
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+import numpy as np
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.style import Style
@@ -19,8 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenlight.attribution import Attribution
+from tokenlight.plots.blocks import blocks, legend
 from tokenlight.plots.characters import in_line, visible
+from tokenlight.plots.classes import ClassTable, by_class, class_table
 from tokenlight.plots.colours import STEPS, hexadecimal, ink, shade, step
+from tokenlight.plots.facts import even, null_line
+from tokenlight.plots.grids import layer_maps
 from tokenlight.plots.groups import (
     TargetGroup,
     TextGroup,
@@ -31,10 +36,14 @@ from tokenlight.plots.groups import (
     strongest,
 )
 from tokenlight.plots.layers import layer_table
-from tokenlight.plots.passages import passages, stretch_score
+from tokenlight.plots.passages import Stretch, passages, stretch_score
+from tokenlight.plots.zoom import Part, sentence_parts
 from tokenlight.postprocess import merge_words
+from tokenlight.segments import SegmentShare
 
 TOP = 6
+SENTENCES = 6  # of a long text; its page shows all
+MOST_TOKENS = 40  # of a table of classes
 BAR = 12  # cells of a full bar
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
 
@@ -49,7 +58,13 @@ def show(
 ) -> None:
     """Print the picture; ``words`` merges tokens to words, ``layers`` adds the per-layer table."""
     picture = render(attributions, words=words, layers=layers, reference=reference)
-    (console or console_on(sys.stdout)).print(picture)
+    place = console or console_on(sys.stdout)
+    if place.is_terminal:
+        place.print(picture)
+        return
+    with place.capture() as printed:  # a file or pipe wants no blanks at the ends of its lines
+        place.print(picture)
+    place.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
 
 
 def render(
@@ -97,6 +112,16 @@ class _Picture:
             if number:
                 yield Text()
             yield _prediction(group)
+            if null := null_line(group.first):
+                yield Text(null, style="dim")
+            if group.first.row.image is not None:
+                yield Text(
+                    f"{legend(coloured)}  {in_line(group.first.row.image.name)}", style="dim"
+                )
+            for found in by_class(group) if group.first.row.image is None else ():
+                yield Text.assemble("\nclass by class  ", (in_line(method_label(found[0])), "bold"))
+                merged = [merge_words(a) for a in found] if self.words else found
+                yield from _class_tables(class_table(merged), coloured, options.max_width)
             for target in group.targets:
                 yield from self._target(group, target, coloured, options.max_width)
 
@@ -108,7 +133,11 @@ class _Picture:
         yield Text.assemble("\nfor ", (in_line(target.name), "bold"))
         for a, scale in shown:
             yield _head(a)
-            yield Padding(_highlighted(a, scale, coloured), (0, 0, 0, 2))
+            sentences = sentence_parts(a)
+            lines = (
+                _sentences(a, scale, coloured) if sentences else _highlighted(a, scale, coloured)
+            )
+            yield Padding(lines, (0, 0, 0, 2))
         for a in [] if self.reference is None else differences(target, self.reference):
             compared = merge_words(a) if self.words else a
             yield Text(in_line(a.method), style="italic")
@@ -131,7 +160,7 @@ def _prediction(group: TextGroup) -> Text:
         others = sorted(
             (-chance, index)
             for index, chance in enumerate(prediction.probabilities)
-            if index != prediction.index
+            if index != prediction.place
         )
         for chance, index in others[:4]:
             line.append(f"  {in_line(prediction.labels[index])} {-chance:.3f}", "dim")
@@ -153,21 +182,64 @@ def _head(attribution: Attribution) -> Text:
 
 
 def _highlighted(attribution: Attribution, scale: float, coloured: bool) -> Text:
-    shares, text = attribution.segment_shares(), Text()
+    text = Text()
+    if attribution.row.image is not None:
+        return blocks(attribution.patches(), scale, _paint if coloured else None)
     found = passages(attribution.row)
+    several = len(found) > 1
+    weights = {part.segment: part for part in attribution.segment_shares()} if several else {}
     for passage in found:
-        if len(found) > 1 and passage.segment is not None:
+        part = weights.get(passage.segment)
+        if part is not None:
             start = "\n" if passage.segment else ""
-            text.append(f"{start}{shares.get(passage.segment, 0.0):4.0%}  ", "dim")
-        for stretch in passage.stretches:
-            if stretch.special:
-                continue
-            score = stretch_score(attribution, stretch)
-            strength = step(score, scale) if stretch.positions else 0
-            text.append(visible(stretch.text), _paint(strength) if coloured else "")
-            if not coloured and abs(strength) >= NUMBERED:
-                text.append(f"({score:+.2g})")
+            text.append(f"{start}{_weight(part)}  ", "dim")
+        _append(text, attribution, passage.stretches, scale, coloured)
+    if None in weights:
+        text.append(f"\n{_weight(weights[None])}", "dim")
     return text
+
+
+def _weight(part: SegmentShare) -> str:
+    return f"{in_line(part.name)} {100 * part.share:.0f} % ({part.total:+.2g})"
+
+
+def _append(
+    text: Text,
+    attribution: Attribution,
+    stretches: Sequence[Stretch],
+    scale: float,
+    coloured: bool,
+) -> None:
+    for stretch in stretches:
+        if stretch.special:
+            continue
+        score = stretch_score(attribution, stretch)
+        strength = step(score, scale) if stretch.positions else 0
+        text.append(visible(stretch.text), _paint(strength) if coloured else "")
+        if not coloured and abs(strength) >= NUMBERED:
+            text.append(f"({score:+.2g})")
+
+
+def _sentences(attribution: Attribution, scale: float, coloured: bool) -> Text:
+    """The strongest sentences of a long text, in its order, each with its sum."""
+    found = sentence_parts(attribution)
+    kept = sorted(sorted(found, key=lambda part: -abs(part.score))[:SENTENCES], key=_number)
+    weights = attribution.segment_shares() if len(attribution.row.texts) > 1 else ()
+    text = Text(", ".join(map(_weight, weights)) + "\n" if weights else "", "dim")
+    if len(found) > len(kept):
+        text.append(f"the {len(kept)} strongest of {len(found)} sentences, by number\n", "dim")
+    largest = max(abs(part.score) for part in found)
+    for part in kept:
+        text.append(f"{part.number:4}  {even(part.score, largest)}  ", "dim")
+        _append(text, attribution, part.stretches, scale, coloured)
+        text.rstrip()
+        text.append("\n")
+    text.rstrip()
+    return text
+
+
+def _number(part: Part) -> int:
+    return part.number
 
 
 def _paint(strength: int) -> Style:
@@ -220,28 +292,60 @@ def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[
     return cells + [Text()] * (TOP - len(cells))
 
 
+def _class_tables(whole: ClassTable, coloured: bool, width: int) -> Iterable[RenderableType]:
+    """Tokens down, classes across, in as many blocks as the width needs; one scale for all."""
+    table = whole.without_special().strongest(MOST_TOKENS)
+    columns = [(in_line(name), table.values[row]) for row, name in enumerate(table.rows)]
+    scales = [table.scale] * len(columns)
+    yield from _table(table.columns, columns, scales, coloured, width)
+    left_out = f"; {table.left_out} weaker tokens left out" if table.left_out else ""
+    yield Text(f"  hundredths of the strongest score of any class{left_out}", style="dim")
+
+
 def _layer_tables(attribution: Attribution, coloured: bool, width: int) -> Iterable[RenderableType]:
     """Tokens down, layers across, the sum last, in as many blocks as the width needs.
 
     Terms are written in hundredths of the strongest: of all layers for a layer, of the sum for it.
     """
+    if attribution.row.image is not None:
+        maps = layer_maps(attribution)
+        for number, terms in enumerate(maps):
+            yield Text(f"  L{number}", style="dim")
+            largest = float(np.abs(maps).max())
+            drawn = blocks(terms, largest, _paint if coloured else None)
+            yield Padding(drawn, (0, 0, 0, 2))
+        return
     table = layer_table(attribution).without_special()
-    names = [in_line(token) for token in table.columns]
+    columns = list(zip(table.rows, table.values, strict=True))
+    yield from _table(table.columns, columns, table.scales, coloured, width)
+    yield Text("  hundredths of the strongest term; the sum has a scale of its own", style="dim")
+
+
+def _table(
+    tokens: Sequence[str],
+    columns: Sequence[tuple[str, np.ndarray]],
+    scales: Sequence[float],
+    coloured: bool,
+    width: int,
+) -> Iterable[RenderableType]:
+    """Blocks of a table with a line a token; numbers are hundredths of each column's scale."""
+    names = [in_line(token) for token in tokens]
     widest = min(16, max((Text(name).cell_len for name in names), default=1))
-    per_block = max(1, (width - widest - 4) // 5)
-    for start in range(0, len(table.rows), per_block):
+    broad = min(14, max(4, *(Text(name).cell_len for name, _ in columns)))
+    per_block = max(1, (width - widest - 4) // (broad + 1))
+    for start in range(0, len(columns), per_block):
         block = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
         block.add_column("", no_wrap=True, overflow="ellipsis", max_width=widest)
-        chosen = range(start, min(start + per_block, len(table.rows)))
-        for row in chosen:
-            block.add_column(table.rows[row], justify="right", no_wrap=True, min_width=4)
-        for column, name in enumerate(names):
+        chosen = range(start, min(start + per_block, len(columns)))
+        for number in chosen:
+            head = Text(columns[number][0])
+            block.add_column(head, justify="right", no_wrap=True, min_width=4, max_width=broad)
+        for place, name in enumerate(names):
             cells = [Text(name)]
-            for row in chosen:
-                value, scale = float(table.values[row, column]), table.scales[row]
+            for number in chosen:
+                value, scale = float(columns[number][1][place]), scales[number]
                 style = _paint(step(value, scale)) if coloured else Style()
                 share = 100 * value / scale if scale else 0.0
                 cells.append(Text(f"{share:+4.0f}", style))
             block.add_row(*cells)
         yield Padding(block, (0, 0, 0, 2))
-    yield Text("  hundredths of the strongest term; the sum has a scale of its own", style="dim")

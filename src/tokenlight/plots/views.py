@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tokenlight.attribution import Attribution
+from tokenlight.plots.classes import ClassTable, class_table
 from tokenlight.plots.colours import step, step_name
-from tokenlight.plots.groups import TextGroup, strongest
+from tokenlight.plots.facts import Bar, even, number
+from tokenlight.plots.grids import Grid, grid
+from tokenlight.plots.groups import strongest
 from tokenlight.plots.layers import SUM, layer_table
 from tokenlight.plots.passages import Passage, Stretch, passages, stretch_score
+from tokenlight.plots.zoom import is_long, sentence_parts
 from tokenlight.postprocess import merge_words
+from tokenlight.segments import SegmentShare
 
+Spans = Mapping[str, frozenset[int]]  # look of an answer -> its tokens
+MOST_SENTENCES = 12  # that are seen at once
 MOST_COLUMNS = 300  # of a heat map; a book would make a page no browser opens
-MOST_LABELS = 8
-LONG = 250  # tokens from which a text scrolls in its own box
 TOP = 6
 
 
@@ -25,11 +30,12 @@ class Mark:
     text: str
     look: str = ""
     hover: str | None = None
+    chip: bool = False  # a special token, which is no part of the text and its direction
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One segment, with its name and share where the input is a pair."""
+    """One segment, with its name and what it weighs where the input is a pair."""
 
     marks: tuple[Mark, ...]
     name: str
@@ -37,22 +43,29 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A name, a number in words, and a bar of ``width`` per cent."""
+class SentenceBar:
+    """One sentence of a long text: a bar, the sentence, and its tokens when it is opened."""
 
-    name: str
+    part: str  # name of the segment where a new one begins
+    text: str
     number: str
     width: float
-    look: str = ""
+    look: str
+    marks: tuple[Mark, ...]
+    opened: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A heat map: column heads (name, special), and rows of (look, number, hover, special)."""
+    """A heat map: column heads (name, special), and rows of (look, number, hover, special).
+
+    ``summed``: whether the last row is the sum of the others.
+    """
 
     columns: tuple[tuple[str, bool], ...]
     rows: tuple[tuple[str, tuple[tuple[str, str, str, bool], ...]], ...]
     left_out: int
+    summed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +74,49 @@ class View:
 
     kind: str
     lines: tuple[Line, ...]
+    special: str  # what the special tokens weigh, where the input is a pair
     long: bool
+    sentences: tuple[SentenceBar, ...]
+    strongest: tuple[SentenceBar, ...]  # where there are too many to be seen at once
     top: tuple[Bar, ...]
     heat: Heat | None
-
-
-def number(value: float) -> str:
-    """A score with its sign, three digits, and the minus that is as wide as the plus."""
-    return f"{value:+.3g}".replace("-", "−")
+    grid: Grid | None = None  # of a picture
 
 
 def views(attribution: Attribution, scale: float) -> tuple[View, ...]:
     """Token view and word view; one view where every word is one token."""
-    merged = merge_words(attribution)
+    merged, answer = merge_words(attribution), spans_shown(attribution)
     if len(merged) == len(attribution):
-        return (_view(attribution, scale, ""),)
+        return (_view(attribution, scale, "", answer),)
     # A word may be stronger than any of its tokens: its full colour grows with it.
     growth = strongest(merged) / (strongest(attribution) or 1.0)
-    return _view(attribution, scale, "tokens"), _view(merged, scale * growth, "words")
+    words = _word_numbers(attribution)
+    in_words = {look: frozenset(words[i] for i in places) for look, places in answer.items()}
+    return (
+        _view(attribution, scale, "tokens", answer),
+        _view(merged, scale * growth, "words", in_words),
+    )
 
 
-def _view(attribution: Attribution, scale: float, kind: str) -> View:
-    shares = attribution.segment_shares()
-    answer = _answer(attribution)
+def _word_numbers(attribution: Attribution) -> list[int]:
+    """Where each token's word stands in the merged row."""
+    numbers: list[int] = []
+    for place, word in enumerate(attribution.row.words):
+        joined = place > 0 and word is not None and word == attribution.row.words[place - 1]
+        numbers.append(numbers[-1] if joined else numbers[-1] + 1 if numbers else 0)
+    return numbers
+
+
+def _view(attribution: Attribution, scale: float, kind: str, answer: Spans) -> View:
     found = passages(attribution.row)
-    span = attribution.target.kind == "span"
+    weights = {part.segment: part for part in attribution.segment_shares()}
+    several = len(found) > 1
     lines = []
     for passage in found:
-        name, share = "", ""
-        if len(found) > 1 and passage.segment is not None:
-            pair = ("question", "context") if span else ("first", "second")
-            name = pair[passage.segment] if passage.segment < 2 else f"part {passage.segment + 1}"
-            share = f"{shares.get(passage.segment, 0.0):.0%}"
+        part = weights.get(passage.segment) if several else None
+        name, share = ("", "") if part is None else (part.name, weight(part))
         lines.append(Line(_marks(attribution, passage, scale, answer), name, share))
+    special = weight(weights[None]) if several and None in weights else ""
     top = tuple(
         Bar(
             token,
@@ -104,11 +127,53 @@ def _view(attribution: Attribution, scale: float, kind: str) -> View:
         for token, score in attribution.top(TOP)
         if score
     )
-    return View(kind, tuple(lines), len(attribution) > LONG, top, _heat(attribution))
+    names = {s: f"{part.name} · {weight(part)}" for s, part in weights.items() if several}
+    bars = _sentences(attribution, scale, answer, names)
+    widest = sorted(bars, key=lambda bar: -bar.width)[: TOP if len(bars) > MOST_SENTENCES else 0]
+    few = {id(bar) for bar in widest}  # sentences may be equal
+    return View(
+        kind,
+        tuple(lines),
+        special,
+        is_long(attribution),
+        bars,
+        tuple(bar for bar in bars if id(bar) in few),
+        top,
+        _heat(attribution),
+        grid(attribution, scale),
+    )
+
+
+def weight(part: SegmentShare) -> str:
+    """What a part of the input weighs, in words."""
+    return f"{part.share:.0%} of the weight, sum {number(part.total)}".replace("%", " %")
+
+
+def _sentences(
+    attribution: Attribution, scale: float, answer: Spans, names: Mapping[int | None, str]
+) -> tuple[SentenceBar, ...]:
+    found = sentence_parts(attribution)
+    largest = max((abs(part.score) for part in found), default=0.0)
+    bars, segment = [], None
+    for part in found:
+        begins = part.segment != segment
+        segment = part.segment
+        bars.append(
+            SentenceBar(
+                names.get(segment, "") if begins else "",
+                part.text,
+                even(part.score, largest),
+                _percent(part.score, largest),
+                step_name(step(part.score, largest) or _sign(part.score)),
+                _marks(attribution, Passage(segment, part.stretches), scale, answer),
+                largest > 0 and abs(part.score) == largest,
+            )
+        )
+    return tuple(bars)
 
 
 def _marks(
-    attribution: Attribution, passage: Passage, scale: float, answer: frozenset[int]
+    attribution: Attribution, passage: Passage, scale: float, answer: Spans
 ) -> tuple[Mark, ...]:
     row, marks = attribution.row, []
     last = max(
@@ -123,12 +188,11 @@ def _marks(
         looks = ["chip" if stretch.special else "token"]
         if not stretch.special:
             looks.append(step_name(step(score, scale)))
-        if answer.intersection(stretch.positions):
-            looks.append("answer")
+        looks += [look for look, places in answer.items() if places & {*stretch.positions}]
         if not any(row.attention[position] for position in stretch.positions):
             looks.append("masked")
         hover = _hover(attribution, stretch, score)
-        marks.append(Mark(stretch.text, " ".join(filter(None, looks)), hover))
+        marks.append(Mark(stretch.text, " ".join(filter(None, looks)), hover, stretch.special))
     return tuple(marks)
 
 
@@ -143,18 +207,22 @@ def _hover(attribution: Attribution, stretch: Stretch, score: float) -> str:
     return f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}{masked}"
 
 
-def _answer(attribution: Attribution) -> frozenset[int]:
-    """Positions of the answer that a span target explains, in a row of tokens or of words."""
+def spans_shown(attribution: Attribution) -> Spans:
+    """Positions of the answer that a span target explains, and of the one it is held against."""
     if attribution.target.kind != "span":
-        return frozenset()
+        return {}
     if any(made.startswith("merge_words") for made in attribution.steps):
-        return frozenset()  # the target counts tokens
-    places = [at[0] for at, _ in attribution.target.terms]
-    return frozenset(range(min(places), max(places) + 1))
+        return {}  # the target counts tokens
+    found = {}
+    for look, sign in (("answer", 1), ("rival", -1)):
+        places = [at[0] for at, weight in attribution.target.terms if weight * sign > 0]
+        if places:
+            found[look] = frozenset(range(min(places), max(places) + 1))
+    return found
 
 
 def _heat(attribution: Attribution) -> Heat | None:
-    if attribution.layers is None:
+    if attribution.layers is None or attribution.row.image is not None:
         return None
     table = layer_table(attribution).strongest(MOST_COLUMNS)
     shares, rows = table.normalised().values, []
@@ -176,58 +244,36 @@ def _heat(attribution: Attribution) -> Heat | None:
     return Heat(tuple(zip(table.columns, table.special, strict=True)), tuple(rows), table.left_out)
 
 
-def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:
-    """Probability bars, most probable first, and how many labels are left out."""
-    prediction = group.first.prediction
-    targets = {target.name for target in group.targets}
-    ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
-    bars = []
-    for index, chance in ranked[:MOST_LABELS]:
-        name = prediction.labels[index]
-        look = "predicted" if index == prediction.index else ""
-        look += " explained" if name in targets else ""
-        bars.append(Bar(name, percent(chance), round(100 * chance, 2), look.strip()))
-    return tuple(bars), max(0, len(ranked) - MOST_LABELS)
+def class_heat(attributions: Sequence[Attribution]) -> tuple[tuple[str, Heat], ...]:
+    """One method's classes over the tokens, and over the words where these differ."""
+    if attributions[0].row.image is not None:
+        return ()  # heat maps over the picture say it better than a table of patches
+    merged = [merge_words(a) for a in attributions]
+    if len(merged[0]) == len(attributions[0]):
+        return (("", _class_heat(class_table(attributions))),)
+    readings = (("tokens", attributions), ("words", merged))
+    return tuple((kind, _class_heat(class_table(found))) for kind, found in readings)
 
 
-def percent(chance: float) -> str:
-    """A probability in per cent that never claims a certainty it does not have."""
-    if 0.999 < chance < 1:
-        return ">99.9 %"
-    return "<0.1 %" if 0 < chance < 0.001 else f"{100 * chance:.1f} %"
-
-
-def badges(attribution: Attribution) -> tuple[str, ...]:
-    """What is known about how far to trust it: a verdict, and how much relevance was kept or
-    how far the scores of a path method are from their sum."""
-    found: list[str] = []
-    trust: Any = attribution.extras.get("trust")
-    if isinstance(trust, dict) and trust.get("verdict"):
-        found.append(str(trust["verdict"]))
-    kept: Any = attribution.extras.get("conservation")
-    if isinstance(kept, list) and kept:
-        found.append(f"relevance kept: {min(kept):.3f} to {max(kept):.3f} over the layers")
-    path: Any = attribution.extras.get("convergence")
-    if isinstance(path, dict) and "gap_percent" in path:
-        found.append(f"sum of the scores off by {path['gap_percent']:.2g} %")
-    return tuple(found)
-
-
-def provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:
-    """All that is needed to make it again, as name and value."""
-    options = ", ".join(f"{name}={value}" for name, value in attribution.options.items())
-    versions = ", ".join(f"{name} {version}" for name, version in attribution.versions.items())
-    given = {
-        "method": attribution.method,
-        "options": options or "defaults",
-        "target": attribution.target.name,
-        "model": attribution.model,
-        "tokens": str(len(attribution)),
-        "seed": str(attribution.seed),
-        "steps": ", ".join(attribution.steps),
-        "versions": versions,
-    }
-    return tuple((name, value) for name, value in given.items() if value)
+def _class_heat(whole: ClassTable) -> Heat:
+    table = whole.strongest(MOST_COLUMNS)
+    rows = tuple(
+        (
+            name,
+            tuple(
+                (
+                    step_name(step(float(score), table.scale)),
+                    number(float(score)) if not special else "",
+                    f"{token}  {name}  {number(float(score))}",
+                    special,
+                )
+                for score, token, special in zip(scores, table.columns, table.special, strict=True)
+            ),
+        )
+        for name, scores in zip(table.rows, table.values, strict=True)
+    )
+    columns = tuple(zip(table.columns, table.special, strict=True))
+    return Heat(columns, rows, table.left_out, summed=False)
 
 
 def _percent(score: float, scale: float) -> float:

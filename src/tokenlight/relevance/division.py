@@ -9,17 +9,21 @@ STABILISER = 1e-9  # of Chefer's code
 EPSILON = 1e-6  # of the epsilon rule, as the AttnLRP paper's code sets it
 
 
+def stabiliser(dtype: torch.dtype) -> float:
+    """Chefer's, or the smallest normal number of a dtype that cannot hold it, as float16 cannot."""
+    return max(STABILISER, torch.finfo(dtype).tiny)
+
+
 def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     r""":math:`a/(b+10^{-9})`, and 0 where :math:`b=0` (Chefer et al., CVPR 2021, code).
 
     The stabiliser does not look at the sign of :math:`b`; where :math:`b=-10^{-9}` exactly, the
     denominator is :math:`10^{-9}`.
     """
-    # float16 cannot hold 1e-9: its smallest normal number takes the place.
-    tiny = max(STABILISER, torch.finfo(denominator.dtype).tiny)
+    tiny = stabiliser(denominator.dtype)
     shifted = denominator + tiny
-    shifted = torch.where(shifted == 0, tiny, shifted)
-    return torch.where(denominator == 0, 0.0, numerator / shifted)
+    shifted.masked_fill_(shifted == 0, tiny)
+    return (numerator / shifted).masked_fill_(denominator == 0, 0.0)
 
 
 def epsilon_divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Fork(torch.autograd.Function):
         value: Tensor,
         *operands: Tensor | None,
     ) -> Tensor:
-        ctx.passage, ctx.operation, ctx.detail = passage, operation, detail
+        ctx.forked = passage, operation, detail
         ctx.save_for_backward(value, *operands)
         ctx.set_materialize_grads(False)  # the way not taken stays empty and costs nothing
         return value.detach()
@@ -61,9 +61,10 @@ class Fork(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
         (carried,) = incoming
-        rules: RuleSet | None = ctx.passage.rules
+        passage, operation, detail = ctx.forked
+        rules: RuleSet | None = passage.rules
         if carried is None or rules is None:
             return None, None, None, carried, *(None,) * (len(ctx.needs_input_grad) - 4)
         value, *operands = ctx.saved_tensors
-        case = Case(value, tuple(operands), ctx.passage.examples, ctx.detail)
-        return None, None, None, None, *rules.rules[ctx.operation](carried, case)
+        case = Case(value, tuple(operands), passage.examples, detail)
+        return None, None, None, None, *rules.rules[operation](carried, case)

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,7 @@ from tokenlight.relevance.walk import Strangers, is_fork, is_structural, nodes_a
 # their parts have no relevance rule of their own (NewGELU written out leaks a thousandth).
 _NORM = re.compile(r"(Norm|LayerNorm|RMSNorm)\d*$")
 _ACTIVATION = re.compile(r"(GELU|Gelu|SiLU|ReLU|Swish|Tanh|Activation)$")
+_FORKED = READERS.keys() | REWRITES.keys() | AUGMENTED.keys()
 
 
 @contextmanager
@@ -37,13 +39,25 @@ def forked(
     """
     passage, strangers = Passage(examples), Strangers(model)
     mode = _Forking(passage, strangers, watch=watch)
-    handles = [handle for module in model.modules() for handle in _unit_hooks(module, mode)]
+    handles = [handle for module in _modules(model) for handle in _unit_hooks(module, mode)]
     try:
         with mode:
             yield passage, strangers
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _modules(model: nn.Module) -> dict[nn.Module, None]:
+    """Every module once; without the names that torch's own walk makes on its way."""
+    found: dict[nn.Module, None] = {}
+    waiting = [model]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found[module] = None
+            waiting.extend(child for child in module._modules.values() if child is not None)
+    return found
 
 
 class _Forking(TorchFunctionMode):
@@ -60,9 +74,12 @@ class _Forking(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         keywords = kwargs or {}
-        given = [*args, *keywords.values()]
         name = getattr(func, "__name__", "")
-        if self.depth or not torch.is_grad_enabled() or not any(map(_holds_active, given)):
+        # Most calls only move numbers, and a model makes hundreds: out with them first.
+        if self.depth or not (self.watch or name in _FORKED) or not torch.is_grad_enabled():
+            return func(*args, **keywords)
+        given = (*args, *keywords.values())
+        if not any(map(_holds_active, given)):
             return func(*args, **keywords)
         if name in AUGMENTED and _is_augmented_assignment(sys._getframe(1)):
             func = AUGMENTED[name]
@@ -139,11 +156,18 @@ def _unit_hooks(module: nn.Module, mode: _Forking) -> list[Any]:
 
 
 def _unit(module: nn.Module) -> Operation | None:
-    if type(module).forward is nn.LayerNorm.forward or next(module.children(), None) is not None:
+    kind = type(module)
+    operation = _unit_named(kind.__module__, kind.__name__)
+    if operation is None or kind.forward is nn.LayerNorm.forward:
         return None
-    name = type(module).__name__
+    trained = operation is Operation.ACTIVATION and next(module.parameters(), None) is not None
+    return None if trained or next(module.children(), None) is not None else operation
+
+
+@cache
+def _unit_named(home: str, name: str) -> Operation | None:
     if _NORM.search(name):
         return Operation.NORM
-    if type(module).__module__ == "transformers.activations" or _ACTIVATION.search(name):
-        return None if next(module.parameters(), None) is not None else Operation.ACTIVATION
+    if home == "transformers.activations" or _ACTIVATION.search(name):
+        return Operation.ACTIVATION
     return None

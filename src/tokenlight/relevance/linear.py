@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -20,16 +22,24 @@ def z_plus(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     costs three matrix products, not six.
     """
     features, weight, bias = case.operand(0), case.operand(1), case.operands[2]
-    absolute, absolute_weight = features.abs(), weight.abs()
-    signed = case.output if bias is None else case.output - bias
-    doubled = torch.matmul(absolute, absolute_weight.mT).add_(signed)  # 2 Z
+    # A matrix times a matrix: what torch makes of more axes costs more than small products do.
+    batched = weight.dim() > 2
+    rows = features if batched else features.reshape(-1, weight.shape[1])
+    absolute, absolute_weight = rows.abs(), weight.abs()
+    signed = case.output.clone() if bias is None else case.output - bias
     # What rounding leaves of xW + |x||W| where all signs disagree is no relevance: Z is 0 there.
-    rounding = 16 * torch.finfo(doubled.dtype).eps
-    disagreeing = doubled <= signed * -rounding
-    share = relevance / doubled.add_(2 * STABILISER)  # S / 2; Z is never negative
-    share.masked_fill_(disagreeing, 0.0)
-    carried = torch.matmul(share, weight).mul_(features)
-    return carried.addcmul_(absolute, torch.matmul(share, absolute_weight)), None, None
+    # So xW weighs a little more, and what is not positive counts as infinite.
+    weighed = 1 + 16 * torch.finfo(signed.dtype).eps
+    if batched:
+        doubled = torch.matmul(absolute, absolute_weight.mT).add_(signed, alpha=weighed)
+    else:
+        doubled = signed.reshape(-1, weight.shape[0])
+        doubled.addmm_(absolute, absolute_weight.mT, beta=weighed)  # 2 Z
+    torch.threshold_(doubled, 0.0, math.inf).add_(2 * STABILISER)
+    share = relevance.reshape(doubled.shape) / doubled  # S / 2
+    carried = torch.matmul(share, weight).mul_(rows)
+    carried.addcmul_(absolute, torch.matmul(share, absolute_weight))
+    return carried.view(features.shape), None, None
 
 
 def z_plus_separate(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
@@ -70,5 +80,6 @@ def gpt2_official(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     features, weight, bias = case.operand(0), case.operand(1), case.operands[2]
     product = torch.matmul(features, weight.mT)
     if bias is not None:
-        relevance, _ = balanced(relevance, product, bias.expand_as(product), case.examples)
+        terms = product, bias.expand_as(product)
+        relevance, _ = balanced(relevance, terms, product + bias, case.examples)
     return features * torch.matmul(safe_divide(relevance, product), weight) / 2, None, None

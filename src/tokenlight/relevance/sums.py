@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.case import Case, Rule
-from tokenlight.relevance.division import epsilon_divide, safe_divide
+from tokenlight.relevance.division import epsilon_divide, safe_divide, stabiliser
 
 
 def balanced(
-    relevance: Tensor, first: Tensor, second: Tensor, examples: int
+    relevance: Tensor, terms: tuple[Tensor, Tensor], whole: Tensor, examples: int
 ) -> tuple[Tensor, Tensor]:
     r"""Share between the two terms by their absolute totals, so that the whole is conserved.
 
@@ -22,24 +23,24 @@ def balanced(
         R_a = a'\,\frac{1}{\sum a'}\,\frac{|\sum a'|}{|\sum a'|+|\sum b'|}\sum R
 
     and likewise :math:`R_b`. Chefer et al., CVPR 2021, ``layers_ours``; the sums run over one
-    example, where the official code, which knows no batch, sums over the tensor.
+    example, where the official code, which knows no batch, sums over the tensor. ``whole`` is
+    :math:`a+b`, which the model has computed already.
     """
-    share = safe_divide(relevance, first + second)
-    parts = [_by_example(term * share, examples) for term in (first, second)]
-    totals = [part.sum(dim=1, keepdim=True) for part in parts]
-    whole = _by_example(relevance, examples).sum(dim=1, keepdim=True)
-    magnitude = totals[0].abs() + totals[1].abs()
-    shared = [
-        part * safe_divide(safe_divide(total.abs(), magnitude) * whole, total)
-        for part, total in zip(parts, totals, strict=True)
-    ]
+    share = safe_divide(relevance, whole)
+    first, second = (_by_example(term * share, examples) for term in terms)
+    totals = torch.stack([first.sum(dim=1), second.sum(dim=1)])  # term example
+    magnitudes = totals.abs()
+    # No guard on this division: where the magnitudes are 0, so are the totals, and the next has one.
+    portions = magnitudes / (magnitudes.sum(dim=0) + stabiliser(totals.dtype))
+    arrived = _by_example(relevance, examples).sum(dim=1)
+    scales = safe_divide(portions.mul_(arrived), totals)[..., None]
+    shared = first.mul_(scales[0]), second.mul_(scales[1])
     return shared[0].reshape(relevance.shape), shared[1].reshape(relevance.shape)
 
 
 def balanced_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     """:func:`balanced` as the rule of ``a + b``."""
-    first, second = (operand.expand_as(relevance) for operand in _terms(case))
-    return balanced(relevance, first, second, case.examples)
+    return balanced(relevance, _terms(case), case.output, case.examples)
 
 
 def proportional_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:

@@ -1,0 +1,184 @@
+"""Models that read pictures: where their patches stand among the tokens, and pixels from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tokenlight.capture.rewired import patch_embedding, rewired
+from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.pictures import HIDDEN, PatchImage, opened, patch_row
+from tokenlight.tokens import TokenRow
+
+VOCABULARY = 2  # hidden, seen
+# Parameters beside the patch embedding that put tokens of their own before the patches.
+OWN_TOKENS = {
+    "cls_token": "[CLS]",
+    "class_embedding": "[CLS]",
+    "distillation_token": "[DIST]",
+    "register_tokens": "[REG]",
+}
+
+
+class Patched(Protocol):
+    """What pixels are made from: a TokenRow or a Variant of a picture."""
+
+    @property
+    def ids(self) -> Sequence[int] | np.ndarray: ...
+    @property
+    def image(self) -> PatchImage | None: ...
+
+
+class Patches:
+    """How one model cuts a picture: the size of a patch, and the tokens it puts before them."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.embedding = patch_embedding(model)
+        cut = next(module for module in self.embedding.modules() if isinstance(module, nn.Conv2d))
+        self.patch: tuple[int, int] = (int(cut.kernel_size[0]), int(cut.kernel_size[1]))
+        self.channels = cut.in_channels
+        self.weight: Tensor = cut.weight
+        self._special: dict[tuple[int, ...], tuple[str, ...]] = {}
+        self._held: WeakKeyDictionary[PatchImage, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+
+    def row(self, picture: Any, processor: Any) -> TokenRow:
+        """A picture as the model will read it."""
+        return self.read(opened(picture, processor, self.patch))
+
+    def read(self, image: PatchImage) -> TokenRow:
+        """A picture that is already cut."""
+        if len(image.pixels) != self.channels:
+            raise BadInput(
+                f"the picture has {len(image.pixels)} channels but this model reads {self.channels}."
+            )
+        return patch_row(image, self.special(image.pixels.shape))
+
+    @property
+    def ahead(self) -> int:
+        """How many tokens of its own the model puts before the patches; known once it has read."""
+        return len(next(iter(self._special.values())))
+
+    def special(self, shape: tuple[int, ...]) -> tuple[str, ...]:
+        """Names of the tokens before the patches of a picture of ``shape``.
+
+        Found by two passes: a change in two patches must change h^0 at their two tokens and nowhere
+        else, so that a patch's score belongs to the patch.
+        """
+        if shape not in self._special:
+            self._special[shape] = self._find(shape)
+        return self._special[shape]
+
+    def _find(self, shape: tuple[int, ...]) -> tuple[str, ...]:
+        rows, columns = shape[1] // self.patch[0], shape[2] // self.patch[1]
+        blank = torch.zeros(2, *shape, device=self.weight.device, dtype=self.weight.dtype)
+        blank[1, :, : self.patch[0], -self.patch[1] :] = 1.0
+        blank[1, :, -self.patch[0] :, : self.patch[1]] = 1.0
+        name = type(self.model).__name__
+        try:
+            with rewired(self.model, attention="own", gradients=False):
+                outputs = self.model(
+                    pixel_values=blank, output_hidden_states=True, return_dict=True
+                )
+        except (ValueError, RuntimeError) as refused:
+            raise BadInput(
+                f"{name} does not read pictures of {shape[2]} × {shape[1]} pixels: "
+                f"{str(refused).splitlines()[0]}"
+            ) from refused
+        states = getattr(outputs, "hidden_states", None)
+        if not states or any(state.shape != states[0].shape for state in states):
+            raise UnsupportedModel(merging(name, states or ()))
+        ahead = states[0].shape[1] - rows * columns
+        expected = [ahead + columns - 1, ahead + (rows - 1) * columns]
+        moved = (states[0][0] != states[0][1]).any(dim=-1).nonzero().flatten().tolist()
+        if states[0].dim() != 3 or ahead < 0 or moved != sorted(set(expected)):
+            raise UnsupportedModel(
+                f"{name} mixes its patches before its first block, so no token stands for one patch; "
+                "a score could not be laid over the picture."
+            )
+        return self._names(ahead)
+
+    def _names(self, ahead: int) -> tuple[str, ...]:
+        names: list[str] = []
+        for module in self.model.modules():
+            own = module._parameters
+            if any(child is self.embedding for child in module.children()):
+                for parameter, piece in OWN_TOKENS.items():
+                    found = own.get(parameter)
+                    if found is not None:
+                        several = found.shape[1] if found.dim() == 3 else 1
+                        names += [
+                            piece if several == 1 else f"{piece[:-1]}{i}]" for i in range(several)
+                        ]
+        return tuple(names) if len(names) == ahead else tuple(f"[{i}]" for i in range(ahead))
+
+    def pixel_values(self, rows: Sequence[Patched]) -> Tensor:
+        """``batch channel height width``: the pictures, with their filling where a patch is hidden."""
+        images = [self._image(row) for row in rows]
+        shapes = {image.pixels.shape for image in images}
+        if len(shapes) > 1:
+            raise BadInput(
+                f"the pictures have different sizes after preprocessing ({sorted(shapes)}); give "
+                "pictures of one size together, or one by one."
+            )
+        unique = {id(image): image for image in images}
+        places = {key: i for i, key in enumerate(unique)}
+        held = [self._on_device(image) for image in unique.values()]
+        chosen = torch.tensor([places[id(image)] for image in images], device=self.weight.device)
+        pixels = torch.stack([seen for seen, _ in held])[chosen]
+        ids = np.stack([np.asarray(row.ids) for row in rows])
+        patches = ids[:, -(images[0].rows * images[0].columns) :]
+        self._only_patches(ids[:, : ids.shape[1] - patches.shape[1]])
+        if (patches != HIDDEN).all():
+            return pixels
+        filling = torch.stack([fill for _, fill in held])[chosen]
+        hidden = torch.from_numpy(patches == HIDDEN).to(self.weight.device)
+        hidden = hidden.view(len(rows), 1, images[0].rows, images[0].columns)
+        hidden = hidden.repeat_interleave(self.patch[0], 2).repeat_interleave(self.patch[1], 3)
+        return torch.where(hidden, filling, pixels)
+
+    def _image(self, row: Patched) -> PatchImage:
+        image = row.image
+        if image is None:
+            raise BadInput(
+                f"{type(self.model).__name__} reads pictures, not token ids; give Picture(…)."
+            )
+        return image
+
+    def _only_patches(self, special: np.ndarray) -> None:
+        if (special == HIDDEN).any():
+            raise BadInput(
+                "the tokens before the patches ([CLS] and its like) are the model's own and show "
+                "nothing of the picture, so they cannot be hidden; leave special tokens in place "
+                "(protect_special=True, special='keep')."
+            )
+
+    def _on_device(self, image: PatchImage) -> tuple[Tensor, Tensor]:
+        held = self._held.get(image)
+        # The model may have been moved or cast since.
+        if held is None or (held[0].device, held[0].dtype) != (
+            self.weight.device,
+            self.weight.dtype,
+        ):
+            held = self._held[image] = (self._tensor(image.pixels), self._tensor(image.filling))
+        return held
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.tensor(values).to(self.weight.device, self.weight.dtype)
+
+
+def merging(name: str, states: Sequence[Tensor]) -> str:
+    """Why a model whose tokens do not stay the patches of the picture is refused."""
+    shapes = ", ".join(str(tuple(state.shape[1:])) for state in states)
+    return (
+        f"{name} does not keep one token a patch from layer to layer"
+        f"{f' (its hidden states are {shapes})' if shapes else ''}: it merges or pools patches on the "
+        "way, or has no tokens at all, so layers could not be added up over one grid. Use a plain "
+        "vision Transformer (ViT, DeiT, DINOv2, BEiT)."
+    )

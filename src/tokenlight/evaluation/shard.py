@@ -1,0 +1,129 @@
+"""A few texts explained and measured together, with what fails tried alone: one bad text, or one
+method that does not fit, costs itself only. Whole data files and benchmarks are made of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.attribution import Attribution
+from tokenlight.datafiles import Example
+from tokenlight.errors import TokenlightError
+from tokenlight.evaluation.evaluated import read_labels, read_spans
+from tokenlight.evaluation.measuring import Known, Record, measure
+from tokenlight.metrics._metric import Metric
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is evaluated, beside the texts: equal jobs over equal texts give equal rows."""
+
+    methods: Sequence[Any]
+    metrics: Sequence[Any]
+    how: dict[str, Any] = field(default_factory=dict)  # keywords of explain()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A text, or one method on a text, that could not be explained or measured, and why."""
+
+    text: int
+    method: str
+    reason: str
+
+
+def explained(
+    explainer: Explainer, examples: Sequence[Example], job: Job
+) -> tuple[dict[int, list[Attribution]], list[Refusal]]:
+    """Explanations of each text by its number, and what was refused."""
+    texts = [example.text for example in examples]
+    how = {"seed": job.seed, "progress": False, **job.how}
+    try:
+        found = explainer.explain(texts, method=list(job.methods), **how)
+    except Exception:  # noqa: BLE001 - whatever it is, it is met again and told below
+        found = None
+    if found is not None:
+        share = len(found) // len(texts)
+        return {i: found[i * share : (i + 1) * share] for i in range(len(texts))}, []
+    made: dict[int, list[Attribution]] = {i: [] for i in range(len(texts))}
+    refused: list[Refusal] = []
+    for method in job.methods:
+        for i, text in enumerate(texts):
+            try:
+                made[i] += explainer.explain([text], method=[method], **how)
+            except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
+                refused.append(Refusal(i, _name(method), in_words(reason)))
+    return made, refused
+
+
+def measured(
+    explainer: Explainer,
+    examples: Sequence[Example],
+    made: Mapping[int, list[Attribution]],
+    metrics: Mapping[str, Metric],
+    *,
+    batch_tokens: int | None = None,
+) -> tuple[list[Record], list[Refusal]]:
+    """A record for each explanation. Texts whose every method worked are measured together, the
+    others one by one; so is each text of a group that breaks."""
+    records: list[Record] = []
+    refused: list[Refusal] = []
+    waiting = list(_rectangles(made, len(examples)))
+    while waiting:
+        numbers, group = waiting.pop(0)
+        try:
+            records += _together(explainer, examples, (numbers, group), metrics, batch_tokens)
+        except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
+            if len(numbers) > 1:
+                waiting = [([i], made[i]) for i in numbers] + waiting
+            else:
+                names = dict.fromkeys(attribution.method for attribution in group)
+                refused += [Refusal(numbers[0], name, in_words(reason)) for name in names]
+    return records, refused
+
+
+def in_words(reason: BaseException) -> str:
+    """An error as it is told in a table."""
+    if isinstance(reason, TokenlightError):
+        return str(reason)
+    return f"unexpected {type(reason).__name__}: {reason}"
+
+
+def _together(
+    explainer: Explainer,
+    examples: Sequence[Example],
+    group: tuple[list[int], list[Attribution]],
+    metrics: Mapping[str, Metric],
+    batch_tokens: int | None,
+) -> list[Record]:
+    numbers, attributions = group
+    labels = [examples[i].label for i in numbers]
+    spans = [examples[i].spans for i in numbers]
+    known = Known(
+        read_labels(labels, explainer.live.head), read_spans(spans, attributions, labels=labels)
+    )
+    found = measure(
+        explainer, attributions, metrics, known, batch_tokens=batch_tokens, progress=False
+    )
+    return [replace(record, text=numbers[record.text]) for record in found]
+
+
+def _rectangles(
+    made: Mapping[int, list[Attribution]], texts: int
+) -> Iterator[tuple[list[int], list[Attribution]]]:
+    most = max((len(found) for found in made.values()), default=0)
+    whole = [i for i in range(texts) if made.get(i) and len(made[i]) == most]
+    if whole:
+        yield whole, [a for i in whole for a in made[i]]
+    for i in range(texts):
+        if made.get(i) and i not in set(whole):
+            yield [i], made[i]
+
+
+def _name(method: Any) -> str:
+    return str(method if isinstance(method, str) else method[0])

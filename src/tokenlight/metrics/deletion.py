@@ -1,0 +1,70 @@
+"""Deletion: the area under the probability curve while the most important tokens are hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tokenlight.capture.perturbation import Variant
+from tokenlight.errors import BadInput
+from tokenlight.metrics._chance import Watched, chances, needs_probabilities
+from tokenlight.metrics._erasing import Perturb, candidates, erased
+from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._ranking import ranked_among, shares_to_counts
+from tokenlight.target import Head
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion(Metric):
+    r"""Area under the target's probability while the top-ranked tokens or patches are hidden.
+
+    .. math:: \mathrm{AUC} = \int_0^1 p(c\mid x\setminus \mathrm{top}_f)\,df
+
+    by the trapezoid rule over f = 0, 1/``steps``, …, 1; round(f·m) of the m tokens that are not
+    special are hidden: patches of an image by its filling (the picture's mean colour unless its
+    Picture says otherwise), tokens of a text by [MASK]. Lower is better: what decided goes first.
+    Petsiuk et al. 2018 (RISE).
+    Differs from the paper: patches go, not pixels, and the filling is the picture's mean colour,
+    not grey.
+    """
+
+    steps: int = 16
+    perturb: Perturb = "mask"
+    target: Watched = "explained"
+    protect_special: bool = True
+    cites: ClassVar[str] = "petsiuk2018rise"
+    better: ClassVar[Better] = "lower"
+
+    @property
+    def labelled(self) -> bool:
+        return self.target == "label"
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return tuple(step / self.steps for step in range(self.steps + 1))
+
+    def check(self, head: Head) -> None:
+        if self.steps < 1:
+            raise BadInput(f"steps={self.steps} leaves no curve; give 1 or more.")
+        needs_probabilities(head, self.name)
+
+    def variants(self, case: Case) -> list[Variant]:
+        allowed = candidates(case.original, protect_special=self.protect_special)
+        order = ranked_among(case.attribution.scores, allowed)
+        return [
+            erased(case.original, self.gone(order, count), self.perturb)
+            for count in shares_to_counts(self.points, len(order))
+        ]
+
+    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
+        """What is hidden at the step that counts ``count`` tokens: the first of ``order``."""
+        return order[:count]
+
+    def measure(self, case: Case, answers: Answers) -> Measured:
+        curve = chances(case, answers, self.target)
+        return Measured(float(np.trapezoid(curve, self.points)), tuple(map(float, curve)))
+
+
+METRIC = Deletion

@@ -1,0 +1,110 @@
+"""What is known of an explanation beside its scores, in words: prediction, trust, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, log10
+from typing import Any
+
+from tokenlight.attribution import Attribution
+from tokenlight.plots.groups import TextGroup
+
+MOST_LABELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A name, a number in words, and a bar of ``width`` per cent."""
+
+    name: str
+    number: str
+    width: float
+    look: str = ""
+
+
+def number(value: float) -> str:
+    """A score with its sign, three digits, and the minus that is as wide as the plus."""
+    return f"{value:+.3g}".replace("-", "−")
+
+
+def even(value: float, largest: float) -> str:
+    """A score with as many decimals as the largest of its column needs for three digits."""
+    if not value:
+        return "0"
+    decimals = 2 - floor(log10(largest)) if largest else 0
+    return f"{value:+.{min(9, max(0, decimals))}f}".replace("-", "−")
+
+
+def null_line(attribution: Attribution) -> str:
+    """What a span head says of there being no answer; empty where its input has no token for it."""
+    said = attribution.prediction
+    if said.null_score is None or said.answer_score is None:
+        return ""
+    null, answer = (f"{s:.2f}".replace("-", "−") for s in (said.null_score, said.answer_score))
+    scores = f"“no answer” scores {null}, the answer {answer}"
+    if said.unanswered:
+        return f"{scores}: a model trained on unanswerable questions says that there is none"
+    return scores
+
+
+def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:
+    """Probability bars, most probable first, and how many labels are left out."""
+    prediction = group.first.prediction
+    targets = {target.name for target in group.targets}
+    ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
+    bars = []
+    for index, chance in ranked[:MOST_LABELS]:
+        name = prediction.labels[index]
+        look = "predicted" if index == prediction.place else ""
+        look += " explained" if name in targets else ""
+        bars.append(Bar(name, percent(chance), round(100 * chance, 2), look.strip()))
+    return tuple(bars), max(0, len(ranked) - MOST_LABELS)
+
+
+def percent(chance: float) -> str:
+    """A probability in per cent that never claims a certainty it does not have."""
+    if 0.999 < chance < 1:
+        return ">99.9 %"
+    return "<0.1 %" if 0 < chance < 0.001 else f"{100 * chance:.1f} %"
+
+
+def badges(attribution: Attribution) -> tuple[str, ...]:
+    """What is known about how far to trust it: a verdict, and how much relevance was kept or
+    how far the scores of a path method are from their sum."""
+    found: list[str] = []
+    trust: Any = attribution.extras.get("trust")
+    if isinstance(trust, dict) and trust.get("verdict"):
+        found.append(str(trust["verdict"]))
+    kept: Any = attribution.extras.get("conservation")
+    if isinstance(kept, list) and kept:
+        found.append(conserved(kept))
+    path: Any = attribution.extras.get("convergence")
+    if isinstance(path, dict) and "gap_percent" in path:
+        found.append(f"sum of the scores off by {path['gap_percent']:.2g} %")
+    return tuple(found)
+
+
+def conserved(shares: Sequence[float]) -> str:
+    """How much of the target's relevance arrives at each layer, in words."""
+    low, high = 100 * min(shares), 100 * max(shares)
+    if max(abs(low - 100), abs(high - 100)) < 0.05:
+        return "all of the target's relevance arrives at every layer"
+    return f"between {low:.1f} % and {high:.1f} % of the target's relevance arrives at the layers"
+
+
+def provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:
+    """All that is needed to make it again, as name and value."""
+    options = ", ".join(f"{name}={value}" for name, value in attribution.options.items())
+    versions = ", ".join(f"{name} {version}" for name, version in attribution.versions.items())
+    given = {
+        "method": attribution.method,
+        "options": options or "defaults",
+        "target": attribution.target.name,
+        "model": attribution.model,
+        "tokens": str(len(attribution)),
+        "seed": str(attribution.seed),
+        "steps": ", ".join(attribution.steps),
+        "versions": versions,
+    }
+    return tuple((name, value) for name, value in given.items() if value)

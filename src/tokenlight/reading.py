@@ -1,0 +1,265 @@
+"""From what a person gives to what one model reads: rows of tokens, each with the target asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenlight.capture.perturbation import stream_logits
+from tokenlight.encoding import encode
+from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
+from tokenlight.pictures import is_picture
+from tokenlight.progress import progress as progress_bar
+from tokenlight.prompt import Chat, encode_prompt, extended, written_from
+from tokenlight.target import Continuation, NextToken, TargetLike, TokenTarget
+from tokenlight.tokens import Question, TokenRow, named, trimmed
+
+if TYPE_CHECKING:
+    from tokenlight.asked import How
+    from tokenlight.explainer import Explainer
+
+Job = tuple[TokenRow, TargetLike]
+
+
+def jobs(explainer: Explainer, text: Any, target: Any, how: How) -> list[Job]:
+    """The rows that answer one question about one text, each with its target.
+
+    Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
+    for each word when all are asked for.
+    """
+    if isinstance(target, Continuation):
+        return _continued(explainer, text, target, how)
+    row = read(explainer, text, how)
+    match explainer.live.head.reads:
+        case "mask":
+            return [_masked(explainer, row, target)]
+        case "token":
+            return _labelled(explainer, row, target)
+    if isinstance(target, TokenTarget):
+        raise BadTarget(
+            f"{target!r} asks for one token's label, but {name_of(explainer)} gives none: "
+            f"{explainer.live.head.does}."
+        )
+    return [(row, target)]
+
+
+def read(explainer: Explainer, text: Any, how: How) -> TokenRow:
+    """One text as the model will read it in the explanation pass."""
+    if explainer.live.patches is not None:
+        return _pictured(explainer, text, how)
+    if isinstance(text, TokenRow):
+        row = named(trimmed(text, explainer.pad_id), explainer.tokenizer)
+        _check_ids(explainer, row)
+    else:
+        check_kind(explainer, text)
+        if explainer.live.head.reads == "next":
+            row = encode_prompt(
+                text, explainer.tokenizer, limit=explainer.max_tokens, long=how.long
+            )
+        else:
+            row = encode(text, explainer.tokenizer, limit=explainer.max_tokens, long=how.long)
+    return explainer.prepared(row, how)
+
+
+def name_of(explainer: Explainer) -> str:
+    """The class of the model, which messages name."""
+    return type(explainer.live.model).__name__
+
+
+def check_kind(explainer: Explainer, text: object) -> None:
+    """Refuse what this model does not read, and say what it does."""
+    head, name = explainer.live.head, name_of(explainer)
+    wrong = None
+    if is_picture(text):
+        wrong = f"{name} sees no images"
+    elif isinstance(text, Question) and head.kind != "span":
+        wrong = f"{name} answers no questions"
+    elif isinstance(text, Chat) and head.reads != "next":
+        wrong = f"{name} holds no chats"
+    elif isinstance(text, str | tuple) and head.kind == "span":
+        raise BadInput(
+            f"{name} answers questions about a context; give Question(question=…, context=…)."
+        )
+    elif isinstance(text, tuple) and head.reads in ("next", "mask", "token"):
+        wrong = f"{name} reads one text, not a pair"
+    elif isinstance(text, str) and head.reads == "pair":
+        wrong = f"{name} has no head, so a text alone has no output to explain"
+    if wrong:
+        raise UnsupportedModel(f"{wrong}: {head.does}.")
+
+
+def _pictured(explainer: Explainer, given: Any, how: How) -> TokenRow:
+    """A picture as a model of patches will read it."""
+    patches, does = explainer.live.patches, explainer.live.head.does
+    assert patches is not None
+    image = given.image if isinstance(given, TokenRow) else None
+    if isinstance(given, str | tuple | Question | Chat) or (
+        isinstance(given, TokenRow) and image is None
+    ):
+        raise UnsupportedModel(f"{name_of(explainer)} reads no text: {does}.")
+    if how.explain_mask != "none":
+        raise BadInput(
+            f"explain_mask={how.explain_mask!r} hides separators of a text; a picture has none."
+        )
+    if image is None:
+        return patches.row(given, explainer.tokenizer)
+    if image.patch != patches.patch or len(given) != len(patches.read(image)):
+        raise BadInput(
+            f"the picture was cut into patches of {image.patch[1]} × {image.patch[0]} for another "
+            f"model; {name_of(explainer)} cuts {patches.patch[1]} × {patches.patch[0]}. Explain the "
+            "picture itself."
+        )
+    row: TokenRow = given
+    return row
+
+
+def _check_ids(explainer: Explainer, row: TokenRow) -> None:
+    vocabulary = explainer.live.vocabulary
+    if not 0 <= min(row.ids) <= max(row.ids) < vocabulary:
+        raise BadInput(
+            f"token ids run from {min(row.ids)} to {max(row.ids)}, but this model knows 0 to "
+            f"{vocabulary - 1}."
+        )
+    if explainer.max_tokens is not None and len(row) > explainer.max_tokens:
+        raise TextTooLong(
+            f"the row has {len(row)} tokens but this model reads at most {explainer.max_tokens}."
+        )
+
+
+# --- a language model's own words ---------------------------------------------------------------
+
+
+def _continued(explainer: Explainer, text: Any, target: Continuation, how: How) -> list[Job]:
+    """Teacher forcing: for each token of the continuation, the row before it and that token."""
+    head = explainer.live.head
+    if head.reads != "next":
+        raise BadTarget(f"{name_of(explainer)} does not write on: {head.does}.")
+    if isinstance(text, TokenRow):
+        raise BadInput("a Continuation goes with a prompt or a Chat, not with Tokens.")
+    check_kind(explainer, text)
+    if target.text is None:
+        whole = _written_on(explainer, read(explainer, text, how), target.tokens)
+    else:
+        # The last token is never read, only foretold: one more than the model reads may stand there.
+        limit = None if explainer.max_tokens is None else explainer.max_tokens + 1
+        whole = encode_prompt(
+            text, explainer.tokenizer, limit=limit, continuation=target.text, long=how.long
+        )
+    return [
+        (explainer.prepared(whole.take(range(place)), how), NextToken(whole.ids[place]))
+        for place in range(written_from(whole), len(whole))
+    ]
+
+
+def _written_on(explainer: Explainer, row: TokenRow, tokens: int) -> TokenRow:
+    """The prompt and what the model itself writes after it, the likeliest token each time, until
+    its end-of-text token."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        raise BadTarget(f"Continuation(tokens={tokens!r}) writes nothing; give 1 or more.")
+    model = explainer.live.model
+    ends = getattr(model, "generation_config", None) or model.config
+    stops = ends.eos_token_id if isinstance(ends.eos_token_id, list) else [ends.eos_token_id]
+    written: list[int] = []
+    room = (explainer.max_tokens or len(row) + tokens) - len(row) + 1
+    with progress_bar("writing", min(tokens, room), None) as advance:
+        for _ in range(min(tokens, room)):
+            grown = (*row.ids, *written)
+            given = replace(row, ids=grown, attention=(*row.attention, *(1,) * len(written)))
+            (logits,) = stream_logits(explainer.live, [given], progress=False)
+            best = int(np.argmax(logits))
+            if best in stops:
+                break
+            written.append(best)
+            advance(1)
+    if not written:
+        raise BadInput(
+            f"{name_of(explainer)} writes nothing after this prompt: its likeliest next token ends "
+            "the text. Give Continuation('…') with the text to explain, or explain 'predicted'."
+        )
+    return extended(row, written, explainer.tokenizer)
+
+
+# --- one token of the text ------------------------------------------------------------------------
+
+
+def _masked(explainer: Explainer, row: TokenRow, target: Any) -> Job:
+    """The row with its masked token named as the one that is asked about."""
+    mask = getattr(explainer.tokenizer, "mask_token_id", None)
+    name = getattr(explainer.tokenizer, "mask_token", None) or "the mask token"
+    if row.at is not None:
+        return row, target
+    if isinstance(target, TokenTarget):
+        return replace(row, at=_place(row, target)), target.label
+    places = [place for place, i in enumerate(row.ids) if i == mask]
+    if len(places) != 1:
+        raise BadInput(
+            f"{name_of(explainer)} fills in masked tokens, and the text has {len(places)}: write "
+            f"{name} once where the word is to be"
+            + (f", or name one by its number: TokenTarget({places[0]}, …)." if places else ".")
+        )
+    return replace(row, at=places[0]), target
+
+
+def _labelled(explainer: Explainer, row: TokenRow, target: Any) -> list[Job]:
+    if row.at is not None:
+        return [(row, target)]
+    if isinstance(target, TokenTarget):
+        return [(replace(row, at=_place(row, target)), target.label)]
+    firsts = _first_tokens(row)
+    rows = [replace(row, at=place) for place in firsts]
+    if target == "all":
+        return [(one, "predicted") for one in rows]
+    labels = explainer.live.head.labels
+    found = stream_logits(explainer.live, rows, progress=False)
+    said = (
+        f"{row.surface[place]} {labels[int(np.argmax(logits))]}"
+        for place, logits in zip(firsts, found, strict=True)
+    )
+    raise BadTarget(
+        f"{name_of(explainer)} labels each token, so say which: TokenTarget('{row.surface[firsts[0]]}'"
+        f") or its number, or target='all' for every word. It says: {', '.join(said)}."
+    )
+
+
+def _first_tokens(row: TokenRow) -> list[int]:
+    """The first token of each word, which carries the word's label."""
+    firsts: dict[int, int] = {}
+    for place, (word, special) in enumerate(zip(row.words, row.special, strict=True)):
+        if word is not None and not special:
+            firsts.setdefault(word, place)
+    return list(firsts.values())
+
+
+def _place(row: TokenRow, target: TokenTarget) -> int:
+    at = target.at
+    if isinstance(at, int) and not isinstance(at, bool):
+        if not 0 <= at < len(row):
+            raise BadTarget(
+                f"token {at} is outside the text, which has tokens 0 to {len(row) - 1}."
+            )
+        return at
+    places = [i for i in _first_tokens(row) if _word_at(row, i) == at]
+    places = places or [i for i, surface in enumerate(row.surface) if surface == at]
+    if not places:
+        words = ", ".join(_word_at(row, i) for i in _first_tokens(row)[:20])
+        raise BadTarget(f"the text has no word {at!r}; its words: {words}.")
+    if target.occurrence is None and len(places) > 1:
+        raise BadTarget(
+            f"the word {at!r} stands {len(places)} times in the text, at tokens "
+            f"{', '.join(map(str, places))}; give occurrence=0 … {len(places) - 1}, or the number."
+        )
+    number = target.occurrence or 0
+    if not 0 <= number < len(places):
+        raise BadTarget(f"the word {at!r} stands {len(places)} times; occurrence={number} is none.")
+    return places[number]
+
+
+def _word_at(row: TokenRow, place: int) -> str:
+    """The whole word whose first token stands at ``place``."""
+    last = max(i for i, word in enumerate(row.words) if word == row.words[place])
+    first, end, segment = row.spans[place], row.spans[last], row.segments[place]
+    if first is None or end is None or segment is None:
+        return row.pieces[place]
+    return row.texts[segment][first[0] : end[1]].strip()

@@ -1,0 +1,116 @@
+"""``tokenlight explain`` on language models, token labels and sentence vectors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import BertForTokenClassification, BertModel
+
+from tests.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.unit.reading_html import Reader
+from tests.unit.test_cli_explain import saved, tokenlight  # noqa: F401 - a fixture
+from tests.unit.test_language_models import TEMPLATE, built
+
+PROMPT = "the film was very"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    config, single = tiny_config(), torch.float32
+    made = {
+        "writer": built("gpt2", single),
+        "filler": tiny_bert_lm(single),
+        "tagger": randomised(BertForTokenClassification(config), single),
+        "vectors": randomised(BertModel(config, add_pooling_layer=False), single),
+    }
+    found = {name: str(saved(folder / name, model)) for name, model in made.items()}
+    talker = folder / "talker"
+    built("llama", single).save_pretrained(talker)
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(talker)
+    return found | {"talker": str(talker)}
+
+
+def test_a_continuation_is_one_picture_with_a_row_for_each_token(tokenlight, models, tmp_path):  # noqa: F811
+    page = tmp_path / "page.html"
+    code, output, errors = tokenlight(
+        "explain", PROMPT, "--model", models["writer"], "--continue", " good and fun", "--html", str(page)
+    )  # fmt: skip
+    assert code == 0, errors
+    for name in ("1. ‘good’", "2. ‘and’", "3. ‘fun’"):
+        assert name in output
+        assert name in page.read_text(encoding="utf-8")
+    Reader(page.read_text(encoding="utf-8"))  # well formed
+
+
+def test_the_model_writes_when_asked_to(tokenlight, models):  # noqa: F811
+    code, output, _ = tokenlight(
+        "explain", PROMPT, "--model", models["writer"], "--generate", "3", "--json", "-"
+    )
+    assert code == 0
+    found = json.loads(output)
+    assert 1 <= len(found) <= 3
+    assert all(one["row"]["names"][0] == "prompt" for one in found)
+
+
+def test_a_blank_a_word_and_a_pair(tokenlight, models):  # noqa: F811
+    code, output, _ = tokenlight(
+        "explain", "a [MASK] film", "--model", models["filler"], "--target", "good"
+    )
+    assert code == 0
+    assert "‘good’" in output
+    code, output, _ = tokenlight("explain", PROMPT, "--model", models["tagger"], "--token", "film")
+    assert code == 0
+    assert "film" in output
+    code, output, _ = tokenlight(
+        "explain", PROMPT, "--pair", "a good movie", "--model", models["vectors"]
+    )
+    assert code == 0
+    assert "cosine similarity" in output
+
+
+def test_a_chat_comes_from_a_file(tokenlight, models, tmp_path):  # noqa: F811
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps([{"role": "we", "content": "the film"}]))
+    code, output, errors = tokenlight(
+        "explain", "--chat", str(file), "--model", models["talker"], "--continue", " good"
+    )
+    assert code == 0, errors
+    assert "‘good’" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--continue", " good", "--generate", "3"], "not both"),
+        (["--continue", " good", "--target", "bad"], "leave out --target"),
+        (["--token", "film", "--target", "all"], "goes with one label"),
+        (["--generate", "0"], "writes nothing"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tokenlight, models, arguments, says):  # noqa: F811
+    code, _, errors = tokenlight("explain", PROMPT, "--model", models["writer"], *arguments)
+    assert code != 0
+    assert says in " ".join(errors.split())
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '[{"role": "user"}]'])
+def test_a_file_that_is_no_chat_is_refused(tokenlight, models, tmp_path, content):  # noqa: F811
+    file = tmp_path / "chat.json"
+    file.write_text(content)
+    code, _, errors = tokenlight("explain", "--chat", str(file), "--model", models["talker"])
+    assert code != 0
+    assert "chat" in errors.lower()
+
+
+@pytest.mark.parametrize("name", ["writer", "filler", "tagger", "vectors"])
+def test_the_doctor_knows_every_head(tokenlight, models, name):  # noqa: F811
+    code, output, _ = tokenlight("doctor", models[name])
+    assert code == 0
+    lines = [line for line in output.splitlines() if line.startswith(("ok", "no"))]
+    works = {line.split()[1] for line in lines if line.startswith("ok")}
+    assert {"attcat", "gae", "transatt", "grad_x_input", "occlusion"} <= works

@@ -1,0 +1,144 @@
+"""Sentence embeddings: which tokens of two texts made their cosine."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertModel
+
+import tokenlight as tl
+from tests.tiny import randomised, tiny_config, tiny_tokenizer
+from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
+
+PAIR = ("the film was charming", "a movie is very fun and great")
+
+
+def embedder(pooling="mean"):
+    model = randomised(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
+    return tl.Explainer(model, tiny_tokenizer(), pooling=pooling)
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    return embedder()
+
+
+def vector(explainer, text, pooling="mean", first=None):
+    """The twin: tokens through the model, pooled by hand, normalised; ``first``: given h^0."""
+    if first is None:
+        first = embedded(explainer, text)
+    hidden = explainer.model.encoder(first).last_hidden_state[0]
+    pooled = {"mean": hidden.mean(0), "cls": hidden[0], "last": hidden[-1]}[pooling]
+    return pooled / pooled.norm()
+
+
+def embedded(explainer, text):
+    return explainer.model.embeddings(torch.tensor([explainer.tokenizer(text)["input_ids"]]))
+
+
+class TestCosine:
+    @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+    def test_it_is_the_cosine_of_the_two_vectors(self, pooling):
+        explainer = embedder(pooling)
+        with torch.no_grad():
+            expected = float(
+                vector(explainer, PAIR[0], pooling) @ vector(explainer, PAIR[1], pooling)
+            )
+        found = explainer.explain(PAIR)
+        assert found.logits[0] == pytest.approx(expected, abs=1e-12)
+        assert found.target.name == "cosine similarity"
+
+    def test_gradient_times_input_is_that_of_the_whole_cosine(self, explainer):
+        """One backward through both texts at once gives what the two halves give."""
+        first = [embedded(explainer, text).detach().requires_grad_() for text in PAIR]
+        vectors = [vector(explainer, text, first=h) for text, h in zip(PAIR, first, strict=True)]
+        slopes = torch.autograd.grad(vectors[0] @ vectors[1], first)
+        expected = torch.cat([(g * h).sum(-1)[0] for g, h in zip(slopes, first, strict=True)])
+        found = explainer.explain(PAIR, "grad_x_input")
+        np.testing.assert_allclose(found.scores, expected.detach().numpy(), atol=1e-12)
+
+    def test_segments_are_the_two_texts_and_the_pair_can_be_swapped(self, explainer):
+        for method in ("attcat", "gae", "transatt", "occlusion"):
+            one = explainer.explain(PAIR, method)
+            other = explainer.explain(PAIR[::-1], method)
+            border = one.extras["likeness"]["border"]
+            swapped = np.concatenate([one.scores[border:], one.scores[:border]])
+            np.testing.assert_allclose(other.scores, swapped, atol=1e-9)
+            assert one.row.texts == PAIR
+            second = (t for t, s in zip(one.tokens, one.row.segments, strict=True) if s == 1)
+            assert next(second) == "a"
+            words = [w for w in one.row.words if w is not None]
+            assert words == sorted(words)
+            assert sum(part.share for part in one.segment_shares()) == pytest.approx(1)
+
+    def test_equal_texts_have_cosine_one_and_equal_scores(self, explainer):
+        found = explainer.explain((PAIR[0], PAIR[0]), "occlusion")
+        assert found.logits[0] == pytest.approx(1, abs=1e-9)
+        border = found.extras["likeness"]["border"]
+        np.testing.assert_allclose(found.scores[:border], found.scores[border:], atol=1e-9)
+
+    def test_occlusion_is_what_replacing_a_token_does_to_the_cosine(self, explainer):
+        found = explainer.explain(PAIR, ("occlusion", {"baseline": "mask", "window": 1}))
+        encoded = explainer.tokenizer(PAIR[0])["input_ids"]
+        with torch.no_grad():
+            other = vector(explainer, PAIR[1])
+            for place in range(1, len(encoded) - 1):
+                changed = [*encoded]
+                changed[place] = explainer.tokenizer.mask_token_id
+                hidden = explainer.model(torch.tensor([changed])).last_hidden_state[0].mean(0)
+                cosine = float(hidden / hidden.norm() @ other)
+                assert found.scores[place] == pytest.approx(
+                    float(found.logits[0]) - cosine, abs=1e-9
+                )
+
+
+class TestWrongUse:
+    @pytest.mark.parametrize("given", ["alone", ["alone"]])
+    def test_one_text_alone_is_like_nothing(self, explainer, given):
+        with pytest.raises(UnsupportedModel, match="it compares two texts"):
+            explainer.explain(given)
+
+    def test_a_label_is_refused(self, explainer):
+        with pytest.raises(BadTarget, match="cosine"):
+            explainer.explain(PAIR, target="positive")
+
+    def test_an_unknown_pooling_is_refused(self):
+        with pytest.raises(BadInput, match="pooling='max'"):
+            embedder("max")
+
+
+class TestPoolingFile:
+    @pytest.mark.parametrize(
+        ("says", "expected"),
+        [
+            ({"pooling_mode_mean_tokens": True}, "mean"),
+            ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+            ({"pooling_mode_lasttoken": True, "include_prompt": True}, "last"),
+        ],
+    )
+    def test_the_file_beside_the_model_says_how(self, tmp_path, says, expected):
+        from tokenlight.loading import pooling_of
+
+        (tmp_path / "1_Pooling").mkdir()
+        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(says))
+        assert pooling_of(str(tmp_path)) == expected
+
+    def test_another_pooling_is_refused_by_name(self, tmp_path):
+        from tokenlight.loading import pooling_of
+
+        (tmp_path / "1_Pooling").mkdir()
+        (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+        with pytest.raises(UnsupportedModel, match="max_tokens"):
+            pooling_of(str(tmp_path))
+
+    def test_a_model_without_head_loads_and_compares(self, tmp_path):
+        explainer = embedder()
+        explainer.model.save_pretrained(tmp_path)
+        explainer.tokenizer.save_pretrained(tmp_path)
+        loaded = tl.Explainer.from_pretrained(tmp_path, dtype="float64")
+        np.testing.assert_allclose(
+            loaded.explain(PAIR).scores, explainer.explain(PAIR).scores, atol=1e-9
+        )

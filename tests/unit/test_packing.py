@@ -1,0 +1,42 @@
+"""Which rows share a pass: each once, within the budget, and little of it padding."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenlight.capture.packing import ENOUGH, PADDING, packs
+
+LENGTHS = st.lists(st.integers(1, 60), max_size=200)
+
+
+@given(LENGTHS, st.integers(1, 2000), st.booleans())
+def test_every_row_is_in_one_pack_within_the_budget(lengths, budget, padding_proof):
+    found = packs(lengths, budget, padding_proof=padding_proof)
+    assert sorted(i for pack in found for i in pack) == list(range(len(lengths)))
+    for pack in found:
+        widest = max(lengths[i] for i in pack)
+        assert len(pack) == 1 or widest * len(pack) <= budget
+        assert padding_proof or len({lengths[i] for i in pack}) == 1
+    longest = [max(lengths[i] for i in pack) for pack in found]
+    assert longest == sorted(longest, reverse=True)
+
+
+@given(LENGTHS, st.integers(64, 4000))
+def test_a_pack_that_keeps_the_device_busy_takes_no_row_that_would_be_mostly_padding(
+    lengths, budget
+):
+    for pack in packs(lengths, budget):
+        widest = lengths[pack[0]]
+        late = [i for n, i in enumerate(pack) if widest * n >= budget * ENOUGH]
+        assert all(lengths[i] >= widest * (1 - PADDING) for i in late)
+
+
+def test_a_small_pack_takes_what_there_is():
+    assert packs([3, 50, 4], 1000) == [[1, 2, 0]]
+
+
+def test_two_kinds_of_length_do_not_share_a_pack_once_there_are_enough_of_each():
+    lengths = [60] * 100 + [10] * 100
+    found = packs(lengths, 8000)
+    assert [sorted({lengths[i] for i in pack}) for pack in found] == [[60], [10]]

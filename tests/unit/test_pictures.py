@@ -1,0 +1,344 @@
+"""Pictures: read, cut into patches, hidden patch by patch, written and read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.vision import PATCH, SIDE, Processor, build, pictures, pixels, spotted, taught
+from tokenlight import Chat, Contrast, Explainer, Picture, Question, Tokens, load, save
+from tokenlight.capture.perturbation import Original, StandIns, stream_logits
+from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
+from tokenlight.pictures import HIDDEN, opened, with_fill
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    return Explainer(build("vit"), Processor())
+
+
+def photo(seed=0):
+    return np.random.default_rng(seed).integers(0, 256, size=(SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def test_every_kind_of_picture_reads_the_same(explainer, tmp_path):
+    array = photo()
+    image = Image.fromarray(array)
+    image.save(tmp_path / "photo.png")
+    given = [
+        array, image, Picture(array), Picture(image), tmp_path / "photo.png",
+        Picture(str(tmp_path / "photo.png")),
+        Picture.from_pixels((array.transpose(2, 0, 1) / 255 - 0.5) / 0.25, mean=0.5, std=0.25),
+    ]  # fmt: skip
+    first, *others = (explainer.explain(one) for one in given)
+    for other in others:
+        np.testing.assert_allclose(other.scores, first.scores, rtol=1e-5, atol=1e-9)
+        assert other.row.image == first.row.image
+    assert others[3].text == "photo.png"
+
+
+def test_an_array_of_pictures_is_a_list_of_them(explainer):
+    found = explainer.explain(np.stack([photo(0), photo(1)]))
+    assert isinstance(found, list)
+    assert len(found) == 2
+    assert found[0].row.fingerprint != found[1].row.fingerprint
+
+
+def test_pictures_with_the_same_patches_are_told_apart(explainer):
+    """All pictures of one size have the same token ids; nothing may take them for one another."""
+    found = explainer.explain([photo(0), photo(1)], ["random", "attcat"])
+    assert not np.array_equal(found[0].scores, found[2].scores)
+    measured = explainer.evaluate(found, "deletion")
+    assert [record.text for record in measured.records] == [0, 0, 1, 1]
+
+
+def test_a_camera_s_note_how_it_was_held_is_followed(explainer, tmp_path):
+    image = Image.fromarray(photo())
+    note = Image.Exif()
+    note[0x0112] = 6  # turned to the right
+    image.save(tmp_path / "held.png", exif=note)
+    seen = explainer.explain(tmp_path / "held.png").row.image.shown
+    np.testing.assert_array_equal(seen, np.rot90(photo(), -1))
+
+
+@pytest.mark.parametrize("fill", ["mean", "zero", "blur"])
+def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
+    live = Explainer(build("vit")).live
+    row = with_fill(live.patches.row(pictures(1)[0], None), fill)
+    original = Original(row, StandIns.of(live))
+    hidden = original.replaced([1 + 6])  # [CLS] stands first: patch 6 is row 1, column 2
+    values = live.patches.pixel_values([hidden])[0].numpy()
+    untouched = np.ones((SIDE, SIDE), dtype=bool)
+    untouched[PATCH : 2 * PATCH, 2 * PATCH : 3 * PATCH] = False
+    seen = pixels(1)[0]
+    np.testing.assert_array_equal(values[:, untouched], seen[:, untouched])
+    if fill == "blur":
+        blurred = values[:, ~untouched]
+        assert blurred.std() < 0.3 * seen[:, ~untouched].std()
+    else:
+        colour = seen.mean(axis=(1, 2)) if fill == "mean" else np.zeros(3)
+        expected = np.broadcast_to(colour[:, None], (3, PATCH * PATCH))
+        np.testing.assert_allclose(values[:, ~untouched], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
+    """The slow twin: patches are pasted into the pixels by hand, one picture at a time."""
+    live = explainer.live
+    generator = np.random.default_rng(5)
+    asked, expected = [], []
+    for number, picture in enumerate(pictures(3)):
+        row = live.patches.row(picture, None)
+        original = Original(row, StandIns.of(live))
+        for _ in range(7):
+            gone = np.flatnonzero(generator.random(16) < 0.4)
+            asked.append(original.hidden(1 + gone))
+            values = pixels(3)[number].copy()
+            mean = values.mean(axis=(1, 2))
+            for place in gone:
+                top, left = (PATCH * int(at) for at in divmod(int(place), 4))
+                values[:, top : top + PATCH, left : left + PATCH] = mean[:, None, None]
+            with torch.no_grad():
+                one = live.model(pixel_values=torch.from_numpy(values).double()[None])
+            expected.append(one.logits[0].numpy())
+    found = list(stream_logits(live, asked, batch_tokens=100))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
+    picture = pictures(1)[0]
+    found = explainer.explain(picture, ("occlusion", {"window": 1}))
+    live = explainer.live
+    original = Original(found.row, StandIns.of(live))
+    asked = [original.unchanged(), *(original.replaced([place]) for place in range(1, 17))]
+    logits = np.array(list(stream_logits(live, asked)))[:, found.target.index]
+    np.testing.assert_allclose(found.patches().ravel(), logits[0] - logits[1:], atol=1e-9)
+
+
+def test_pictures_of_different_sizes_do_not_touch_each_other():
+    """DINOv2 reads any size: each size goes through by itself."""
+    explainer = Explainer(build("dinov2"))
+    generator = np.random.default_rng(0)
+    square, wide = (
+        Picture.from_pixels(generator.normal(size=(3, SIDE, width))) for width in (SIDE, 2 * SIDE)
+    )
+    together = explainer.explain([square, wide, square])
+    assert [a.patches().shape for a in together] == [(4, 4), (4, 8), (4, 4)]
+    np.testing.assert_allclose(together[1].scores, explainer.explain(wide).scores, atol=1e-12)
+
+
+def test_a_stream_of_pictures_is_answered_one_by_one(explainer):
+    found = explainer.explain(iter([photo(0), photo(1)]), "gae")
+    first = next(found)
+    np.testing.assert_allclose(first.scores, explainer.explain(photo(0), "gae").scores, atol=1e-9)
+    assert len(list(found)) == 1
+
+
+def test_a_model_that_was_cast_is_given_pixels_of_its_new_kind():
+    model = build("vit", torch.float32)
+    explainer = Explainer(model)
+    before = explainer.explain(pictures(1)[0], "raw_att")
+    model.to(torch.bfloat16)
+    after = explainer.explain(pictures(1)[0], "raw_att")
+    np.testing.assert_allclose(after.scores, before.scores, atol=0.02)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("from_pixels", [False, True])
+def test_a_saved_picture_can_be_drawn_and_measured_again(explainer, tmp_path, from_pixels):
+    picture = pictures(1)[0] if from_pixels else Picture(photo(), fill="blur", name="a <b>.png")
+    made = explainer.explain(picture)
+    save([made], tmp_path / "a.json")
+    (back,) = load(tmp_path / "a.json")
+    assert back.row == made.row
+    assert back.row.image.name == made.row.image.name
+    np.testing.assert_allclose(back.row.image.pixels, made.row.image.pixels, atol=1e-5)
+    np.testing.assert_array_equal(back.row.image.shown, made.row.image.shown)
+    ours, theirs = (explainer.evaluate(one, "deletion").summary for one in (made, back))
+    assert ours["deletion"]["mean"] == pytest.approx(theirs["deletion"]["mean"], abs=1e-6)
+    again = explainer.explain(back.row)
+    np.testing.assert_allclose(again.scores, made.scores, rtol=1e-4, atol=1e-7)
+
+
+def test_a_damaged_picture_in_a_file_is_refused(explainer, tmp_path):
+    save([explainer.explain(photo())], tmp_path / "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    content["row"]["image"]["png"] = content["row"]["image"]["png"][:80]
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(DamagedFile):
+        load(tmp_path / "a.json")
+
+
+# --- a folder -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A tiny ViT with its processor, as a fine-tuned checkpoint is saved."""
+    build("vit", torch.float32).save_pretrained(tmp_path / "vit")
+    settings = {
+        "image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True,
+        "do_normalize": True, "size": {"height": SIDE, "width": SIDE}, "resample": 2,
+        "rescale_factor": 1 / 255, "image_mean": [0.5] * 3, "image_std": [0.25] * 3,
+    }  # fmt: skip
+    (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(settings))
+    return tmp_path / "vit"
+
+
+def test_a_folder_is_loaded_with_its_processor(folder):
+    explainer = Explainer.from_pretrained(folder)
+    array = np.random.default_rng(0).integers(0, 256, size=(50, 40, 3), dtype=np.uint8)
+    found = explainer.explain(array)
+    assert found.row.image.size == (40, 50)
+    assert found.row.image.shown.shape == (SIDE, SIDE, 3)
+    resized = np.asarray(Image.fromarray(array).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(found.row.image.shown, resized)
+
+
+def test_a_folder_without_processor_is_refused(folder):
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(BadInput, match="processor.save_pretrained"):
+        Explainer.from_pretrained(folder)
+
+
+# --- trust and choice -----------------------------------------------------------------------------
+
+
+def test_trust_hides_patches_and_says_so():
+    from tokenlight.trust import trusted
+
+    explainer = taught()
+    found = trusted(explainer, explainer.explain(spotted(1, seed=3)[0][0], "gae"), orders=20)
+    trust = found.extras["trust"]
+    assert trust["verdict"].startswith("hiding the 3 top patches (")
+    assert "same alone and in a batch" in trust["health_line"]
+    assert trust["after"] < trust["before"]
+
+
+def test_best_chooses_by_hiding(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    from tokenlight.evaluation.choosing import best
+
+    found, _, _ = spotted(6, seed=5)
+    choice = best(taught(), list(found), candidates=["gae", "random"])
+    assert choice.method == "gae"
+
+
+# --- wrong uses -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["a text", ("a", "pair"), Question("who?", "me"), Chat([{"role": "user", "content": "hi"}]),
+     Tokens.from_ids([[1, 0, 1]])],
+)  # fmt: skip
+def test_an_image_model_reads_no_text(explainer, given):
+    with pytest.raises(UnsupportedModel, match=r"reads no text: it classifies images as LABEL_0"):
+        explainer.explain(given)
+
+
+@pytest.mark.parametrize("given", [photo(), Image.fromarray(photo()), Path("cat.png")])
+def test_a_text_model_sees_no_images(given):
+    with pytest.raises(
+        UnsupportedModel, match="sees no images: it is a classifier with the labels"
+    ):
+        Explainer(tiny_bert(), tiny_tokenizer()).explain(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (photo().astype(float), "dtype float64; give uint8"),
+        (photo().transpose(2, 0, 1), r"shape \(3, 16, 16\)"),
+        (Path("no such.png"), "there is no image file"),
+        (Path(__file__), "cannot be read as an image"),
+        (Picture(3.5), "cannot read a picture from float"),
+        (torch.zeros(1, 3, SIDE, SIDE), r"Picture.from_pixels"),
+        (Picture.from_pixels(np.zeros((3, 10, 10))), "patches of 4 × 4 do not fill"),
+        (Picture.from_pixels(np.zeros((3, 20, 20))), "does not read pictures of 20 × 20"),
+        (Picture.from_pixels(np.zeros((1, SIDE, SIDE))), "1 channels but this model reads 3"),
+    ],
+)
+def test_what_is_no_picture_for_the_model_is_refused_in_words(explainer, given, message):
+    with pytest.raises(BadInput, match=message):
+        explainer.explain(given)
+
+
+def test_pixel_values_that_cannot_be_are_refused():
+    with pytest.raises(BadInput, match="one picture at a time"):
+        Picture.from_pixels(np.zeros((2, 3, SIDE, SIDE)))
+    with pytest.raises(BadInput, match="NaN"):
+        Picture.from_pixels(np.full((3, SIDE, SIDE), np.nan))
+    with pytest.raises(BadInput, match="fill='black'"):
+        Picture(photo(), fill="black")
+
+
+def test_without_a_processor_a_picture_is_refused():
+    with pytest.raises(BadInput, match="no image processor"):
+        Explainer(build("vit")).explain(photo())
+
+
+def test_a_processor_that_refuses_is_quoted(explainer):
+    class Broken(Processor):
+        def __call__(self, images, return_tensors):  # noqa: ARG002 - refuses whatever comes
+            raise ValueError("too dark")
+
+    with pytest.raises(BadInput, match="Broken refuses this image: too dark"):
+        explainer.explain(Picture(photo(), processor=Broken()))
+
+
+def test_patches_are_hidden_never_deleted(explainer):
+    made = explainer.explain(photo())
+    with pytest.raises(BadInput, match=r"\('aopc', \{'perturb': 'mask'\}\)"):
+        explainer.evaluate(made, "aopc")
+    assert explainer.evaluate(made, [("aopc", {"perturb": "mask"}), "lodds"]).summary["aopc"][
+        "count"
+    ]
+    original = Original(made.row, StandIns.of(explainer.live))
+    with pytest.raises(BadInput, match="cannot be deleted"):
+        original.without([3])
+
+
+def test_the_model_s_own_tokens_cannot_be_hidden(explainer):
+    made = explainer.explain(photo())
+    skipped = ("deletion", {"protect_special": False})
+    with pytest.raises(BadInput, match="are the model's own"):
+        explainer.evaluate(made, [skipped])
+    with pytest.raises(BadInput, match="are the model's own"):
+        explainer.explain(photo(), ("occlusion", {"special": "replace"}))
+
+
+def test_options_of_texts_are_refused_for_pictures(explainer):
+    with pytest.raises(BadInput, match="explain_mask"):
+        explainer.explain(photo(), explain_mask="sep")
+
+
+def test_a_row_cut_for_another_model_is_refused(explainer):
+    other = opened(pictures(1)[0], None, (8, 8))
+    row = explainer.explain(photo()).row
+    from dataclasses import replace
+
+    with pytest.raises(BadInput, match="for another model"):
+        explainer.explain(replace(row, image=other))
+
+
+def test_classes_can_be_compared(explainer):
+    (one, two, both) = (
+        explainer.explain(photo(), "cat", target)
+        for target in (0, 1, Contrast("LABEL_0", "LABEL_1"))
+    )
+    np.testing.assert_allclose(both.scores, one.scores - two.scores, atol=1e-9)
+
+
+def test_ids_say_what_is_seen(explainer):
+    row = explainer.explain(photo()).row
+    hidden = Original(row, StandIns.of(explainer.live)).hidden([1, 2])
+    assert HIDDEN in hidden.ids
+    assert hidden.attention.all()
