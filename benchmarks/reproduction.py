@@ -1,0 +1,288 @@
+"""Every table and figure of the three papers on models of one's own: docs/results/reproduction/.
+
+    python benchmarks/reproduction.py --models MODELS --data DATA --work WORK \
+        --out docs/results/reproduction [--device cuda] [--limit 2000] [--jobs 6]
+
+MODELS holds a folder for each data set with a fine-tuned checkpoint: sst2, imdb, yelp, amazon, qqp,
+mnli (or snli), ag_news, squad_v1; each may hold heads.json, made with
+
+    tokenlight heads MODELS/sst2 --conllu DATA/ud_ewt/en_ewt-ud-train.conllu.gz -o MODELS/sst2/heads.json
+
+Without it the run makes one from 2,000 sentences. MODELS/lm, if there is one, is the masked language
+model the classifiers were tuned from; without it the decoded suites run on the embedded models, which
+have one. Suites run side by side (``--jobs`` processes); a run that was stopped goes on from WORK.
+
+``--stage run`` makes WORK alone, ``--stage report`` the pages from it, on another machine if need be.
+``--estimate`` prints what each suite asks of the model, and runs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenlight import registry
+from tokenlight.bench.entries import DataSet, MetricEntry, Suite
+from tokenlight.bench.report_words import claims, order, what_was_run
+from tokenlight.bench.reporting import Reported
+from tokenlight.bench.suite import load
+from tokenlight.datafiles import write_text
+
+SUITES = (  # the longest first, so that no long one is left for the end
+    "mask_lrp_table1", "attcat_table1", "attcat_table5", "decoded_table1b", "decoded_figures",
+    "attcat_figures", "decoded_table1a", "mask_lrp_table4", "decoded_table2", "mask_lrp_figures",
+    "mask_lrp_table2", "attcat_table2", "mask_lrp_table3",
+)  # fmt: skip
+# Every table takes --limit texts a data set. Pictures need fewer; Shapley asks 25 n times a text.
+FEWER = {"decoded_figures": 500, "mask_lrp_figures": 1000}
+# The model that stands in for the papers' on each data set; the first that is there.
+STANDS_IN = {
+    "sst2": ("sst2",), "imdb": ("imdb",), "yelp": ("yelp",), "amazon": ("amazon",), "qqp": ("qqp",),
+    "mnli": ("mnli", "snli"), "ag_news": ("ag_news",), "squad_v1": ("squad_v1",),
+    "squad_v2": ("squad_v2", "squad_v1"), "figure5": ("sst2",), "figure6": ("sst2",),
+}  # fmt: skip
+# One of the papers' models is stood in for; the others (DistilBERT, GPT-2 …) are reported as not run.
+OURS = {"BERT-base", "RoBERTa-base"}
+# Tokens of a batch: maps and relevances of 512 tokens × 12 × 12 heads take 10 GB at this size, and
+# several workers share the device.
+BATCH = {"cuda": 8192}
+LAYERS = 12
+# Workers of the suites with most parts: preparing a part is one core's work, the device waits.
+WORKERS = {
+    "mask_lrp_table1": 4, "attcat_table1": 3, "attcat_table5": 3, "decoded_table1b": 3,
+    "decoded_figures": 2, "attcat_figures": 2,
+}  # fmt: skip
+# Mean tokens of a text, cut at 512: for the estimate alone.
+LENGTHS = {
+    "sst2": 26, "imdb": 290, "yelp": 150, "amazon": 50, "qqp": 31, "mnli": 40, "ag_news": 53,
+    "squad_v1": 170, "squad_v2": 170, "figure5": 9, "figure6": 11,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command line says."""
+
+    models: Path | None
+    data: Path
+    work: Path
+    out: Path
+    device: str
+    limit: int
+    jobs: int
+    only: tuple[str, ...]
+
+    @property
+    def suites(self) -> list[str]:
+        return [name for name in SUITES if not self.only or name in self.only]
+
+    def texts(self, suite: str) -> int:
+        return min(self.limit, FEWER.get(suite, self.limit))
+
+
+def stand_in(wish: Wish, data: str) -> Path | None:
+    """The folder of the model for a data set."""
+    if wish.models is None:
+        return None
+    places = (wish.models / name for name in STANDS_IN.get(data, ()))
+    return next((place for place in places if (place / "config.json").is_file()), None)
+
+
+def command(wish: Wish, name: str) -> list[str]:
+    """The ``tokenlight bench run`` of one suite."""
+    suite = load(name)
+    line = [
+        sys.executable, "-m", "tokenlight.cli", "bench", "run", name, "--offline", "--data",
+        str(wish.data), "--limit", str(wish.texts(name)), "--device", wish.device, "--workers",
+        str(WORKERS.get(name, 1) if wish.jobs > 1 else 1), "-o", str(wish.work / name),
+    ]  # fmt: skip
+    kind = wish.device.partition(":")[0]
+    if kind in BATCH:
+        line += ["--batch-tokens", str(BATCH[kind])]
+    lm = wish.models / "lm" if wish.models else None
+    decoded = any(method.name.startswith("decoded") for method in suite.methods)
+    if decoded and not (lm and lm.is_dir()):
+        return line  # no language model of one's own: the embedded models have theirs
+    for model in suite.models:
+        for data in model.data:
+            place = stand_in(wish, data)
+            if place is None or model.name not in OURS:
+                continue
+            line += ["--models", f"{model.name}/{data}={place}"]
+            heads = place / "heads.json"
+            if suite.heads and heads.is_file():
+                line += ["--heads", f"{model.name}/{data}={heads}"]
+            if decoded:
+                line += ["--lm", f"{model.name}/{data}={lm}"]
+    return line
+
+
+def run(wish: Wish, name: str) -> tuple[str, int, float]:
+    """Run one suite in a process of its own; its words go to WORK/NAME.log."""
+    started = time.perf_counter()
+    # Matrix products in TF32: three times as fast, and 1e-3 of a probability apart.
+    own = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"} if wish.device.startswith("cuda") else {}
+    wish.work.mkdir(parents=True, exist_ok=True)
+    with (wish.work / f"{name}.log").open("w", encoding="utf-8") as log:
+        done = subprocess.run(
+            command(wish, name),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | own,
+            check=False,
+        )
+    seconds = time.perf_counter() - started
+    print(f"{name}: {'done' if done.returncode == 0 else f'exit {done.returncode}'}, {seconds:.0f} s",
+          flush=True)  # fmt: skip
+    return name, done.returncode, seconds
+
+
+def run_all(wish: Wish) -> dict[str, Any]:
+    """All suites, ``jobs`` at a time; what each took is kept beside them."""
+    started = time.perf_counter()
+    with ThreadPoolExecutor(wish.jobs) as pool:
+        done = list(pool.map(lambda name: run(wish, name), wish.suites))
+    took = {name: {"exit": code, "seconds": round(seconds, 1)} for name, code, seconds in done}
+    found = {"seconds": round(time.perf_counter() - started, 1), "jobs": wish.jobs,
+             "device": wish.device, "limit": wish.limit, "suites": took}  # fmt: skip
+    write_text(wish.work / "took.json", json.dumps(found, indent=1))
+    return found
+
+
+def pages(wish: Wish) -> None:
+    """The reports of all suites that were begun, and one page that leads to them."""
+    place = wish.work / "took.json"
+    took = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+    device, limit = took.get("device", wish.device), took.get("limit", wish.limit)
+    lines = [
+        "# The papers' tables and figures, measured again",
+        "",
+        "Each page has our numbers beside the published ones, the claims that hold and those that do "
+        "not, and what can be compared. Made with:",
+        "",
+        "    python benchmarks/reproduction.py --models MODELS --data DATA --work WORK "
+        f"--out docs/results/reproduction --device {device} --limit {limit}",
+        "",
+    ]
+    if took:
+        lines += [f"All suites together: {took['seconds']:.0f} s, {took['jobs']} side by side.", ""]
+    lines += ["| suite | claim | here |", "|---|---|---|"]
+    after = []
+    for name in wish.suites:
+        folder = wish.work / name
+        if not (folder / "run.json").is_file():
+            continue
+        place = wish.out / name
+        reported = Reported.of(folder)
+        reported.written("md", output=place.with_suffix(".md"), figures=place)
+        reported.written("html", output=place.with_suffix(".html"))
+        reported.written("csv", output=place.with_suffix(".csv"))
+        made = reported.report
+        link = f"[{made.suite.title or name}]({name}.md)"
+        for claim, verdict, _ in claims(made):
+            lines.append(f"| {link} | {claim} | {verdict} |")
+            link = ""
+        after += [f"- **{name}** ([page]({name}.html), [numbers]({name}.csv)): "
+                  + " ".join([*what_was_run(made), order(made)])]  # fmt: skip
+        print(f"{name}: reported", flush=True)
+    write_text(wish.out / "README.md", "\n".join([*lines, "", "## What was run", "", *after, ""]))
+
+
+def measuring(metrics: list[MetricEntry]) -> float:
+    """Passes that measuring one explanation takes, in lengths of the text; metrics that ask about
+    the same changed texts share them."""
+    asked: dict[Any, float] = {}
+    for metric in metrics:
+        built = registry.build("metrics", metric.name, metric.options)
+        if built.asks:
+            how = [getattr(built, name, metric.name) for name in ("perturb", "grid", "order")]
+            # Deleting shortens the text: half of it is there in the mean.
+            asked[tuple(how)] = len(built.points) * (0.5 if how[0] == "delete" else 1.0)
+    return sum(asked.values())
+
+
+def explaining(name: str, length: float) -> float:
+    """Passes of one explanation, a backward counted as two forwards."""
+    several = {"shapley": 25 * length, "occlusion": length, "lime": 26, "smooth": 31,
+               "integrated": 31, "integrated_gradients": 77, "gradient_shap": 17,
+               "deeplift_shap": 15}  # fmt: skip
+    relevance = ("lrp", "partial_lrp", "transatt", "mask_lrp", "alti")
+    return several.get(name, 9.0 if name in relevance else 3.0)
+
+
+def estimated(wish: Wish, suite: Suite) -> Iterator[tuple[str, float]]:
+    """For each data set of a suite the tokens that go through the model, in millions."""
+    for data in suite.data:
+        texts = min(wish.texts(suite.name), data.size or wish.limit, _there(data))
+        length = LENGTHS[data.name]
+        cost = measuring([m for m in suite.metrics if not m.data or data.name in m.data])
+        methods = [
+            one
+            for method in suite.methods
+            if not method.data or data.name in method.data
+            for one in method.expanded(LAYERS)
+        ]
+        each = sum(cost + explaining(one.name, length) for one in methods)
+        yield data.name, texts * length * each / 1e6
+
+
+def _there(data: DataSet) -> int:
+    return {"sst2": 872, "figure5": 1, "figure6": 1}.get(data.name, 10**9)
+
+
+def estimate(wish: Wish, speed: float) -> None:
+    """Print tokens and seconds of every suite at ``speed`` million tokens a second."""
+    whole = 0.0
+    for name in wish.suites:
+        found = dict(estimated(wish, load(name)))
+        total = sum(found.values())
+        whole += total
+        parts = ", ".join(f"{data} {tokens:.0f}" for data, tokens in found.items())
+        print(f"{name:18} {total:6.0f} M tokens {total / speed:6.0f} s   ({parts})")
+    print(
+        f"{'together':18} {whole:6.0f} M tokens {whole / speed:6.0f} s at {speed:g} M tokens a second"
+    )
+
+
+def main() -> None:
+    """Estimate, run, report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--models", type=Path, help="folder of checkpoints; else the embedded models"
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--limit", type=int, default=2000, help="texts a data set")
+    parser.add_argument("--jobs", type=int, default=6, help="suites side by side")
+    parser.add_argument("--only", action="append", default=[], choices=SUITES, help="these suites")
+    parser.add_argument("--stage", choices=("run", "report", "all"), default="all")
+    parser.add_argument("--estimate", action="store_true")
+    parser.add_argument("--speed", type=float, default=3.0, help="million tokens a second")
+    given = parser.parse_args()
+    wish = Wish(
+        given.models and given.models.resolve(), given.data.resolve(), given.work.resolve(),
+        given.out.resolve(), given.device, given.limit, given.jobs, tuple(given.only),
+    )  # fmt: skip
+    if given.estimate:
+        estimate(wish, given.speed)
+        return
+    if given.stage in ("run", "all"):
+        took = run_all(wish)
+        print(f"all suites: {took['seconds']:.0f} s", flush=True)
+    if given.stage in ("report", "all"):
+        pages(wish)
+
+
+if __name__ == "__main__":
+    main()

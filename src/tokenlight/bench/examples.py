@@ -1,0 +1,119 @@
+"""The examples of a suite's data set: found under the data folder, filtered, drawn, limited."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tokenlight.bench.entries import DataSet, Suite
+from tokenlight.datafiles import ENDINGS, Example, read
+from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.tokens import Question
+
+FORMS = tuple(ending + zipped for ending in ENDINGS for zipped in ("", ".gz"))
+
+
+def locate(local: str, folders: Sequence[Path]) -> Path | None:
+    """The file that ``sst2/dev`` means in the first folder that has one: as named, or with one of
+    the known endings."""
+    for folder in folders:
+        if (folder / local).is_file():
+            return folder / local
+        for form in FORMS:
+            place = folder / f"{local}{form}"
+            if place.is_file():
+                return place
+    return None
+
+
+def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -> str:
+    """The file, or the hub's name, that a data set is read from; BadInput where there is none."""
+    folders = [Path(suite.folder), *([folder] if folder else [])]
+    found = locate(data.local, folders)
+    if found is None and folder is None and data.otherwise:
+        found = locate(data.otherwise, folders[:1])
+    if found is not None:
+        return str(found.resolve())
+    if folder is None and data.hub and not offline:
+        return data.hub
+    if folder is None:
+        why = "no --data folder was given" + (", and --offline asks no hub" if data.hub else "")
+        raise BadInput(f"data set {data.name}: {why}; give --data DIR with {data.local}.jsonl.gz")
+    raise BadInput(
+        f"data set {data.name}: {data.local} is not in {folder} (looked for {data.local} with "
+        f"{', '.join(ENDINGS)}, each also .gz); it has {_has(folder, data.local)}"
+    )
+
+
+def _has(folder: Path, local: str) -> str:
+    """What stands where the file was looked for."""
+    inner = (folder / local).parent
+    place = inner if inner.is_dir() else folder
+    names = sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
+    return ", ".join(names[:12]) + (" …" if len(names) > 12 else "") if names else "nothing"
+
+
+def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> list[Example]:
+    """The chosen examples in their order; the same on every worker."""
+    found = read(where, text=data.text or None, label=data.label or None, split=data.hub_split)
+    if data.classes:
+        found = [example for example in found if str(example.label) in data.classes]
+        if not found:
+            raise BadInput(f"data set {data.name}: no example has a label of {data.classes}")
+    most = min(given for given in (data.size, limit, len(found)) if given is not None)
+    if most == len(found) or data.sample == "first":
+        return found[:most]
+    drawn = np.random.default_rng(seed).choice(len(found), most, replace=False)
+    return [found[i] for i in sorted(int(i) for i in drawn)]
+
+
+def relabelled(examples: Sequence[Example], labels: Sequence[str], data: DataSet) -> list[Example]:
+    """``labels``: for each label of the data set the model's own; empty where they are the same."""
+    if not labels:
+        return list(examples)
+    return [replace(one, label=_mapped(one.label, labels, data)) for one in examples]
+
+
+def _mapped(label: str | int | None, labels: Sequence[str], data: DataSet) -> str | int | None:
+    if label is None:
+        return None
+    if not isinstance(label, int) or not 0 <= label < len(labels):
+        raise BadInput(
+            f"data set {data.name}: the model names labels for 0 to {len(labels) - 1}, but an "
+            f"example has {label!r}"
+        )
+    name = labels[label]
+    return int(name) if name.isdigit() else name
+
+
+def task_of(example: Example) -> str:
+    """classification, pair or qa, as the example shows it."""
+    if isinstance(example.text, Question):
+        return "qa"
+    return "classification" if isinstance(example.text, str) else "pair"
+
+
+def check_task(data: DataSet, examples: Sequence[Example]) -> None:
+    """The examples must be what the suite says they are."""
+    found = task_of(examples[0])
+    if data.task and found != data.task:
+        raise BadInput(
+            f"data set {data.name}: the suite says {data.task}, but its examples are for {found}; "
+            "name the columns with text: …"
+        )
+
+
+def digest_of(where: str) -> str:
+    """SHA-256 of a file; a hub's name stands for itself."""
+    place = Path(where)
+    if not place.is_file():
+        return where
+    try:
+        with place.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as broken:
+        raise TokenlightError(f"{place} cannot be read: {broken}.") from broken

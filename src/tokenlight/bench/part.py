@@ -1,0 +1,225 @@
+"""One part: a few examples of one data set, explained by one method and measured by every metric.
+
+Everything here depends on the plan alone, never on the worker: batches are packed within the part by
+the suite's token budget, and one thread computes, so that a part has the same bytes wherever and
+however often it is made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from tokenlight import registry
+from tokenlight.attribution import Attribution
+from tokenlight.bench.examples import examples_of, relabelled
+from tokenlight.bench.plan import Cell, Part, data_set
+from tokenlight.bench.store import FULL, Run
+from tokenlight.bench.tasks import Outcome, Task
+from tokenlight.datafiles import Example
+from tokenlight.evaluation.attempting import attempt
+from tokenlight.evaluation.measuring import Record
+from tokenlight.evaluation.shard import Job, Refusal, explained, in_words, measured
+from tokenlight.explainer import Explainer
+from tokenlight.methods._method import Method
+
+
+def one_thread() -> None:
+    """Sums of floats depend on how they are cut: one thread cuts them one way."""
+    torch.set_num_threads(1)
+
+
+def work(folder: str, task: Task, device: str) -> Outcome:
+    """Do a task in a run's folder. What goes wrong is told, not raised."""
+    begun = time.perf_counter()
+    try:
+        run = _run(folder)
+        cell = run.plan.cells[task.part.cell]
+        if task.kind == "heads":
+            _make_heads(run, cell, device)
+            return Outcome(task, time.perf_counter() - begun)
+        rows, said = measure_part(run, task.part, device)
+        run.write(task.part, rows, said)
+        failed = sum(row["error"] is not None for row in rows)
+        return Outcome(task, time.perf_counter() - begun, failed)
+    except OSError as broken:
+        full = broken.errno in FULL
+        return Outcome(task, trouble=in_words(broken), full=full)
+    except Exception as broken:  # noqa: BLE001 - one part that fails must not stop the others
+        return Outcome(task, trouble=in_words(broken))
+
+
+@lru_cache(maxsize=1)
+def _run(folder: str) -> Run:
+    return Run.open(folder)
+
+
+def load(place: str, device: str) -> Explainer:
+    """A model without the chatter of the libraries, tried once on a fixed text: what is found out
+    about it then must not depend on the first example it meets."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    explainer = Explainer.from_pretrained(place, device=device)
+    for method in ("random", "raw_att"):  # its padding, and its attention
+        attempt(explainer, method)
+    return explainer
+
+
+@lru_cache(maxsize=2)  # parts come model by model
+def _loaded(place: str, device: str) -> Explainer:
+    return load(place, device)
+
+
+@lru_cache(maxsize=2)
+def _examples(folder: str, data: str, labels: tuple[str, ...]) -> list[Example]:
+    run = _run(folder)
+    chosen = data_set(run.suite, data)
+    where = run.plan.sources[data]
+    found = examples_of(chosen, where, seed=run.suite.seed, limit=run.plan.limit)
+    return relabelled(found, labels, chosen)
+
+
+def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of a part, and what its manifest says of how it was made."""
+    cell = run.plan.cells[part.cell]
+    explainer = _loaded(cell.checkpoint, device)
+    everything = _examples(str(run.folder), cell.data, cell.labels)
+    examples = everything[part.first : part.first + part.count]
+    entries = run.plan.metrics_for(cell.data)
+    metrics = {one.label: registry.build("metrics", one.name, one.options) for one in entries}
+    options = _options(run, cell)
+    budget = run.plan.batch_tokens
+    how = {**run.suite.protocol, "batch_tokens": budget}
+    job = Job([(cell.name, options)], [], how, run.suite.seed)
+    begun = time.perf_counter()
+    with counted(explainer) as explaining:
+        made, refused = explained(explainer, examples, job)
+    between = time.perf_counter()
+    with counted(explainer) as measuring:
+        records, broken = measured(explainer, examples, made, metrics, batch_tokens=budget)
+    ended = time.perf_counter()
+    rows = _rows(run, part, (made, records, (*refused, *broken)))
+    method = registry.build("methods", cell.name, options)
+    said = {
+        "device": _device_name(explainer),
+        "threads": torch.get_num_threads(),
+        "seconds": round(ended - begun, 6),
+        "explain_seconds": round(between - begun, 6),
+        "measure_seconds": round(ended - between, 6),
+        "explain_forwards": explaining["texts"],
+        "explain_backwards": _backwards(method, made),
+        "measure_forwards": measuring["texts"],
+        "forward_tokens": explaining["tokens"] + measuring["tokens"],
+        "failed": sum(row["error"] is not None for row in rows),
+    }
+    return rows, said
+
+
+def _options(run: Run, cell: Cell) -> dict[str, Any]:
+    made = {"heads": str(run.heads_file(cell))} if cell.makes_heads else {}
+    return cell.options | made
+
+
+def _backwards(method: Method, made: Mapping[int, list[Attribution]]) -> int:
+    """As the method declares them: torch has no door through which every backward passes."""
+    found = (attribution for listed in made.values() for attribution in listed)
+    return sum(method.cost(len(attribution)).backwards for attribution in found)
+
+
+@contextmanager
+def counted(explainer: Explainer) -> Iterator[dict[str, int]]:
+    """Count the texts and tokens that go forward through the model within."""
+    counts = {"texts": 0, "tokens": 0}
+
+    def count(_module: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given = [*positional, *named.values()]
+        tensor = next((one for one in given if isinstance(one, torch.Tensor)), None)
+        if tensor is not None and tensor.dim() > 1:
+            counts["texts"] += int(tensor.shape[0])
+            counts["tokens"] += int(tensor.shape[0] * tensor.shape[1])
+
+    handle = explainer.live.model.register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        yield counts
+    finally:
+        handle.remove()
+
+
+def _device_name(explainer: Explainer) -> str:
+    device = explainer.live.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+def _rows(
+    run: Run,
+    part: Part,
+    found: tuple[Mapping[int, list[Attribution]], Sequence[Record], Sequence[Refusal]],
+) -> list[dict[str, Any]]:
+    """One row an example, in order; an example that failed has its error and nothing else."""
+    made, records, refusals = found
+    by_text = {record.text: record for record in records}
+    errors = {refusal.text: refusal.reason for refusal in refusals}
+    rows = []
+    for i in range(part.count):
+        row: dict[str, Any] = {"example": part.first + i, "error": errors.get(i)}
+        record, attributions = by_text.get(i), made.get(i) or []
+        if attributions and part.first + i < run.suite.keep:
+            row["attribution"] = json.dumps(attributions[0].to_dict(), ensure_ascii=False)
+        if record is not None and i not in errors:
+            row |= _measured_row(record, attributions[0])
+        elif row["error"] is None:
+            row["error"] = "no explanation was made"
+        rows.append(row)
+    return rows
+
+
+def _measured_row(record: Record, attribution: Attribution) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "tokens": record.tokens,
+        "target": record.target,
+        "predicted": record.predicted,
+        "label": record.label,
+    }
+    for label, one in record.measured.items():
+        detail = dict(one.detail)
+        if "weights" in detail:  # ids mean nothing without the tokenizer: say their tokens too
+            pieces = zip(attribution.row.ids, attribution.tokens, strict=True)
+            detail["pieces"] = {str(i): str(token) for i, token in pieces}
+        row[label] = float(one.value)
+        row[f"{label}.curve"] = list(one.curve) or None
+        row[f"{label}.parts"] = _json(one.parts)
+        row[f"{label}.detail"] = _json(detail)
+    return row | {f"{label}.skipped": reason for label, reason in record.skipped.items()}
+
+
+def _json(values: Mapping[str, Any]) -> str | None:
+    return json.dumps(dict(values), ensure_ascii=False, sort_keys=True) if values else None
+
+
+def _make_heads(run: Run, cell: Cell, device: str) -> None:
+    from tokenlight.heads.mask import write_heads
+    from tokenlight.heads.sentence import read_conllu
+    from tokenlight.heads.statistics import Reading, head_statistics
+
+    place, wish = run.heads_file(cell), run.suite.heads
+    if place.exists() or wish is None:
+        return
+    explainer = _loaded(cell.checkpoint, device)
+    sentences = list(read_conllu(run.plan.conllu))[: wish.limit]
+    align: Any = wish.align
+    found = head_statistics(explainer.live, explainer.tokenizer, sentences, Reading(align=align))
+    content = found.to_dict(wish.margin, wish.share) | {
+        "model": cell.checkpoint,
+        "sources": [run.plan.conllu.rpartition("/")[2]],
+    }
+    beside = place.with_name(f".{place.name}.part")
+    write_heads(beside, content)
+    beside.replace(place)

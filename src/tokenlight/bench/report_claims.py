@@ -1,0 +1,94 @@
+"""What holds: the paper's claims on our numbers, and how far our order of methods is the printed one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tokenlight.bench.entries import Claim, Suite
+from tokenlight.bench.report import Entry, Number, Outcome, Panel, Ranking, digits
+from tokenlight.errors import MissingExtra
+
+FEWEST = 3  # methods below which an order says nothing
+
+
+def checked(
+    suite: Suite, panels: Sequence[Panel], better: Mapping[str, str]
+) -> dict[str, tuple[Outcome, ...]]:
+    """For each claim of the suite what became of it on every panel it speaks of."""
+    return {
+        claim.claim: tuple(
+            _outcome(claim, panel, better)
+            for panel in panels
+            if claim.metric in panel.metrics and (not claim.data or panel.data in claim.data)
+        )
+        for claim in suite.expect
+        if claim.metric and claim.better
+    }
+
+
+def _outcome(claim: Claim, panel: Panel, better: Mapping[str, str]) -> Outcome:
+    sign = -1.0 if better[claim.metric] == "lower" else 1.0
+    ours = _number(panel, claim.better, claim.metric)
+    others = {name: _number(panel, name, claim.metric) for name in claim.than}
+    known = {name: number for name, number in others.items() if number is not None}
+    if ours is None or not known:
+        missing = claim.better if ours is None else ", ".join(claim.than)
+        why = panel.reason or f"no number for {missing}"
+        return Outcome(panel.title, "not run", why)
+    rival, best = max(known.items(), key=lambda pair: sign * pair[1].mean)
+    words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
+    absent = [name for name, number in others.items() if number is None]
+    words += f" (no number for {', '.join(absent)})" if absent else ""
+    if ours.mean == best.mean:
+        return Outcome(panel.title, "ties", words)
+    if sign * ours.mean < sign * best.mean:
+        return Outcome(panel.title, "fails", words)
+    return Outcome(panel.title, "weakly" if _overlap(ours, best) else "holds", words)
+
+
+def _number(panel: Panel, method: str, metric: str) -> Number | None:
+    return panel.rows.get(method, {}).get(metric, Entry()).ours
+
+
+def _overlap(one: Number, other: Number) -> bool:
+    """Whether the two intervals share a value; draws count as far as two standard deviations."""
+    low_one, high_one = _between(one)
+    low_other, high_other = _between(other)
+    return low_one <= high_other and low_other <= high_one
+
+
+def _between(number: Number) -> tuple[float, float]:
+    spread = 2 * (number.sd or 0.0)
+    low = number.mean - spread if number.low is None else number.low
+    high = number.mean + spread if number.high is None else number.high
+    return low, high
+
+
+def ranked(panels: Sequence[Panel], better: Mapping[str, str]) -> Iterator[Ranking]:
+    """Rank correlation with the printed order, wherever three methods or more have both numbers."""
+    for panel in panels:
+        for metric in panel.metrics:
+            both = {
+                method: (entry.ours.mean, entry.published)
+                for method, row in panel.rows.items()
+                if (entry := row[metric]).ours is not None and entry.published is not None
+            }
+            if len(both) < FEWEST:
+                continue
+            ours = [mine for mine, _ in both.values()]
+            printed = [number for _, number in both.values()]
+            if len(set(ours)) < 2 or len(set(printed)) < 2:
+                continue
+            kendall, spearman = _correlations(ours, printed)
+            sign = -1.0 if better.get(metric) == "lower" else 1.0
+            best = max(both, key=lambda name: sign * both[name][1])
+            place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
+            yield Ranking(panel.title, metric, len(both), kendall, spearman, best, place)
+
+
+def _correlations(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    try:
+        from scipy.stats import kendalltau, spearmanr
+    except ImportError as missing:
+        raise MissingExtra.naming("scipy", "bench", "a rank correlation") from missing
+    return float(kendalltau(one, other).statistic), float(spearmanr(one, other).statistic)

@@ -1,0 +1,198 @@
+"""The report in plain words: what was run, what holds, what does not, what can be compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from tokenlight.bench.report import (
+    NOTHING,
+    Outcome,
+    Panel,
+    Report,
+    data_set,
+    method_entries,
+    model_entry,
+    plain_path,
+)
+
+MOST = 6  # names in a sentence
+FEW = 100  # texts below which a mean is not worth a verdict
+HOLDS = {
+    "holds": "holds",
+    "weakly": "holds, but within the intervals",
+    "ties": "a tie",
+    "fails": "does not hold",
+}
+
+
+def what_was_run(report: Report) -> list[str]:
+    """One to four sentences."""
+    ran = report.ran
+    rows = {method for panel in ran for method in panel.rows}
+    said = [
+        f"{_count(len(rows), 'method')} on {len(ran)} of {_count(len(report.panels), 'panel')} "
+        f"(a model on a data set)"
+        + (f": {_names([panel.title for panel in ran])}." if ran else ".")
+    ]
+    if ran:
+        texts = [_texts(panel) for panel in ran]
+        few, many = min(texts), max(texts)
+        span = f"{few:,}" if few == many else f"{few:,} to {many:,}"
+        limit = f" (limit {report.limit:,} a data set)" if report.limit else ""
+        said.append(f"Texts measured a panel: {span}{limit}. Device: {report.device or 'unknown'}.")
+        if many < FEW:
+            said.append("So few texts show that everything runs, not which method is better.")
+    if report.done < report.parts:
+        said.append(
+            f"The run is not finished: {report.done:,} of {report.parts:,} parts. The numbers are "
+            "those of the finished parts; run the same command again to go on."
+        )
+    missing = [panel for panel in report.panels if not panel.ran]
+    for reason, count in Counter(map(why_not, missing)).items():
+        titles = [panel.title for panel in missing if why_not(panel) == reason]
+        said.append(f"{_names(titles)}: {reason} ({_count(count, 'panel')}).")
+    said += _rows_not_run(ran)
+    if report.failures:
+        said.append(
+            f"{_count(len(report.failures), 'explanation')} failed and were left out; "
+            f"the first: {report.failures[0]['error']}"
+        )
+    return said
+
+
+def _rows_not_run(panels: Sequence[Panel]) -> list[str]:
+    """Rows that panels with numbers lack, with the reason in full."""
+    found: dict[str, list[str]] = {}
+    for panel in panels:
+        for method, row in panel.rows.items():
+            reasons = {entry.reason for entry in row.values()}
+            if len(reasons) == 1 and (reason := reasons.pop()).startswith("not run"):
+                found.setdefault(reason, []).append(f"{method} on {panel.title}")
+    return [f"{_names(rows)}: {reason}." for reason, rows in found.items()]
+
+
+def why_not(panel: Panel) -> str:
+    """Why a panel has no number of ours."""
+    if panel.reason:
+        return f"not run: {panel.reason}"
+    reasons = {entry.reason for row in panel.rows.values() for entry in row.values()}
+    return NOTHING if reasons == {NOTHING} else "not finished"
+
+
+def claims(report: Report) -> list[tuple[str, str, str]]:
+    """For each claim of the paper: the claim, a verdict in a word or two, and the detail."""
+    return [
+        (claim, _verdict(outcomes), _detail(outcomes))
+        for claim, outcomes in report.claims.items()
+        if outcomes
+    ]
+
+
+def _verdict(outcomes: Sequence[Outcome]) -> str:
+    known = Counter(outcome.verdict for outcome in outcomes)
+    asked = sum(known.values()) - known["not run"]
+    if not asked:
+        return "not run"
+    if known["holds"] == asked:
+        return "holds"
+    if known["fails"] == asked:
+        return "does not hold"
+    if known["ties"] == asked:
+        return "a tie"
+    good = known["holds"] + known["weakly"]
+    if good == asked:
+        return "holds weakly"
+    return f"holds on {good} of {asked}"
+
+
+def _detail(outcomes: Sequence[Outcome]) -> str:
+    told = []
+    for verdict, words in HOLDS.items():
+        for outcome in (one for one in outcomes if one.verdict == verdict):
+            told.append(f"{outcome.panel}: {words} ({outcome.words})")
+    missing = [one.panel for one in outcomes if one.verdict == "not run"]
+    if missing:
+        told.append(f"not run: {_names(missing)}")
+    return "; ".join(told)
+
+
+def order(report: Report) -> str:
+    """One sentence on how far our order of methods is the printed one."""
+    found = report.rankings
+    if not found:
+        return "No order can be compared: it takes three methods with both numbers, not all equal."
+    rho = [one.spearman for one in found]
+    first = sum(one.place == 1 for one in found)
+    return (
+        f"The order of the methods against the printed one, {_count(len(found), 'column')}: mean rank "
+        f"correlation (Spearman) {fmean(rho):+.2f}, from {min(rho):+.2f} to {max(rho):+.2f}; the "
+        f"paper's best method is first here in {first} of {len(found)}."
+    )
+
+
+def comparable(report: Report) -> list[tuple[str, ...]]:
+    """Panel, model, data, texts and accuracy: what stands where the paper's stood."""
+    found: list[tuple[str, ...]] = []
+    for panel in report.panels:
+        if not panel.ran:
+            continue
+        entry = model_entry(report.suite, panel.model, panel.data)
+        data = data_set(report.suite, panel.data)
+        theirs, ours = entry.hub or "not public", plain_path(panel.checkpoint)
+        model = (
+            f"the paper's checkpoint, {ours}"
+            if ours == theirs
+            else f"{ours} in place of {theirs}: only the order of the methods can be compared"
+        )
+        if entry.note:
+            model += f" ({entry.note})"
+        planned = f" of {panel.planned:,} planned" if _texts(panel) < panel.planned else ""
+        wanted = f"; the suite takes {data.size:,}" if data.size else "; the suite takes all"
+        texts = f"{_texts(panel):,}{planned}{wanted}"
+        found.append((panel.title, model, data.note or "the same", texts, _accuracy(report, panel)))
+    return found
+
+
+def _accuracy(report: Report, panel: Panel) -> str:
+    printed = report.suite.report.get("accuracy", {}).get(panel.data)
+    theirs = "" if printed is None else f" (paper {float(printed):.2f} %)"
+    return "–" + theirs if panel.accuracy is None else f"{panel.accuracy:.1f} %{theirs}"
+
+
+def protocol(report: Report) -> list[str]:
+    """How texts were explained and measured, then the suite's own notes."""
+    chosen = report.suite.protocol
+    words = ", ".join(f"{key}={value}" for key, value in chosen.items())
+    metrics = "; ".join(
+        f"{one.label} is {one.name}"
+        + (f" ({', '.join(f'{k}={v}' for k, v in one.options.items())})" if one.options else "")
+        for one in report.suite.metrics
+    )
+    return [f"Explained with {words}.", f"Measured: {metrics}.", *report.suite.notes]
+
+
+def renamed(report: Report) -> list[tuple[str, str]]:
+    """Rows whose name is not the method's: the row and what it runs."""
+    shown = {method for panel in report.panels for method in panel.rows}
+    found = []
+    for label, entry in method_entries(report.suite).items():
+        if label in shown:
+            options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
+            found.append((label, f"{entry.name}({options})" if options else entry.name))
+    return found
+
+
+def _texts(panel: Panel) -> int:
+    numbers = (entry.ours for row in panel.rows.values() for entry in row.values())
+    return max((number.count for number in numbers if number), default=0)
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST])
+    return f"{shown} and {len(names) - MOST} more" if len(names) > MOST else shown
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -1,0 +1,185 @@
+"""A suite run to its end: plan, parts by an engine, merged tables. Stopped anywhere, it goes on."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tokenlight.bench import local_engine, planning, ray_engine, tables
+from tokenlight.bench.plan import Part, Request
+from tokenlight.bench.reading import SuiteRefused
+from tokenlight.bench.store import FULL, Run, free_bytes, locked, refuse_foreign, tidy
+from tokenlight.bench.suite import find, read
+from tokenlight.bench.tasks import Outcome, Task
+from tokenlight.errors import TokenlightError
+from tokenlight.progress import progress as progress_bar
+
+
+class DiskFull(TokenlightError):
+    """The disk took no more; what is finished is kept."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Who makes the parts: ``local`` processes or ``ray`` actors, and how many."""
+
+    kind: Literal["local", "ray"] = "local"
+    workers: int | None = None
+    address: str | None = None
+
+    @property
+    def crew(self) -> int:
+        """How many workers; by default one a core that this process may use."""
+        if self.workers:
+            return self.workers
+        allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+        return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+    def results(self, run: Run, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+        """The outcome of each task."""
+        folder, device = str(run.folder.resolve()), run.plan.device
+        if self.kind == "ray":
+            return ray_engine.results(
+                folder, tasks, workers=self.crew, device=device, address=self.address
+            )
+        return local_engine.results(folder, tasks, workers=self.crew, device=device)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to."""
+
+    run: Run
+    made: int  # parts made now
+    kept: int  # parts that were there
+    failed_examples: int
+    failed_parts: tuple[tuple[Part, str], ...]
+
+
+def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
+    suite: str | Path,
+    folder: str | Path,
+    request: Request | None = None,
+    *,
+    engine: Engine | None = None,
+    again: bool = False,
+    tell: Callable[[str], None] | None = None,
+    progress: bool | None = None,
+) -> Finished:
+    """Run a suite (a shipped name or a path) into ``folder``; finished parts are kept.
+
+    ``again``: parts with failed examples are made anew. ``tell`` is called with a sentence whenever
+    a cell is finished. SuiteRefused lists every problem before any work.
+    """
+    place, where = find(suite), Path(folder)
+    crew = engine or Engine()
+    read_suite, problems = read(place)
+    planned, more = planning.plan(read_suite, request or Request())
+    if problems or more:
+        raise SuiteRefused(read_suite.name, [*problems, *more])
+    refuse_foreign(where)
+    try:
+        with locked(where, workers=crew.crew):
+            run = Run.begin(where, place, read_suite, planned)
+            tidy(where)
+            finished = _Work(run, crew, tell or (lambda _: None)).all(again, progress)
+            tables.write(run)
+    except OSError as broken:
+        if broken.errno not in FULL:
+            raise
+        raise DiskFull(_full(where, None)) from broken
+    return finished
+
+
+def _full(folder: Path, run: Run | None) -> str:
+    told = f"the disk of {folder} is full ({free_bytes(folder) / 1e6:.1f} MB free)"
+    if run is not None:
+        done, total = run.progress()
+        said = [run.said(part) for part in run.parts if run.done(part)]
+        each = sum(one["bytes"] for one in said) / len(said) if said else 0.0
+        told += f" after {done} of {total} parts"
+        if each:
+            # Rows, a manifest of about two kilobytes, and the tables at the end.
+            told += f"; the rest needs about {(total - done) * (each + 4096) / 1e6 + 1:.1f} MB"
+    return f"{told}. Free some room, then give the same command: it goes on from there."
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The parts of a run that are still to be made."""
+
+    run: Run
+    engine: Engine
+    tell: Callable[[str], None]
+
+    def all(self, again: bool, progress: bool | None) -> Finished:
+        run = self.run
+        if again:
+            for part in run.parts:
+                if run.done(part) and run.said(part).get("failed"):
+                    run.forget(part)
+        waiting = [part for part in run.parts if not run.done(part)]
+        failed: list[tuple[Part, str]] = []
+        kept = len(run.parts) - len(waiting)
+        examples = 0
+        left = Counter(part.cell for part in waiting)
+        heads = self._heads(waiting)
+        with progress_bar("parts", len(heads) + len(waiting), progress) as advance:
+            # An interrupt may come anywhere: closing ends the workers before it goes on its way.
+            with closing(self._outcomes(heads)) as outcomes:
+                for outcome in outcomes:
+                    advance(1)
+                    if outcome.trouble:  # no part of that model can be made without them
+                        raise TokenlightError(f"the heads file was not made: {outcome.trouble}")
+            tasks = [Task("part", part) for part in waiting]
+            with closing(self._outcomes(tasks)) as outcomes:
+                for outcome in outcomes:
+                    part = outcome.task.part
+                    if outcome.trouble:
+                        failed.append((part, outcome.trouble))
+                        run.fail(part, outcome.trouble)
+                    examples += outcome.failed
+                    left[part.cell] -= 1
+                    if not left[part.cell]:
+                        self._say(part.cell)
+                    advance(1)
+        return Finished(run, len(waiting) - len(failed), kept, examples, tuple(failed))
+
+    def _heads(self, waiting: Sequence[Part]) -> list[Task]:
+        """One task for each heads file that is wanted and not there."""
+        found: dict[Path, Task] = {}
+        for part in waiting:
+            cell = self.run.plan.cells[part.cell]
+            place = self.run.heads_file(cell)
+            if cell.makes_heads and not place.exists():
+                found.setdefault(place, Task("heads", part))
+        return list(found.values())
+
+    def _outcomes(self, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+        if not tasks:
+            return
+        results = self.engine.results(self.run, tasks)
+        with closing(results):
+            for outcome in results:
+                if outcome.full:
+                    raise DiskFull(_full(self.run.folder, self.run))
+                yield outcome
+
+    def _say(self, number: int) -> None:
+        """A sentence when the last part of a cell is in."""
+        run = self.run
+        cell = run.plan.cells[number]
+        said = [run.said(one) for one in run.parts if one.cell == number and run.done(one)]
+        seconds = sum(one["seconds"] for one in said)
+        failed = sum(one["failed"] for one in said)
+        broken = f", {failed} failed" if failed else ""
+        examples = sum(one["examples"] for one in said)
+        self.tell(
+            f"{cell.model} · {cell.data} · {cell.method}: {examples} examples{broken}, "
+            f"{seconds:.1f} s"
+        )

@@ -1,0 +1,311 @@
+"""A run's folder: its plan, its parts, and who works in it.
+
+A part is done when its manifest stands beside its rows and names their hash; both are written beside
+and renamed, the manifest last. So a stop at any moment leaves whole parts only, and what was half
+done is done again.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenlight.bench.entries import Suite
+from tokenlight.bench.plan import Cell, Part, Plan, changed
+from tokenlight.bench.suite import read as read_suite
+from tokenlight.datafiles import write_parquet, write_text
+from tokenlight.errors import BadInput, DamagedFile
+
+FORMAT = 1
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # how a disk says that it takes no more
+NUMBERS = {"example": "int64", "tokens": "int64"}
+TIMINGS = (
+    *("model", "data", "method", "first", "examples"),
+    *("seconds", "explain_seconds", "measure_seconds"),
+    *("explain_forwards", "explain_backwards", "measure_forwards", "forward_tokens"),
+    *("bytes", "device"),
+)
+TEXTS = ("target", "predicted", "label", "error", "attribution")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, opened: what it will do and what is done."""
+
+    folder: Path
+    suite: Suite
+    plan: Plan
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """Read a run's folder; DamagedFile where it is none."""
+        place = Path(folder)
+        try:
+            manifest = json.loads((place / "run.json").read_text(encoding="utf-8"))
+            plan = Plan.from_dict(manifest["plan"])
+        except FileNotFoundError as missing:
+            raise DamagedFile(
+                f"{place} holds no benchmark run; make one with: tokenlight bench run SUITE -o {place}"
+            ) from missing
+        except (OSError, ValueError, KeyError, TypeError) as broken:
+            raise DamagedFile(
+                f"{place / 'run.json'} is damaged ({broken!r}); delete it."
+            ) from broken
+        suite, _ = read_suite(place / "suite.yaml")
+        return cls(place, suite, plan, manifest)
+
+    @classmethod
+    def begin(cls, folder: Path, suite_file: Path, suite: Suite, plan: Plan) -> Run:
+        """Write the plan into a folder; one that holds another run is refused."""
+        if (folder / "run.json").exists():
+            before = cls.open(folder)
+            different = changed(before.plan.settings, plan.settings)
+            if different:
+                raise BadInput(
+                    f"{folder} holds a run with other settings: {'; '.join(different[:4])}"
+                    f"{' …' if len(different) > 4 else ''}. Their numbers must not be mixed: give "
+                    "another folder with -o, or delete this one."
+                )
+            return before
+        if folder.exists() and any(not one.name.startswith(".") for one in folder.iterdir()):
+            raise BadInput(
+                f"{folder} is not empty and holds no benchmark run; give another folder."
+            )
+        write_text(folder / "suite.yaml", suite_file.read_text(encoding="utf-8"), durable=True)
+        manifest = {
+            "format": FORMAT,
+            "suite": suite.name,
+            "digest": suite.digest(),
+            "seed": suite.seed,
+            "versions": plan.settings["versions"],
+            "device": plan.device,
+            "plan": plan.to_dict(),
+        }
+        text = json.dumps(manifest, ensure_ascii=False, indent=1, default=str)
+        write_text(folder / "run.json", text, durable=True)
+        return cls.open(folder)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell, run or not."""
+        return self.plan.cells
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts of the run, in order."""
+        return tuple(self.plan.parts(self.suite))
+
+    def place(self, part: Part, ending: str) -> Path:
+        """Where a file of a part stands; ``ending`` is parquet, json or failed.json."""
+        cell = self.plan.cells[part.cell]
+        return self.folder / "parts" / cell.folder / f"{part.first:08d}.{ending}"
+
+    def heads_file(self, cell: Cell) -> Path:
+        """The heads file that the run makes for a cell's model."""
+        return self.folder / "heads" / f"{cell.pair}.json"
+
+    def done(self, part: Part) -> bool:
+        """Whether a part stands whole on the disk."""
+        rows = self.place(part, "parquet")
+        return self.place(part, "json").exists() and rows.exists() and rows.stat().st_size > 0
+
+    def write(self, part: Part, rows: Sequence[Mapping[str, Any]], said: Mapping[str, Any]) -> None:
+        """Write a part: rows first, then the manifest that makes it count."""
+        cell = self.plan.cells[part.cell]
+        kinds = columns([one.label for one in self.plan.metrics_for(cell.data)])
+        content = write_parquet(self.place(part, "parquet"), rows, kinds=kinds, durable=True)
+        manifest = {
+            "format": FORMAT,
+            "suite": self.manifest["digest"],
+            "model": cell.model,
+            "data": cell.data,
+            "method": cell.method,
+            "first": part.first,
+            "examples": part.count,
+            "checkpoint": cell.checkpoint,
+            "seed": self.suite.seed,
+            "batch_tokens": self.plan.batch_tokens,
+            "versions": self.plan.settings["versions"],
+            **said,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        text = json.dumps(manifest, ensure_ascii=False, indent=1)
+        write_text(self.place(part, "json"), text, durable=True)
+        self.place(part, "failed.json").unlink(missing_ok=True)
+
+    def fail(self, part: Part, reason: str) -> None:
+        """Note that a part could not be made; the next run tries it again."""
+        text = json.dumps({"reason": reason}, ensure_ascii=False)
+        write_text(self.place(part, "failed.json"), text)
+
+    def failure(self, part: Part) -> str:
+        """Why a part could not be made, empty where it was not tried or is done."""
+        place = self.place(part, "failed.json")
+        if not place.exists() or self.done(part):
+            return ""
+        try:
+            return str(json.loads(place.read_text(encoding="utf-8"))["reason"])
+        except (OSError, ValueError, KeyError):
+            return "unknown"
+
+    def forget(self, part: Part) -> None:
+        """Take a part back, so that it is made again."""
+        self.place(part, "json").unlink(missing_ok=True)
+        self.place(part, "parquet").unlink(missing_ok=True)
+
+    def said(self, part: Part) -> dict[str, Any]:
+        """A finished part's manifest."""
+        place = self.place(part, "json")
+        try:
+            found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as broken:
+            raise DamagedFile(f"{place} is damaged; delete it and run again.") from broken
+        return found
+
+    def rows_of(self, part: Part) -> list[dict[str, Any]]:
+        """A finished part's rows, checked against the manifest's hash."""
+        import pyarrow
+        import pyarrow.parquet
+
+        place = self.place(part, "parquet")
+        try:
+            content = place.read_bytes()
+        except OSError as missing:
+            raise DamagedFile(f"{place} cannot be read: {missing}.") from missing
+        if hashlib.sha256(content).hexdigest() != self.said(part).get("sha256"):
+            raise DamagedFile(
+                f"{place} is not the file its manifest names: delete both and run again."
+            )
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+        return rows
+
+    def rows(
+        self, model: str | None = None, data: str | None = None, method: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Rows of finished parts, each with the names of its model, data set and method."""
+        for part in self.parts:
+            cell = self.plan.cells[part.cell]
+            names = {"model": cell.model, "data": cell.data, "method": cell.method}
+            wanted = {"model": model, "data": data, "method": method}
+            if all(wanted[k] in (None, names[k]) for k in names) and self.done(part):
+                yield from (names | row for row in self.rows_of(part))
+
+    def timings(self) -> list[dict[str, Any]]:
+        """What each finished part took."""
+        return [
+            {key: said.get(key) for key in TIMINGS}
+            for said in (self.said(part) for part in self.parts if self.done(part))
+        ]
+
+    def progress(self) -> tuple[int, int]:
+        """Finished parts, of how many."""
+        return sum(self.done(part) for part in self.parts), len(self.parts)
+
+    def tables(self) -> Any:
+        """Scores, curves and failures of what is finished; see :mod:`tokenlight.bench.tables`."""
+        from tokenlight.bench.tables import merged
+
+        return merged(self)
+
+
+def refuse_foreign(folder: Path) -> None:
+    """A folder with something else in it is not made a run of."""
+    if not folder.exists() or (folder / "run.json").exists():
+        return
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is a file; give a folder with -o.")
+    # A run that was stopped in its first moment has no more than this.
+    found = {one.name for one in folder.iterdir() if not one.name.startswith(".")} - {"suite.yaml"}
+    if found:
+        raise BadInput(
+            f"{folder} holds other things ({', '.join(sorted(found)[:3])}) and no benchmark run; give "
+            "another folder with -o."
+        )
+
+
+def columns(metrics: Sequence[str]) -> dict[str, str]:
+    """The columns of a part and their kinds."""
+    found = dict(NUMBERS) | dict.fromkeys(TEXTS, "string")
+    for label in metrics:
+        found |= {
+            label: "double",
+            f"{label}.curve": "list<double>",
+            f"{label}.parts": "string",
+            f"{label}.detail": "string",
+            f"{label}.skipped": "string",
+        }
+    return found
+
+
+def write_csv(place: Path, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """A CSV file with exactly these columns; floats by repr, so that they read back the same."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: row.get(name) for name in names} for row in rows)
+    write_text(place, stream.getvalue(), durable=True)
+
+
+@contextmanager
+def locked(folder: Path, *, workers: int) -> Iterator[None]:
+    """One runner in a folder. The lock is the system's: it ends with its process, however that ends,
+    so what a killed run leaves behind is only the note of who held it."""
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / ".lock"
+    with place.open("a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            stream.seek(0)
+            raise BadInput(
+                f"{folder} is being worked in by another run ({stream.read() or 'unknown'}); wait "
+                "for it, stop it, or give another folder."
+            ) from None
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}, {workers} workers")
+        stream.flush()
+        yield
+
+
+def worked_in(folder: Path) -> str:
+    """Who works in a folder now, empty where nobody does."""
+    import fcntl
+
+    place = folder / ".lock"
+    if not place.exists():
+        return ""
+    with place.open("r", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return stream.read() or "unknown"
+    return ""
+
+
+def tidy(folder: Path) -> None:
+    """Take away what a killed run left half written."""
+    for place in (folder / "parts", folder / "heads", folder):
+        found = place.rglob(".*.part") if place != folder else place.glob(".*.part")
+        for beside in list(found) if place.is_dir() else ():
+            beside.unlink(missing_ok=True)
+
+
+def free_bytes(folder: Path) -> int:
+    """How much room the disk has."""
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,148 @@
+"""Finished parts merged into score tables: the same bytes however the parts came to be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isnan, nan
+from types import SimpleNamespace
+from typing import Any
+
+from tokenlight import models as embedded
+from tokenlight import registry
+from tokenlight.bench.plan import Cell
+from tokenlight.bench.store import TIMINGS, Run, write_csv
+from tokenlight.evaluation.evaluated import Evaluation, frequencies_for
+from tokenlight.evaluation.measuring import Record
+from tokenlight.metrics._metric import Measured, Metric
+
+CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
+NAMES = ("model", "data", "method")
+INTERVAL = ("mean", "low", "high", "count")
+SCORES = (*NAMES, "metric", *INTERVAL, "skipped", "failed", "better")
+CURVES = (*NAMES, "metric", "point", *INTERVAL)
+FAILURES = (*NAMES, "example", "error")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Rows of the merged tables, in the order of the plan."""
+
+    scores: list[dict[str, Any]]
+    curves: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+
+
+def merged(run: Run) -> Tables:
+    """Scores with their intervals, curves and failures of every finished part."""
+    tables = Tables([], [], [])
+    for cell in run.cells:
+        if cell.runs:
+            _add(tables, run, cell)
+    return tables
+
+
+def write(run: Run) -> Tables:
+    """Write cells, scores, curves, failures and timings as CSV files into the run's folder."""
+    tables = merged(run)
+    write_csv(run.folder / "cells.csv", CELLS, [_told(cell) for cell in run.cells])
+    write_csv(run.folder / "scores.csv", SCORES, tables.scores)
+    write_csv(run.folder / "curves.csv", CURVES, tables.curves)
+    write_csv(run.folder / "failures.csv", FAILURES, tables.failures)
+    write_csv(run.folder / "timings.csv", TIMINGS, run.timings())
+    return tables
+
+
+def _told(cell: Cell) -> dict[str, Any]:
+    options = json.dumps(cell.options, ensure_ascii=False, sort_keys=True, default=str)
+    said = {"model": cell.model, "data": cell.data, "method": cell.method, "reason": cell.reason}
+    status = "run" if cell.runs else "not run"
+    return said | {
+        "status": status,
+        "examples": cell.examples if cell.runs else 0,
+        "options": options if cell.options else "",
+        "checkpoint": cell.checkpoint,
+    }
+
+
+def _add(tables: Tables, run: Run, cell: Cell) -> None:
+    names = {"model": cell.model, "data": cell.data, "method": cell.method}
+    metrics: dict[str, Metric] = {
+        one.label: registry.build("metrics", one.name, one.options)
+        for one in run.plan.metrics_for(cell.data)
+    }
+    rows = list(run.rows(**names))
+    if not rows:
+        return
+    failed = [row for row in rows if row["error"] is not None]
+    tables.failures.extend(
+        {**names, "example": row["example"], "error": row["error"]} for row in failed
+    )
+    records = tuple(_record(row, metrics) for row in rows if row["error"] is None)
+    counted = frequencies_for(_reader(cell, metrics), metrics)
+    evaluation = Evaluation(records, metrics, run.suite.seed, counted)
+    for metric, numbers in evaluation.summary.items():
+        skipped = sum(numbers.get("skipped", {}).values())
+        tables.scores.append(
+            {
+                **names,
+                "metric": metric,
+                **{key: _number(numbers[key]) for key in ("mean", "low", "high")},
+                "count": numbers["count"],
+                "skipped": skipped,
+                "failed": len(failed),
+                "better": numbers["better"],
+            }
+        )
+    tables.curves.extend(_curve_rows(evaluation, names))
+
+
+def _curve_rows(evaluation: Evaluation, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for metric, (points, intervals) in evaluation.curves.items():
+        for point, interval in zip(points, intervals, strict=True):
+            numbers = {
+                "mean": _number(interval.mean),
+                "low": _number(interval.low),
+                "high": _number(interval.high),
+            }
+            yield {**names, "metric": metric, "point": point, **numbers, "count": interval.count}
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else float(value)
+
+
+def _record(row: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Record:
+    measured, skipped = {}, {}
+    for label in metrics:
+        if row[f"{label}.skipped"] is not None:
+            skipped[label] = row[f"{label}.skipped"]
+            continue
+        value = row[label]
+        measured[label] = Measured(
+            value=nan if value is None else value,
+            curve=tuple(row[f"{label}.curve"] or ()),
+            parts=json.loads(row[f"{label}.parts"] or "{}"),
+            detail=json.loads(row[f"{label}.detail"] or "{}"),
+        )
+    return Record(
+        text=row["example"],
+        method=row["method"],
+        target=row["target"],
+        predicted=row["predicted"],
+        label=row["label"],
+        tokens=row["tokens"],
+        measured=measured,
+        skipped=skipped,
+    )
+
+
+def _reader(cell: Cell, metrics: Mapping[str, Metric]) -> Any:
+    """What counts a corpus: the model's tokenizer, loaded only where a metric names one."""
+    if all(getattr(metric, "corpus", None) is None for metric in metrics.values()):
+        return SimpleNamespace(tokenizer=None)
+    from transformers import AutoTokenizer
+
+    place = embedded.resolve(cell.checkpoint)
+    return SimpleNamespace(tokenizer=AutoTokenizer.from_pretrained(place))

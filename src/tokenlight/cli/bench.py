@@ -1,0 +1,217 @@
+"""``tokenlight bench``: a suite of measurements in one command, stopped and gone on with at will."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tokenlight.cli.bench_report import report
+from tokenlight.cli.failing import clean, complain, writing
+
+if TYPE_CHECKING:
+    from tokenlight.bench.runner import Finished
+
+INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
+UNFINISHED = 1  # some part is missing; the same command goes on
+
+bench = typer.Typer(
+    name="bench",
+    help="Run a suite of measurements, see where it stands, and report it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+bench.command()(report)
+NAMED = "[NAME=]PATH"
+
+
+@bench.command()
+@clean
+def run(
+    suite: Annotated[
+        str, typer.Argument(help="A shipped suite's name, or a path to a .yaml file.")
+    ],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--models",
+            metavar=NAMED,
+            help="A model for a data set, for a model of the suite, or for MODEL/DATA; repeat it.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="TOKENLIGHT_DATA", help="Folder with a folder for each data set."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many examples a data set.")] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no hub; embedded models stand in.")
+    ] = False,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Processes here, or a Ray cluster.")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="So many workers.", show_default="one a core")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="An existing Ray cluster.", show_default="begin one here")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda …: what each worker computes on.")] = "cpu",
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Token budget of a batch.", show_default="the suite's")
+    ] = None,
+    lm: Annotated[
+        list[str] | None,
+        typer.Option("--lm", metavar=NAMED, help="Language model for the decoded methods."),
+    ] = None,
+    heads: Annotated[
+        list[str] | None, typer.Option("--heads", metavar=NAMED, help="Heads file for mask_lrp.")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Make parts with failed examples anew.")
+    ] = False,
+    verbose: Annotated[  # noqa: ARG001 - read by clean
+        bool, typer.Option("--verbose", help="Show tracebacks.")
+    ] = False,
+) -> None:
+    """Run SUITE into a folder. Stopped in any way, the same command goes on where it stopped."""
+    from tokenlight.bench.plan import Request
+    from tokenlight.bench.runner import DiskFull, Engine, run_suite
+
+    request = Request(
+        models=_pairs("--models", models),
+        lms=_pairs("--lm", lm),
+        heads=_pairs("--heads", heads),
+        data=data,
+        limit=limit,
+        offline=offline,
+        device=device,
+        batch_tokens=batch_tokens,
+    )
+    # A scheduler's polite end is answered as Ctrl-C is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with writing(output):
+            finished = run_suite(
+                suite,
+                output,
+                request,
+                engine=Engine(engine, workers, address),
+                again=retry_failed,
+                tell=_say,
+            )
+    except KeyboardInterrupt:
+        _say(f"stopped: {_kept(output)}; the same command goes on from there.")
+        raise typer.Exit(INTERRUPTED) from None
+    except DiskFull as full:
+        complain(str(full))
+        raise typer.Exit(UNFINISHED) from None
+    _summary(finished)
+    if finished.failed_parts:
+        raise typer.Exit(UNFINISHED)
+
+
+@bench.command()
+@clean
+def status(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    verbose: Annotated[  # noqa: ARG001 - read by clean
+        bool, typer.Option("--verbose", help="Show tracebacks.")
+    ] = False,
+) -> None:
+    """Show which parts of a run are done, failed or missing, and how long the rest may take."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tokenlight.bench.status import in_time
+    from tokenlight.bench.status import status as status_of
+    from tokenlight.plots.characters import in_line
+    from tokenlight.plots.terminal import console_on
+
+    found = status_of(folder)
+    console = console_on(sys.stdout)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("model", "data", "method", "parts", "time", ""):
+        table.add_column(name, justify="right" if name in ("parts", "time") else "left")
+    for one in found.cells:
+        told = one.cell.reason and f"not run: {one.cell.reason}"
+        told = told or (f"{one.failed} failed: {one.trouble}" if one.failed else "")
+        told = told or (f"{one.failed_examples} examples failed" if one.failed_examples else "")
+        names = (one.cell.model, one.cell.data, one.cell.method)
+        parts = f"{one.done}/{one.total}" if one.cell.runs else "–"
+        taken = in_time(one.seconds) if one.done else ""
+        table.add_row(*map(Text, map(in_line, (*names, parts, taken, told))))
+    console.print(table)
+    missing = found.total - found.done - found.failed
+    console.print(
+        f"{found.done} of {found.total} parts done, {found.failed} failed, {missing} missing"
+        + (f"; now worked on by {found.worker}" if found.worker else ""),
+        soft_wrap=True,
+        highlight=False,
+    )
+    if found.left:
+        console.print(f"about {in_time(found.left)} of work left for one worker", highlight=False)
+    elif found.done == found.total:
+        console.print(f"complete; see: tokenlight bench report {in_line(str(folder))}")
+
+
+def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """``NAME=PATH`` entries; a bare PATH is for everything."""
+    from tokenlight.errors import BadInput
+
+    found: dict[str, str] = {}
+    for entry in given or ():
+        name, equals, path = entry.rpartition("=")
+        if not path or (equals and not name):
+            raise BadInput(f"cannot read {option} {entry!r}: give NAME=PATH, or a PATH for all.")
+        if name in found:
+            raise BadInput(f"{option} names {name or 'everything'} twice.")
+        found[name] = path
+    return found
+
+
+def _say(sentence: str) -> None:
+    from tokenlight.plots.characters import visible
+
+    print(visible(sentence), file=sys.stderr, flush=True)
+
+
+def _kept(folder: Path) -> str:
+    from tokenlight.bench.store import Run
+    from tokenlight.errors import TokenlightError
+
+    try:
+        done, total = Run.open(folder).progress()
+    except TokenlightError:
+        return "nothing was begun"
+    return f"{done} of {total} parts are kept in {folder}"
+
+
+def _summary(finished: Finished) -> None:
+    """What was run and what was not; nothing is left out silently."""
+    run: Any = finished.run
+    cells = [cell for cell in run.cells if cell.runs]
+    print(f"{len(cells)} of {len(run.cells)} cells run: {finished.made} parts made", end="")
+    print(f", {finished.kept} kept" if finished.kept else "")
+    reasons: dict[str, list[str]] = {}
+    for cell in run.cells:
+        if not cell.runs:
+            reasons.setdefault(cell.reason, []).append(f"{cell.model} · {cell.data}")
+    for reason, names in reasons.items():
+        print(f"not run: {reason}: {', '.join(dict.fromkeys(names))} ({len(names)} cells)")
+    failed = sum(run.said(part)["failed"] for part in run.parts if run.done(part))
+    if failed:
+        print(f"failed examples: {failed} (see {run.folder / 'failures.csv'})")
+    for part, trouble in finished.failed_parts:
+        cell = run.cells[part.cell]
+        complain(f"{cell.model} · {cell.data} · {cell.method}, part {part.first}: {trouble}")
+    if finished.failed_parts:
+        print(f"{len(finished.failed_parts)} parts are missing; the same command tries them again")
+    print(f"written: {run.folder} (scores.csv, curves.csv, cells.csv, timings.csv)")
+    print(f"report: tokenlight bench report {run.folder} --format html")

@@ -1,0 +1,35 @@
+"""``tokenlight bench report``: our tables beside the published ones, with figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokenlight.cli.failing import clean, writing
+
+
+@clean
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="md, latex, csv or html.", metavar="FORMAT")
+    ] = "md",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write to this file; html: in place of report.html."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Folder for the pictures that md links.")
+    ] = None,
+    timings: Annotated[
+        bool, typer.Option(help="Seconds and passes; without them equal tables give equal bytes.")
+    ] = True,
+) -> None:
+    """Report on a run: our numbers beside the published ones, what holds, what can be compared."""
+    from tokenlight.bench.reporting import report as made
+
+    with writing(output or folder):
+        text = made(folder, form, timings=timings, figures=figures, output=output)
+    typer.echo(text, nl=output is not None or form == "html")

@@ -1,0 +1,130 @@
+"""Which examples a part has, which cells a plan has, and what a run makes beside its parts."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.bench_runs import make, rows_of, sentences
+from tokenlight.bench import planning
+from tokenlight.bench.entries import DataSet, Suite
+from tokenlight.bench.examples import examples_of, locate, relabelled, source
+from tokenlight.bench.part import counted, load
+from tokenlight.bench.plan import Cell, Plan, Request, changed
+from tokenlight.bench.runner import Engine, run_suite
+from tokenlight.bench.store import Run
+from tokenlight.bench.suite import read
+from tokenlight.errors import BadInput
+
+pytestmark = pytest.mark.xdist_group("bench")
+PARSED = "".join(
+    f"# text = {text}\n"
+    + "".join(
+        f"{i}\t{word}\t{word}\tNOUN\t_\t_\t{2 if i == 1 else 0 if i == 2 else 2}\t"
+        f"{'nsubj' if i == 1 else 'root' if i == 2 else 'obj'}\t_\t_\n"
+        for i, word in enumerate(text.split(), 1)
+    )
+    + "\n"
+    for text in sentences(6)
+)
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    place = tmp_path / "set" / "test.jsonl.gz"
+    place.parent.mkdir()
+    rows = [{"text": f"text {i}", "label": i % 2} for i in range(50)]
+    place.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    return place
+
+
+def test_a_file_is_found_by_folder_and_split(numbered, tmp_path):
+    assert locate("set/test", [tmp_path]) == numbered
+    assert locate("set/dev", [tmp_path]) is None
+    data, suite = DataSet("set", local="set/dev", hub="glue:set"), Suite("s", folder=str(tmp_path))
+    with pytest.raises(BadInput, match=r"set/dev is not in .*it has test.jsonl.gz"):
+        source(data, suite, tmp_path, offline=False)
+    assert source(data, suite, None, offline=False) == "glue:set"
+    with pytest.raises(BadInput, match="--offline asks no hub"):
+        source(data, suite, None, offline=True)
+
+
+def test_examples_are_drawn_the_same_way_every_time(numbered):
+    def drawn(**how):
+        data = DataSet("set", **how)
+        return [one.text for one in examples_of(data, str(numbered), seed=3, limit=None)]
+
+    assert drawn(size=4) == ["text 0", "text 1", "text 2", "text 3"]
+    found = drawn(size=10, sample="random")
+    assert found == drawn(size=10, sample="random")
+    assert found == sorted(found, key=lambda text: int(text.split()[1]))
+    assert found != drawn(size=10)
+    assert drawn(classes=("1",), size=2) == ["text 1", "text 3"]
+    limited = examples_of(DataSet("set", size=9), str(numbered), seed=0, limit=2)
+    assert len(limited) == 2
+
+
+def test_labels_of_a_data_set_become_the_models_own(numbered):
+    data = DataSet("set")
+    found = examples_of(data, str(numbered), seed=0, limit=3)
+    assert [one.label for one in relabelled(found, ["no", "0"], data)] == ["no", 0, "no"]
+    with pytest.raises(BadInput, match="the model names labels for 0 to 0, but an example has 1"):
+        relabelled(found, ["no"], data)
+
+
+def test_a_plan_survives_its_file():
+    cell = Cell(0, "m", "d", "Ours", "mask_lrp", {"mask": "random"}, "/m", 7, ("1", "0"))
+    plan = Plan((cell,), (), {"d": "/d"}, {"versions": {"torch": "2"}})
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    assert [(part.first, part.count) for part in plan.parts(Suite("s", slice=3))] == [
+        (0, 3),
+        (3, 3),
+        (6, 1),
+    ]
+    assert changed({"a": {"b": 1}}, {"a": {"b": 2}}) == ["a b (was 1, now 2)"]
+
+
+def test_every_layer_of_the_model_at_hand_is_a_cell(bert_folder, tmp_path):
+    methods = [{"name": "gradcam", "label": "layer {layer}", "each": {"layer": "layers"}}]
+    suite, _ = read(make(tmp_path, bert_folder, 2, methods=methods))
+    plan, problems = planning.plan(suite, Request())
+    assert problems == []
+    layers = load(str(bert_folder), "cpu").model.config.num_hidden_layers
+    assert [cell.method for cell in plan.cells] == [f"layer {i}" for i in range(layers + 1)]
+    assert [cell.options["layer"] for cell in plan.cells] == list(range(layers + 1))
+
+
+def test_passes_are_counted_as_they_happen(bert_folder):
+    explainer = load(str(bert_folder), "cpu")
+    with counted(explainer) as counts:
+        explainer.explain(["a good film", "the plot"], method=["attcat"], progress=False)
+    assert counts["texts"] == 2
+    with counted(explainer) as counts:
+        explainer.explain("a good film", method="occlusion", progress=False)
+    assert counts["texts"] > 3
+    before = dict(counts)
+    explainer.explain("a good film", method="attcat", progress=False)
+    assert counts == before  # the hook is gone
+
+
+def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
+    place = make(
+        tmp_path / "suite", bert_folder, 4,
+        methods=["mask_lrp", {"name": "mask_lrp", "label": "synt", "options": {"mask": "syntactic"}}],
+        heads={"conllu": "parsed.conllu", "share": 0.2}, metrics=["aopc", "token_overlap"], keep=1,
+    )  # fmt: skip
+    (place.parent / "parsed.conllu").write_text(PARSED)
+    finished = run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
+    assert finished.failed_parts == ()
+    run = Run.open(tmp_path / "run")
+    heads = json.loads(run.heads_file(run.cells[0]).read_text())
+    assert set(heads["mask"]) >= {"syntactic", "positional"}
+    rows = list(run.rows(method="mask_lrp"))
+    assert [row["error"] for row in rows] == [None] * 4
+    kept = json.loads(rows[0]["attribution"])
+    assert kept["options"]["heads"].endswith(".json")
+    assert rows[1]["attribution"] is None
+    detail = json.loads(rows[0]["token_overlap.detail"])
+    assert set(detail["weights"]) <= set(detail["pieces"])
+    scores = {row["metric"] for row in rows_of(tmp_path / "run" / "scores.csv")}
+    assert scores == {"aopc", "token_overlap"}

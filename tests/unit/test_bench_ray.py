@@ -1,0 +1,63 @@
+"""Ray makes the parts that local processes make, also where it loses a worker on the way."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bench_runs import bytes_of, finished_parts, make
+from tokenlight.bench.runner import Engine, run_suite
+from tokenlight.errors import BadInput
+
+pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.xdist_group("bench"),
+    # Third party, 2026-11: Ray's own process handling.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+COUNT = 48
+
+
+def actors():
+    """Processes of this test's actors that are at work."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            said = place.read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        if said.startswith(b"ray::PartWorker"):
+            found.append(int(place.parent.name))
+    return found
+
+
+def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp_path):
+    suite = make(tmp_path / "suite", bert_folder, COUNT, methods=["attcat", "rollout"])
+    run_suite(suite, tmp_path / "local", engine=Engine(workers=1), progress=False)
+    folder, before, killed = tmp_path / "ray", set(actors()), []
+
+    def kill_one():
+        ends = time.monotonic() + 240
+        while not killed and time.monotonic() < ends:
+            if finished_parts(folder) >= 4 and (alive := set(actors()) - before):
+                killed.append(min(alive))
+                os.kill(killed[0], signal.SIGKILL)
+            time.sleep(0.002)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    finished = run_suite(suite, folder, engine=Engine("ray", workers=2), progress=False)
+    killer.join()
+    assert len(killed) == 1
+    assert (finished.made, finished.failed_parts) == (24, ())
+    assert bytes_of(folder) == bytes_of(tmp_path / "local")
+
+
+def test_a_cluster_that_is_not_there_is_told(bert_folder, tmp_path):
+    suite = make(tmp_path / "suite", bert_folder, 2, methods=["random"])
+    with pytest.raises(BadInput, match="no Ray cluster at"):
+        run_suite(suite, tmp_path / "run", engine=Engine("ray", 1, address="127.0.0.1:1"))
