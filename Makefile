@@ -6,7 +6,7 @@ OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 # Busy-waiting OpenMP threads slow small batches manifold beside any other process.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test check format bench docs wheel clean help
+.PHONY: demo test browser check format bench docs wheel clean help
 
 help:
 	@echo "make demo   explain a few sentences with the embedded model (offline once set up)"
@@ -18,13 +18,20 @@ help:
 demo: $(VENV)/.demo
 	$(OFFLINE) $(RUN) examples/demo.py
 
-test: check
+test: check browser
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check src tests examples benchmarks training
 	$(RUN) -m ruff check src tests examples benchmarks training
 	$(RUN) -m mypy
+
+# Debian's Chromium for the tests of the page; where it cannot be had, they skip and say what to run.
+browser:
+	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
+	  { apt-get install --yes --quiet --no-install-recommends chromium fonts-dejavu-core || \
+	    { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium fonts-dejavu-core; }; }; } \
+	  || echo "No Chromium: the browser tests will skip. Run as root: apt-get install chromium"
 
 format: $(VENV)/.dev
 	$(RUN) -m ruff format src tests examples benchmarks training
@@ -35,6 +42,8 @@ bench: $(VENV)/.dev
 	$(OFFLINE) $(RUN) benchmarks/relevance_cost.py
 	$(OFFLINE) $(RUN) benchmarks/perturbation_throughput.py
 	$(OFFLINE) $(RUN) benchmarks/baseline_cost.py
+	$(OFFLINE) $(RUN) benchmarks/ray_scaling.py
+	$(OFFLINE) $(RUN) benchmarks/serve_load.py
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
@@ -57,7 +66,7 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo pyproject.toml constraints.txt
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[cli,plots,bench,baselines]' --group test
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[cli,plots,bench,baselines,vision,web]' --group test
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

@@ -241,7 +241,11 @@ def commands() -> str:
     from tokenlight.cli.app import app
 
     runner, parts = CliRunner(), []
-    for name in get_command(app).commands:  # type: ignore[attr-defined]  # it is a group
-        shown = runner.invoke(app, [name, "--help"], prog_name="tokenlight", env={"COLUMNS": "90"})
-        parts.append(f"### tokenlight {name}\n\n```text\n{shown.output.strip()}\n```")
+    named: list[list[str]] = []
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
+        named += [[name], *([name, inner] for inner in getattr(command, "commands", ()))]
+    for names in named:
+        shown = runner.invoke(app, [*names, "--help"], prog_name="tokenlight", env={"COLUMNS": "90"})
+        title = " ".join(names)
+        parts.append(f"### tokenlight {title}\n\n```text\n{shown.output.strip()}\n```")
     return "\n\n".join(parts)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tokenlight.cli.bench import bench
 from tokenlight.cli.diff import diff
 from tokenlight.cli.doctor import doctor
 from tokenlight.cli.evaluate import evaluate
@@ -14,6 +15,7 @@ from tokenlight.cli.heads import heads
 from tokenlight.cli.idf import idf
 from tokenlight.cli.methods import methods
 from tokenlight.cli.models import models
+from tokenlight.cli.serve import serve
 
 app = typer.Typer(
     name="tokenlight",
@@ -31,6 +33,8 @@ app.command()(heads)
 app.command()(evaluate)
 app.command()(diff)
 app.command()(idf)
+app.add_typer(bench)
+app.command()(serve)
 
 
 def _version(wanted: bool) -> None:

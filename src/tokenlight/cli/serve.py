@@ -1,0 +1,136 @@
+"""``tokenlight serve``: the page and its API, on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenlight.cli.failing import clean
+from tokenlight.errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    from tokenlight.web.serving import AllowList
+
+
+@clean
+def serve(
+    *,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Embedded model, folder or hub id to serve; repeat it for several.",
+            show_default="the embedded models; none with --open",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    heads: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL=FILE", help="Head map of a model, by tokenlight heads."),
+    ] = None,
+    open: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH", help="Saved attributions (.json, or a folder) or a benchmark run."
+        ),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log every request; show tracebacks.")
+    ] = False,
+) -> None:
+    """Open a page that explains texts, compares methods and plays the hiding game. Ctrl-C ends it."""
+    # Busy-waiting threads of one model would slow the others; torch reads this when it is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    maps = dict(_named(entry) for entry in heads or ())
+    uvicorn = _uvicorn()
+    from tokenlight.web.app import application
+    from tokenlight.web.limits import Limits
+    from tokenlight.web.pages import chart_code
+    from tokenlight.web.shelf import shelf
+
+    chart_code()  # what is missing is said before a model is loaded
+    limits = Limits()
+    shelved = shelf(open or (), limits)
+    models = _loaded(model, maps, device, verbose=verbose, nothing=bool(open) and not model)
+    app = application(models, shelved, host=host, limits=limits)
+    _listen(uvicorn, app, host, port, verbose=verbose)
+
+
+def _uvicorn() -> Any:
+    for library in ("fastapi", "uvicorn"):
+        try:
+            __import__(library)
+        except ModuleNotFoundError as missing:
+            if (missing.name or "").partition(".")[0] != library:
+                raise
+            raise MissingExtra.naming(library, "web", "tokenlight serve") from missing
+    return sys.modules["uvicorn"]
+
+
+def _named(entry: str) -> tuple[str, str]:
+    name, equals, file = entry.partition("=")
+    if not (name and equals and file):
+        raise BadInput(f"--heads {entry}: write it as MODEL=FILE, MODEL being one of --model.")
+    return name, file
+
+
+def _loaded(
+    names: list[str] | None,
+    heads: dict[str, str],
+    device: str | None,
+    *,
+    verbose: bool,
+    nothing: bool,
+) -> AllowList:
+    from tokenlight.web.serving import DEFAULT, AllowList, load
+
+    if nothing:
+        return AllowList([])
+    wanted = names or list(DEFAULT)
+    print(f"loading {', '.join(wanted)} …", file=sys.stderr, flush=True)
+    if not verbose:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+    return load(wanted, heads, device=device)
+
+
+def _listen(uvicorn: Any, app: Any, host: str, port: int, *, verbose: bool) -> None:
+    """Serve until Ctrl-C; the address is printed when it can be opened."""
+    config = uvicorn.Config(
+        app,
+        host=host.strip("[]"),
+        port=port,
+        log_level="info" if verbose else "warning",
+        access_log=verbose,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+
+    class Announcing(uvicorn.Server):  # type: ignore[misc]  # uvicorn is imported when it is needed
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            if not self.started:
+                return
+            bound = self.servers[0].sockets[0].getsockname()
+            shown = f"[{host.strip('[]')}]" if ":" in host else host
+            print(f"tokenlight serves http://{shown}:{bound[1]}", flush=True)
+            print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+
+    server = Announcing(config)
+    try:
+        server.run()
+    except KeyboardInterrupt:  # uvicorn raises it again after a graceful end
+        pass
+    except SystemExit:
+        raise BadInput(
+            f"cannot listen on {host}:{port}; another program may hold the port. Give --port, "
+            "for example --port 0 for any free one."
+        ) from None

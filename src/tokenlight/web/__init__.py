@@ -1,0 +1,1 @@
+"""The page and its JSON API: ``tokenlight serve`` (the extra ``web``)."""

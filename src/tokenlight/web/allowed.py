@@ -1,0 +1,170 @@
+"""The allow-list of methods, metrics and their options: nothing that opens a file can be asked for."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import types
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tokenlight import registry
+from tokenlight.capture.tape import GRADIENTS, Site
+from tokenlight.errors import UnknownName
+from tokenlight.methods._method import Cost, Method
+from tokenlight.web.refusals import Refusal
+
+GIVEN = "given"  # the head map that the server was started with
+GROUPS = ("gradients", "attention", "relevance", "decoded", "many passes", "control")
+MOST = 10**6  # no option is a larger number
+
+Spec = tuple[str, dict[str, Any]]
+
+
+def spec(kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None) -> Spec:
+    """``"rollout:start_layer=2"`` as name and options, each of them allowed.
+
+    ``heads``: the head map of the model asked, which ``mask_lrp:heads=given`` stands for.
+    """
+    name, options = registry.parse(text)
+    if name not in registry.names(kind):
+        raise UnknownName.among(kind[:-1], name[:60], registry.names(kind))
+    known = registry.options_of(kind, name)
+    for option, value in options.items():
+        if option == "preset":
+            continue
+        if option not in known:
+            raise UnknownName.among(f"option of {name}", option[:60], {*known, "preset"})
+        if option == "heads" and value == GIVEN:
+            if heads is None:
+                raise Refusal(
+                    422,
+                    "not_allowed",
+                    f"{name}:heads={GIVEN} needs a head map of this model, and none was given.",
+                    "Start the server with --heads MODEL=heads.json.",
+                )
+            continue
+        if not plain(_hints(kind, name)[option]):
+            raise Refusal(
+                422,
+                "not_allowed",
+                f"the option {option} of {name} may name a file, so it cannot be set from here.",
+                f"{option} is set in Python or on the command line.",
+            )
+        _small(option, value)
+    return name, options | ({"heads": heads} if options.get("heads") == GIVEN else {})
+
+
+def built_method(one: Spec, seed: int) -> Method:
+    """The method itself; what samples takes the request's seed."""
+    name, options = one
+    if getattr(registry.find("methods", name), "draws", False):
+        options = {"seed": seed, **options}
+    method: Method = registry.build("methods", name, options)
+    return method
+
+
+def plain(hint: Any) -> bool:
+    """Whether every value of this type is a number, a yes or no, or one of a few words."""
+    if get_origin(hint) is Literal or hint in (bool, int, float, type(None)):
+        return True
+    if get_origin(hint) in (Union, types.UnionType):
+        return all(plain(part) for part in get_args(hint))
+    return False
+
+
+def _small(option: str, value: str) -> None:
+    try:
+        number = float(value)
+    except ValueError:
+        return  # a word: the registry knows which are allowed
+    if not math.isfinite(number) or abs(number) > MOST:
+        raise Refusal(
+            422, "not_allowed", f"{option}={value[:40]} is too large.", f"At most {MOST:,}."
+        )
+
+
+@cache
+def _hints(kind: registry.Kind, name: str) -> dict[str, Any]:
+    return get_type_hints(registry.find(kind, name))
+
+
+def about(cls: type) -> str:
+    """The first line of a docstring, without the marks of the documentation language."""
+    first = (inspect.getdoc(cls) or "").partition("\n")[0]
+    return re.sub(r":math:`([^`]*)`", r"\1", first).replace("``", "").replace("*", "").rstrip(".")
+
+
+def method_facts(name: str, *, with_heads: bool) -> dict[str, Any]:
+    """What the page tells of a method."""
+    cls: Any = registry.find("methods", name)
+    method: Method = registry.build("methods", name)
+    return {
+        "name": name,
+        "about": about(cls),
+        "group": _group(name, method),
+        "signed": bool(cls.signed),
+        "for_target": not cls.class_agnostic,
+        "per_layer": bool(cls.per_layer),
+        "slow": slow(method),
+        "cost": Cost.in_words(method),
+        "cites": str(getattr(cls, "cites", "")),
+        "options": _options("methods", name, with_heads=with_heads),
+        "presets": sorted(cls.presets),
+    }
+
+
+def metric_facts(name: str) -> dict[str, Any]:
+    """What the page tells of a metric."""
+    cls: Any = registry.find("metrics", name)
+    metric = registry.build("metrics", name)
+    needs = [what for what in ("labelled", "marked") if getattr(metric, what)]
+    return {
+        "name": name,
+        "about": about(cls),
+        "better": str(metric.direction),
+        "needs": [{"labelled": "labels", "marked": "spans"}[what] for what in needs],
+        "options": _options("metrics", name, with_heads=False),
+    }
+
+
+def slow(method: Method) -> bool:
+    """Whether a text goes through the model often enough that others should not wait for it."""
+    return bool(type(method).slow) or method.cost(30).forwards > 20
+
+
+def token_passes(methods: Sequence[Method], tokens: int, targets: int) -> int:
+    """Tokens that go through the model; a backward counts as two forwards."""
+    total = 0
+    for method in methods:
+        cost = method.cost(tokens)
+        total += tokens * (cost.forwards + 2 * cost.backwards) * targets
+    return total
+
+
+def _group(name: str, method: Method) -> str:
+    needs = method.needs
+    if "lm" in registry.options_of("methods", name):
+        return "decoded"
+    if Site.RELEVANCE in needs:
+        return "relevance"
+    if method.cost(100).forwards > 1:
+        return "many passes"
+    if Site.READOUT in needs and not needs & (GRADIENTS - {Site.READOUT}):
+        return "attention"
+    return "gradients" if needs else "control"
+
+
+def _options(kind: registry.Kind, name: str, *, with_heads: bool) -> list[dict[str, Any]]:
+    found = []
+    for option, (words, default) in registry.options_of(kind, name).items():
+        hint = _hints(kind, name)[option]
+        if option == "heads" and with_heads:
+            found.append({"name": option, "type": GIVEN, "choices": [GIVEN], "default": None})
+        elif plain(hint):
+            choices = list(get_args(hint)) if get_origin(hint) is Literal else None
+            choices = [False, True] if hint is bool else choices
+            found.append({"name": option, "type": words, "choices": choices, "default": default})
+    return found

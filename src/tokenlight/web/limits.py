@@ -1,0 +1,39 @@
+"""Limits: how much one request, and all of them together, may ask of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is more than this is refused in words, never served slowly or half.
+
+    ``passes``: tokens that one request may send through a model, each time counted. ``waiting``:
+    requests that wait for one model; ``lengthy``: those among them that take seconds.
+    ``gather_seconds``: how long the first of a batch waits for others to join it.
+    ``idle_seconds``: how long nobody must have asked before background work goes on.
+    """
+
+    characters: int = 20_000
+    body_bytes: int = 256 * 1024
+    open_bytes: int = 4 * 1024 * 1024
+    open_entries: int = 64
+    methods: int = 12
+    evaluated_methods: int = 4
+    metrics: int = 4
+    texts: int = 16
+    random_orders: int = 16
+    passes: int = 60_000
+    trust_passes: int = 150_000
+    evaluated_passes: int = 300_000
+    attention_tokens: int = 128
+    waiting: int = 64
+    lengthy: int = 16
+    batch_texts: int = 32
+    gather_seconds: float = 0.004
+    idle_seconds: float = 5.0
+    answer_seconds: float = 30.0
+    evaluate_seconds: float = 120.0
+    kept_attributions: int = 1024
+    kept_numbers: int = 2_000_000

@@ -1,0 +1,84 @@
+// Talking to the server: every failure becomes a sentence and what to do about it.
+
+const PATIENCE = 60_000; // of one request; the server has its own, shorter limits
+const BUSY_RETRIES = 4;
+
+/** What the server refused, in its own words. */
+export class Refused extends Error {
+  constructor(status, { code, message, hint }) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.hint = hint ?? "";
+  }
+}
+
+/** The server does not answer at all. */
+export class Gone extends Error {}
+
+/** GET, or POST where a body is given; JSON in, JSON out. `signal` gives up early. */
+export async function ask(path, body, signal) {
+  for (let attempt = 0; ; attempt += 1) {
+    const answer = await send(path, body, signal);
+    if (answer.status !== 429 || attempt === BUSY_RETRIES) return read(answer);
+    const wait = Number(answer.headers.get("Retry-After")) || 1;
+    await pause(Math.min(wait, 10) * 1000 * (1 + Math.random() / 2), signal);
+  }
+}
+
+/** A file the server writes, as it is. */
+export async function fetched(path) {
+  const answer = await send(path);
+  return answer.ok ? answer.blob() : read(answer);
+}
+
+/** Resolves once the server answers again; asks with growing pauses. */
+export async function back(signal) {
+  for (let wait = 500; ; wait = Math.min(wait * 1.5, 5000)) {
+    await pause(wait, signal);
+    try {
+      if ((await send("/healthz", undefined, signal)).ok) return;
+    } catch (failure) {
+      if (!(failure instanceof Gone)) throw failure;
+    }
+  }
+}
+
+async function send(path, body, signal) {
+  const limits = [AbortSignal.timeout(PATIENCE), ...(signal ? [signal] : [])];
+  const how = { signal: AbortSignal.any(limits), cache: "no-store" };
+  if (body !== undefined) {
+    how.method = "POST";
+    how.headers = { "Content-Type": "application/json" };
+    how.body = JSON.stringify(body);
+  }
+  try {
+    return await fetch(path, how);
+  } catch (failure) {
+    if (signal?.aborted) throw failure;
+    throw new Gone("The server does not answer.");
+  }
+}
+
+async function read(answer) {
+  let content;
+  try {
+    content = await answer.json();
+  } catch (failure) {
+    if (failure.name === "AbortError") throw failure;
+    throw new Gone("The answer broke off."); // killed while it spoke, or not our server
+  }
+  if (answer.ok) return content;
+  throw new Refused(answer.status, content.error ?? { code: "internal", message: `Status ${answer.status}.` });
+}
+
+/** Wait; `signal` ends it early with its reason. */
+export function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    });
+  });
+}

@@ -1,0 +1,147 @@
+// The form: fields by what the model reads, examples to click, the model.
+
+import { byId, fill, make } from "./dom.js";
+import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
+import { explain } from "./work.js";
+
+const LABELS = {
+  text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
+  prompt: "Prompt",
+};
+const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2 };
+const EXAMPLES = 4;
+let pairWanted = false;
+
+/** Build the form and keep it in step with the state. */
+export function askForm() {
+  byId("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    void explain();
+  });
+  byId("ask").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      void explain();
+    }
+  });
+  byId("model").addEventListener("change", (event) => chooseModel(event.target.value));
+  watch(["models", "model"], drawModel);
+  watch(["models", "model", "text", "pair", "question", "context", "prompt"], fields);
+  watch(["busy"], drawBusy);
+}
+
+/** Put an example into the form and explain it. */
+function useExample(example) {
+  pairWanted = false;
+  const filled = Object.fromEntries(Object.keys(LABELS).map((name) => [name, example[name] ?? ""]));
+  update({ ...filled, ...untouched() });
+  void explain();
+}
+
+function chooseModel(name) {
+  pairWanted = false;
+  const model = state.models.find((one) => one.name === name);
+  const works = (method) => state.known.find((one) => one.name === method)?.models[name]?.works !== false;
+  const methods = state.methods.filter(works);
+  update({ model: name, methods: methods.length ? methods : [model.method], ...untouched() });
+  // The old text means nothing to a model with other fields; one with the same answers at once.
+  const shown = !byId("results").hidden;
+  if (shown && fieldsInUse().every((field) => state[field])) void explain();
+  else if (!fieldsInUse().every((field) => state[field])) byId(`field-${fieldsInUse()[0]}`)?.focus();
+}
+
+/** Choices that belong to one text and model. */
+function untouched() {
+  return { target: "", rather: "", pin: null, step: 0, long: "error" };
+}
+
+function drawModel() {
+  const model = chosenModel();
+  byId("ask").hidden = state.models.length === 0;
+  fill(byId("model"), state.models.map((one) => {
+    const option = make("option", { value: one.name, text: one.name });
+    option.selected = one.name === state.model;
+    return option;
+  }));
+  if (!model) return;
+  byId("model-about").textContent = model.about ? `· ${model.about}` : "";
+  byId("model").title = about(model);
+  fill(byId("examples"), make("span", { class: "note", text: "Try" }), model.examples.slice(0, EXAMPLES).map((example) => {
+    const text = example.text ?? example.question ?? example.prompt ?? "";
+    const title = [example.text, example.pair, example.question, example.context, example.prompt];
+    return make("button", {
+      type: "button", class: "chip-button", text: shortened(example.title || text),
+      title: title.filter(Boolean).join("\n"), onclick: () => useExample(example), dir: "auto",
+    });
+  }), make("span", { id: "pair-place" }));
+  byId("fields").dataset.names = ""; // made anew, with the button that adds a second text
+}
+
+function about(model) {
+  const labels = model.labels.length && model.labels.length <= 8 ? ` · ${model.labels.join(", ")}` : "";
+  const told = model.labels.length && model.about?.includes(model.labels.at(-1)) ? "" : labels;
+  const size = model.layers ? ` · ${model.layers} layers × ${model.heads} heads` : "";
+  return `${model.about || model.task}${told} · up to ${model.max_tokens ?? "any number of"} tokens${size}`;
+}
+
+/** Fields are made once for a model, then only their values follow the state: the caret stays. */
+function fields() {
+  const model = chosenModel();
+  if (!model) return;
+  const takesPair = model.inputs.some((set) => set.includes("pair"));
+  const names = pairWanted && takesPair ? ["text", "pair"] : fieldsInUse();
+  const place = byId("fields");
+  if (place.dataset.names !== names.join() || place.dataset.model !== model.name) {
+    place.dataset.names = names.join();
+    place.dataset.model = model.name;
+    fill(place, names.map(field));
+    fill(byId("pair-place"), takesPair && pairButton(names.includes("pair")));
+  }
+  for (const name of names) {
+    const area = byId(`field-${name}`);
+    if (area.value !== state[name]) area.value = state[name];
+    grow(area);
+  }
+}
+
+function field(name) {
+  const area = make("textarea", {
+    id: `field-${name}`, name, rows: ROWS[name], dir: "auto", spellcheck: "false",
+    placeholder: name === "text" ? "Type a sentence …" : null,
+  });
+  area.addEventListener("input", () => {
+    grow(area);
+    update({ [name]: area.value, ...untouched() });
+  });
+  return make("label", { class: "field" }, make("span", { class: name === "text" ? "aside" : "", text: LABELS[name] }), area);
+}
+
+function pairButton(shown) {
+  return make("button", {
+    type: "button", class: "quiet pair-switch", text: shown ? "One text only" : "Add a second text",
+    onclick: () => {
+      pairWanted = !shown;
+      update({ pair: "" });
+      fields();
+      byId(shown ? "field-text" : "field-pair")?.focus();
+    },
+  });
+}
+
+/** As tall as its text, up to the limit of the style sheet. */
+function grow(area) {
+  area.style.height = "auto";
+  area.style.height = `${area.scrollHeight + 2}px`;
+}
+
+function drawBusy() {
+  const button = byId("explain");
+  button.setAttribute("aria-busy", String(state.busy));
+  button.textContent = state.busy ? "Explaining …" : "Explain";
+  byId("results").setAttribute("aria-busy", String(state.busy));
+}
+
+function shortened(text, most = 48) {
+  const characters = Array.from(text);
+  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+}

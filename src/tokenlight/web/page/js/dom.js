@@ -1,0 +1,40 @@
+// Elements made by hand: text enters as text, never as markup, and no style attribute is written.
+
+const SVG = "http:" + "//www.w3.org/2000/svg"; // a name, not an address: nothing is fetched from it
+
+/** An element with attributes (`on…` are listeners, `text` its content) and children. */
+export function make(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** The same for SVG. */
+export function draw(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/** The element of the page with this id. */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Put `children` in the place of whatever `parent` holds. */
+export function fill(parent, ...children) {
+  parent.replaceChildren(...wanted(children));
+  return parent;
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "text") element.textContent = value;
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...wanted(children));
+  return element;
+}
+
+/** Children without the holes that conditions leave. */
+function wanted(children) {
+  return children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+}

@@ -1,0 +1,38 @@
+// Your turn: hide words by clicking them, and see whether you know better than the methods.
+
+import { ask } from "./api.js";
+import { fieldsInUse, state, update } from "./store.js";
+import { asTarget, failed } from "./work.js";
+
+let latest = 0;
+
+/** Whether one's own order can be played: the text is the form's, whole, and its model is here. */
+export function guessable() {
+  const { cut } = state.entries[0].attribution.row;
+  return state.served && !state.source && !cut;
+}
+
+/** Hide a word, or bring it back; the model is asked about the order so far. */
+export async function click(tokens) {
+  const before = state.guess?.order ?? [];
+  const order = before.includes(tokens[0])
+    ? before.filter((token) => !tokens.includes(token))
+    : [...before, ...tokens];
+  const turn = (latest += 1);
+  if (!order.length) {
+    update({ guess: null, step: 0 });
+    return;
+  }
+  update({ guess: { order, game: null } });
+  const question = { model: state.model, order, random_orders: 0 };
+  for (const field of fieldsInUse()) question[field] = state[field];
+  const target = asTarget();
+  if (target !== null) question.target = target;
+  try {
+    const { games: [game] } = await ask("/api/perturb", question);
+    // A faster answer to a later click must stand.
+    if (turn === latest && state.guess) update({ guess: { order, game }, step: order.length });
+  } catch (failure) {
+    failed(failure, () => click([]));
+  }
+}

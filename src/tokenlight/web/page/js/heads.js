@@ -1,0 +1,136 @@
+// The map of attention heads: which follow grammar, which look at a neighbour (heads.json).
+
+import { ask, Refused } from "./api.js";
+import { attentionMap } from "./attention.js";
+import { byId, draw as svg, fill, make } from "./dom.js";
+import { remember } from "./link.js";
+import { counted } from "./numbers.js";
+import { chosenModel, state, update, watch } from "./store.js";
+import { tipped } from "./tip.js";
+import { failed } from "./work.js";
+
+const KINDS = {
+  syntactic: ["S", "syntactic", "follows a grammatical relation"],
+  positional: ["P", "positional", "looks at a fixed neighbour"],
+  both: ["B", "both", "follows a relation that is mostly one neighbour"],
+  neither: ["", "neither", "neither of the two"],
+};
+const NAMES = {
+  nsubj: "subject", obj: "object", dobj: "object", amod: "adjective", advmod: "adverb",
+};
+const maps = new Map(); // model → its heads file, or null
+
+/** Draw the map when its tab is open. */
+export function headsPanel() {
+  watch(["entries", "tab", "head", "served"], show);
+}
+
+async function show() {
+  if (state.tab !== "heads" || !state.entries.length) return;
+  const model = state.source ? null : chosenModel();
+  const title = make("h2", { text: "What the attention heads do" });
+  if (!model) {
+    fill(byId("heads"), title, make("p", { class: "note", text: "Heads belong to a model, and none is loaded for this file." }));
+    return;
+  }
+  try {
+    if (!maps.has(model.name)) maps.set(model.name, model.head_map ? await ask(`/api/heads/${model.name}`) : null);
+  } catch (failure) {
+    if (!(failure instanceof Refused)) return failed(failure, show);
+    maps.set(model.name, null);
+  }
+  if (chosenModel() !== model || state.tab !== "heads") return undefined;
+  const found = maps.get(model.name);
+  fill(
+    byId("heads"), title,
+    found ? make("p", { class: "lead", text: lead(found) }) : unmeasured(model),
+    make("div", { class: "heads-map" },
+      make("div", {}, grid(model, found), found && legend(found)), attentionMap(chosen(model))),
+  );
+  return undefined;
+}
+
+/** The head a link or a click chose: [layer, head], or null. */
+function chosen(model) {
+  const [layer, head] = state.head.split("-").map(Number);
+  const fits = /^\d+-\d+$/.test(state.head) && layer < model.layers && head < model.heads;
+  return fits ? { layer, head } : null;
+}
+
+function lead({ sentences, syntactic, positional }) {
+  const count = (table) => table.flat().filter((value) => value > 0).length;
+  return `Measured on ${sentences.toLocaleString("en")} parsed sentences: ${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbour. Press a head to see where it looks in your text.`;
+}
+
+function unmeasured(model) {
+  return make("p", { class: "lead" },
+    "Press a head to see where it looks in your text. Which heads are syntactic or positional was not measured for this model; ",
+    make("code", { text: `tokenlight heads ${model.name} --conllu FILE -o heads.json` }),
+    " measures it, and ", make("code", { text: "serve --heads" }), " shows it.");
+}
+
+function grid(model, found) {
+  const layers = Array.from({ length: model.layers }, (_, layer) => layer).reverse();
+  const heads = Array.from({ length: model.heads }, (_, head) => head);
+  return make("div", { class: "scroll" }, make("table", { class: "head-grid", "aria-label": "Attention heads" },
+    make("thead", {}, make("tr", {}, make("td"), heads.map((head) => make("th", { scope: "col", text: head })))),
+    make("tbody", {}, layers.map((layer) => make("tr", {}, make("th", { scope: "row", text: `layer ${layer}` }),
+      heads.map((head) => make("td", {}, headButton(layer, head, found))))))));
+}
+
+function headButton(layer, head, found) {
+  const kind = kindOf(layer, head, found);
+  const [letter, name, means] = KINDS[kind];
+  const here = state.head === `${layer}-${head}`;
+  const button = make("button", {
+    type: "button", class: `head ${kind}`, text: letter || "·", "aria-pressed": String(here), "data-head": `${layer}-${head}`,
+    "aria-label": `Layer ${layer}, head ${head}${found ? `, ${name}` : ""}`,
+    onclick: () => { update({ head: here ? "" : `${layer}-${head}` }); remember(); refocus(`${layer}-${head}`); },
+  });
+  tipped(button, () => [
+    [`Layer ${layer}, head ${head}`, "strong"], found ? `${name}: ${means}` : "not measured", ...shares(layer, head, found),
+  ]);
+  return button;
+}
+
+function refocus(head) {
+  byId("heads").querySelector(`[data-head="${head}"]`)?.focus({ preventScroll: true });
+}
+
+function kindOf(layer, head, found) {
+  if (!found) return "neither";
+  const [syntactic, positional] = [found.syntactic[layer][head] > 0, found.positional[layer][head] > 0];
+  if (syntactic && positional) return "both";
+  return syntactic ? "syntactic" : positional ? "positional" : "neither";
+}
+
+/** How often the head looks from a word to its relative, and at its favourite neighbour. */
+function shares(layer, head, found) {
+  const relations = Object.entries(found?.relations ?? {}).filter(([, one]) => one.heads).map(([relation, one]) => (
+    [`${NAMES[relation] ?? relation}: ${share(one.heads[layer][head])} (counts from ${share(one.threshold)})`, "soft"]
+  ));
+  const places = Object.entries(found?.positions?.[layer]?.[head] ?? {});
+  if (!places.length) return relations;
+  const [offset, often] = places.reduce((best, place) => (place[1] > best[1] ? place : best));
+  const least = found.thresholds?.positional_share;
+  const counts = least === undefined ? "" : ` (counts from ${share(least)})`;
+  return [...relations, [`${neighbour(Number(offset))}: ${share(often)}${counts}`, "soft"]];
+}
+
+function share(value) {
+  return `${Math.round(100 * value)} %`;
+}
+
+function neighbour(offset) {
+  const where = offset < 0 ? "before" : "after";
+  return offset === 0 ? "the word itself" : `${counted(Math.abs(offset), "word")} ${where}`;
+}
+
+function legend(found) {
+  const key = (kind) => make("li", {}, svg("svg", { viewBox: "0 0 20 20", class: `head-key ${kind}`, "aria-hidden": "true" }, svg("rect", { width: 20, height: 20, rx: 5 })),
+    `${KINDS[kind][1]}: ${KINDS[kind][2]}`);
+  const relations = Object.keys(found.relations ?? {}).map((relation) => NAMES[relation] ?? relation);
+  return make("div", { class: "head-legend" },
+    make("ul", { class: "keys" }, ["syntactic", "positional", "both", "neither"].map(key)),
+    relations.length ? make("p", { class: "note", text: `Relations tested: ${relations.join(", ")}.` }) : null);
+}

@@ -1,0 +1,92 @@
+// A text with its tokens as elements: coloured by score, reached by mouse, touch and arrow keys.
+
+import { inLine, visible } from "./characters.js";
+import { make } from "./dom.js";
+import { passages } from "./passages.js";
+
+const MANY = 250; // tokens from which a text scrolls in a box of its own
+
+/**
+ * The text of a reading (`asTokens` or `mergedWords`) as an element. `dress(stretch, tokens)` gives a
+ * stretch its class, label and listeners; `tokens` are the original token numbers on it.
+ */
+export function highlighted(reading, { label, special, dress }) {
+  const { row } = reading;
+  const found = passages(row);
+  const box = make("div", { class: row.pieces.length > MANY ? "text long" : "text", role: "group", "aria-label": label });
+  if (row.pieces.length > MANY) box.tabIndex = 0; // a box that scrolls must be reached by keys
+  for (const passage of found) {
+    if (found.length > 1 && passage.segment !== null) box.append(segmentName(reading, passage));
+    const line = make("p", { class: "line", dir: "auto" });
+    const last = passage.stretches.findLastIndex((one) => one.places.length && !one.special);
+    passage.stretches.forEach((stretch, place) => {
+      if (!stretch.places.length) line.append(plain(stretch, row.cut && place > last));
+      else if (!stretch.special || special) line.append(token(reading, stretch, dress));
+    });
+    box.append(line);
+  }
+  walkable(box);
+  return box;
+}
+
+/** Original token numbers that a span target explains: the answer. */
+export function answerTokens(attribution) {
+  if (attribution.target.kind !== "span") return new Set();
+  const places = attribution.target.terms.map(([[place]]) => place);
+  const [first, last] = [Math.min(...places), Math.max(...places)];
+  return new Set(Array.from({ length: last - first + 1 }, (_, i) => first + i));
+}
+
+/** Characters of a stretch's tokens as one line. */
+export function surface(stretch) {
+  return inLine(stretch.text);
+}
+
+function token(reading, stretch, dress) {
+  const tokens = stretch.places.flatMap((place) => reading.groups[place]);
+  const element = make("span", { class: stretch.special ? "chip special" : "token", text: visible(stretch.text) });
+  element.dataset.tokens = tokens.join(" ");
+  dress(element, stretch, tokens);
+  return element;
+}
+
+function plain(stretch, beyond) {
+  const text = visible(stretch.text);
+  if (!beyond || !stretch.text.trim()) return document.createTextNode(text);
+  return make("span", { class: "cut", text, title: "Too long for the model: this part was not read." });
+}
+
+function segmentName(reading, { segment }) {
+  const { row, scores } = reading;
+  const sums = new Map();
+  row.segments.forEach((home, place) => {
+    if (home !== null) sums.set(home, (sums.get(home) ?? 0) + Math.abs(scores[place]));
+  });
+  const total = [...sums.values()].reduce((a, b) => a + b, 0);
+  const share = Math.round((100 * (sums.get(segment) ?? 0)) / (total || 1));
+  const pair = reading.target.kind === "span" ? ["question", "context"] : ["first text", "second text"];
+  const name = row.names?.[segment] ?? pair[segment] ?? `part ${segment + 1}`;
+  return make("p", { class: "segment", text: reading.weightless ? name : `${name} · ${share} % of the weight` });
+}
+
+/** One stop of the tab key a text; arrows walk through its tokens. */
+function walkable(box) {
+  const tokens = [...box.querySelectorAll("[role=button]")];
+  if (!tokens.length) return;
+  (tokens.find((one) => one.getAttribute("aria-pressed") === "true") ?? tokens[0]).tabIndex = 0;
+  box.addEventListener("keydown", (event) => {
+    const place = tokens.indexOf(event.target);
+    if (place < 0) return;
+    const goals = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tokens.length - 1 };
+    const goal = tokens[goals[event.key] ?? -1];
+    if (goal) {
+      event.preventDefault();
+      event.target.tabIndex = -1;
+      goal.tabIndex = 0;
+      goal.focus();
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      event.target.click();
+    }
+  });
+}

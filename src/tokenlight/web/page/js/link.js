@@ -1,0 +1,70 @@
+// The link: what is asked and how it is looked at, in the part of the address behind the #.
+// A browser never sends that part, so a shared link tells the server nothing it was not asked.
+
+import { DEFAULTS, state } from "./store.js";
+
+const FIELDS = ["text", "pair", "question", "context", "prompt"];
+const NAMES = {
+  model: "model", target: "for", rather: "rather-than", long: "long", view: "view",
+  reference: "against", tab: "tab", mode: "game", layered: "layers", head: "head",
+};
+const CHOICES = {
+  view: ["tokens", "words"], tab: ["why", "game", "layers", "heads"], mode: ["hide", "reveal"],
+  long: ["error", "truncate"],
+};
+
+let soon = 0; // the timer of rememberSoon
+
+/** The state as the part behind #. */
+function written() {
+  const link = new URLSearchParams();
+  for (const field of FIELDS) if (state[field]) link.set(field, state[field]);
+  for (const method of state.methods) link.append("method", method);
+  for (const [key, name] of Object.entries(NAMES)) {
+    if (state[key] !== DEFAULTS[key]) link.set(name, state[key]);
+  }
+  if (state.special) link.set("special", "1");
+  if (state.pin !== null) link.set("pin", state.pin);
+  if (state.step) link.set("step", state.step);
+  return link.toString();
+}
+
+/** What a link says, with the defaults for all it leaves out; what makes no sense is left out too. */
+export function read(hash) {
+  const link = new URLSearchParams(hash.replace(/^#/, ""));
+  const found = { ...DEFAULTS };
+  for (const field of FIELDS) found[field] = link.get(field) ?? "";
+  found.methods = [...new Set(link.getAll("method"))];
+  for (const [key, name] of Object.entries(NAMES)) {
+    const value = link.get(name);
+    if (value !== null && (!CHOICES[key] || CHOICES[key].includes(value))) found[key] = value;
+  }
+  found.special = link.get("special") === "1";
+  found.pin = wholeNumber(link.get("pin"));
+  found.step = wholeNumber(link.get("step")) ?? 0;
+  return found;
+}
+
+/** Whether a link asks for an explanation, not only for a model. */
+export function asks(found) {
+  return FIELDS.some((field) => found[field]);
+}
+
+/** Write the state into the address: a new step back in the history, or in place. */
+export function remember({ step = false } = {}) {
+  clearTimeout(soon);
+  const address = `#${written()}`;
+  if (address === location.hash) return;
+  if (step) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+}
+
+/** Write it once the hand rests: browsers slow down pages that write at every move of a slider. */
+export function rememberSoon() {
+  clearTimeout(soon);
+  soon = setTimeout(remember, 250);
+}
+
+function wholeNumber(text) {
+  return text !== null && /^\d{1,6}$/.test(text) ? Number(text) : null;
+}

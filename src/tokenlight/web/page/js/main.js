@@ -1,0 +1,91 @@
+// Start: settings, panels, what the server has, then what the link asks for.
+
+import { ask } from "./api.js";
+import { askForm } from "./ask.js";
+import { byId } from "./dom.js";
+import { gamePanel } from "./game.js";
+import { headsPanel } from "./heads.js";
+import { keys } from "./keys.js";
+import { layersPanel } from "./layers.js";
+import { asks, read } from "./link.js";
+import { methodPicker } from "./methods.js";
+import { fileOpening, listOpened } from "./opened.js";
+import { predictionPanel } from "./prediction.js";
+import { settings } from "./settings.js";
+import { shareButtons } from "./share.js";
+import { state, update } from "./store.js";
+import { tabs } from "./tabs.js";
+import { close } from "./tip.js";
+import { calm } from "./trouble.js";
+import { whyPanel } from "./why.js";
+import { explain, failed, furtherWork } from "./work.js";
+
+/** Models and methods as the server has them. */
+async function learn() {
+  const [{ models, limits }, { methods, groups }, { version }] = await Promise.all([
+    ask("/api/models"), ask("/api/methods"), ask("/healthz"),
+  ]);
+  update({ models, limits, known: methods, groups, ready: true });
+  byId("version").textContent = `tokenlight ${version}`;
+}
+
+/** Take what a link says, with what the server has for all it leaves out. */
+function follow() {
+  const found = read(location.hash);
+  const model = state.models.find((one) => one.name === found.model) ?? state.models[0];
+  if (!model) {
+    byId("status").textContent = "No model is loaded: you are looking at saved files.";
+    return;
+  }
+  found.model = model.name;
+  if (!found.methods.length) found.methods = [model.method];
+  update(found);
+  if (asks(found)) void explain({ step: false });
+  else welcome(model);
+}
+
+async function start() {
+  try {
+    await learn();
+    calm();
+  } catch (failure) {
+    failed(failure, start);
+    return;
+  }
+  follow();
+  try {
+    await listOpened(state.models.length === 0);
+  } catch (failure) {
+    failed(failure, start);
+  }
+}
+
+/** A first visit: an example stands there, ready to be explained or typed over. */
+function welcome(model) {
+  const [example] = model.examples;
+  const fields = model.inputs[0];
+  if (example) update(Object.fromEntries(fields.map((name) => [name, example[name] ?? ""])));
+  byId("results").hidden = true;
+  byId("status").textContent = "Press Explain, or type a text of your own.";
+  const first = byId(`field-${fields[0]}`);
+  first?.focus();
+  first?.select();
+}
+
+settings();
+askForm();
+methodPicker();
+predictionPanel();
+whyPanel();
+gamePanel();
+layersPanel();
+headsPanel();
+shareButtons();
+tabs();
+furtherWork();
+keys();
+fileOpening();
+// A link pasted into the open page, and the browser's back button.
+addEventListener("hashchange", () => { if (state.ready) follow(); });
+addEventListener("scroll", close, { passive: true });
+void start();

@@ -1,0 +1,90 @@
+// The method picker: the chosen ones as chips, all of them in groups behind a button.
+
+import { ask } from "./api.js";
+import { byId, fill, make } from "./dom.js";
+import { state, update, watch } from "./store.js";
+import { explain } from "./work.js";
+
+const GROUPS = {
+  gradients: "Gradients and attention", attention: "Attention alone", relevance: "Relevance propagation",
+  decoded: "Decoded layers", "many passes": "Many passes through the model", control: "For comparison",
+};
+
+/** Keep chips and picker in step with the state. */
+export function methodPicker() {
+  watch(["methods", "known", "model"], draw);
+}
+
+/** Open or close the list of all methods. */
+export function togglePicker(open = byId("picker").hidden) {
+  byId("picker").hidden = !open;
+  draw();
+  if (!open) return;
+  byId("picker").querySelector("input")?.focus();
+  // The server finds out in quiet moments which methods work on which model.
+  ask("/api/methods").then(({ methods }) => update({ known: methods }), () => {});
+}
+
+function draw() {
+  const open = !byId("picker").hidden;
+  fill(
+    byId("chosen"),
+    state.methods.map((name) => make(
+      "span", { class: "chip" }, make("span", { text: name }),
+      state.methods.length > 1 && make("button", {
+        type: "button", class: "remove", "aria-label": `Remove ${name}`, text: "×",
+        onclick: () => choose(state.methods.filter((one) => one !== name)),
+      }),
+    )),
+    make("button", {
+      type: "button", class: "chip-button more", id: "picker-open", "aria-expanded": String(open),
+      "aria-controls": "picker", "aria-keyshortcuts": "m", text: open ? "Done" : "+ Compare methods",
+      onclick: () => { togglePicker(); byId("picker-open").focus(); },
+    }),
+  );
+  if (open) drawPicker();
+}
+
+/** Take the methods, and explain again where something was explained already. */
+export function choose(methods) {
+  const reference = methods.includes(state.reference) ? state.reference : "";
+  update({ methods, reference });
+  if (!byId("results").hidden && state.served && !state.source) void explain({ step: false });
+}
+
+function drawPicker() {
+  const groups = state.groups.filter((group) => state.known.some((one) => one.group === group));
+  // Redrawn while someone tabs through it: the focus stays where it was.
+  const focused = document.activeElement?.dataset?.method;
+  const top = byId("picker").scrollTop;
+  fill(byId("picker"), make("div", {}, groups.map((group) => make(
+    "fieldset", {}, make("legend", { text: GROUPS[group] ?? group }),
+    state.known.filter((one) => one.group === group).map(option),
+  ))));
+  byId("picker").scrollTop = top;
+  if (focused) byId("picker").querySelector(`[data-method="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
+function option(method) {
+  const there = method.models[state.model] ?? { works: null, why: null };
+  const most = state.limits.methods ?? 12;
+  const box = make("input", { type: "checkbox", "data-method": method.name });
+  box.checked = state.methods.includes(method.name);
+  box.disabled = there.works === false || (!box.checked && state.methods.length >= most)
+    || (box.checked && state.methods.length === 1);
+  box.addEventListener("change", () => choose(
+    box.checked ? [...state.methods, method.name] : state.methods.filter((one) => one !== method.name),
+  ));
+  const marks = [
+    method.signed ? "for and against" : "for only",
+    method.for_target ? null : "same for every class",
+    method.per_layer ? "layer by layer" : null,
+    method.slow ? "slow" : null,
+  ].filter(Boolean).join(" · ");
+  const why = there.works === false ? `Not on this model: ${there.why ?? "it refuses"}` : marks;
+  return make(
+    "label", { class: there.works === false ? "method off" : "method" }, box,
+    make("span", {}, make("b", { text: method.name }), make("span", { text: method.about }),
+      make("small", { text: why })),
+  );
+}

@@ -1,0 +1,26 @@
+// Numbers as people read them.
+
+/** A score with its sign, three digits, and the minus that is as wide as the plus. */
+export function signed(value) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const text = size >= 1e-4 && size < 1e5 ? String(Number(size.toPrecision(3))) : size.toExponential(2);
+  return (value > 0 ? "+" : "−") + text;
+}
+
+/** A probability in per cent that never claims a certainty it does not have. */
+export function percent(chance) {
+  if (chance > 0.999 && chance < 1) return ">99.9 %";
+  if (chance > 0 && chance < 0.001) return "<0.1 %";
+  return `${(100 * chance).toFixed(1)} %`;
+}
+
+/** "3 tokens", "1 token". */
+export function counted(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** A number between two others. */
+export function clamped(value, low, high) {
+  return Math.min(high, Math.max(low, value));
+}

@@ -1,0 +1,69 @@
+// Saved files: those the server was started with, and those someone opens here. No model needed.
+
+import { ask } from "./api.js";
+import { benchmark } from "./benchmark.js";
+import { byId, fill, make } from "./dom.js";
+import { counted } from "./numbers.js";
+import { calm, trouble } from "./trouble.js";
+import { failed, present } from "./work.js";
+
+/** Listen to the file button and to files dropped on the page. */
+export function fileOpening() {
+  byId("open-file").addEventListener("change", (event) => {
+    const [file] = event.target.files;
+    event.target.value = ""; // so that the same file can be chosen again
+    if (file) void openFile(file);
+  });
+  document.addEventListener("dragover", (event) => {
+    if (event.dataTransfer.types.includes("Files")) event.preventDefault();
+  });
+  document.addEventListener("drop", (event) => {
+    const [file] = event.dataTransfer.files;
+    if (!file) return;
+    event.preventDefault();
+    void openFile(file);
+  });
+}
+
+/** List what the server was started with; the first is shown at once where there is no model. */
+export async function listOpened(alone) {
+  const { attributions, benchmarks } = await ask("/api/opened");
+  if (!attributions.length && !benchmarks.length) return;
+  const place = make("div", { id: "benchmark" });
+  const show = (button, run) => {
+    for (const one of byId("files").querySelectorAll("button")) one.setAttribute("aria-pressed", String(one === button));
+    fill(place);
+    run();
+  };
+  const entry = (text, note, run) => make("button", {
+    type: "button", class: "chip-button", "aria-pressed": "false", text: `${text} (${note})`,
+    onclick: (event) => show(event.currentTarget, run),
+  });
+  const buttons = [
+    ...attributions.map(({ file, entries, served }) => entry(file, counted(entries.length, "explanation"),
+      () => present({ attributions: entries, served }, file))),
+    ...benchmarks.map((one) => entry(one.name, "benchmark", () => {
+      byId("results").hidden = true;
+      fill(place, benchmark(one));
+    })),
+  ];
+  fill(byId("files"), make("h2", { text: "Saved files" }), make("div", { class: "chips" }, buttons), place);
+  byId("files").hidden = false;
+  if (alone) buttons[0].click();
+}
+
+async function openFile(file) {
+  let content;
+  try {
+    content = JSON.parse(await file.text());
+  } catch {
+    trouble(`${file.name} is no JSON file, so it is no saved explanation.`);
+    return;
+  }
+  try {
+    present(await ask("/api/open", content), file.name);
+    calm();
+  } catch (failure) {
+    failed(failure, () => openFile(file));
+  }
+}

@@ -1,0 +1,64 @@
+// A pinned token: outlined in every row and map, its numbers side by side.
+
+import { atLeastFaint } from "./colours.js";
+import { draw, make } from "./dom.js";
+import { inLine } from "./characters.js";
+import { remember } from "./link.js";
+import { signed } from "./numbers.js";
+import { asTokens, byMagnitude, mergedWords, strongest } from "./scores.js";
+import { state, update } from "./store.js";
+
+/** Pin a stretch of tokens, or let it go where it is pinned. */
+export function togglePin(tokens) {
+  update({ pin: tokens.includes(state.pin) ? null : tokens[0] });
+  remember();
+}
+
+/** The numbers of the pinned token under every method; a hint where none is pinned. */
+export function pinnedPanel() {
+  const fits = state.pin !== null && state.pin < state.entries[0].attribution.row.ids.length;
+  if (!fits) return make("p", { class: "note hint", text: "Hover over a token for its numbers; click it to pin it." });
+  const name = pinnedName(state.entries[0].attribution);
+  return make(
+    "section", { class: "pinned", "aria-label": `Pinned: ${name}` },
+    make("h3", {}, "Pinned: ", make("b", { text: `“${name}”`, dir: "auto" }),
+      make("button", { type: "button", class: "quiet", text: "Unpin", onclick: () => togglePin([state.pin]) })),
+    make("table", { class: "numbers" },
+      make("thead", {}, make("tr", {}, ["method", "score", "", "rank"].map((head) => make("th", { scope: "col", text: head })))),
+      make("tbody", {}, state.entries.map(line))),
+  );
+}
+
+function line(entry) {
+  const { shown, place } = pinnedIn(entry.attribution);
+  const score = shown.scores[place];
+  const scale = strongest(shown);
+  const order = byMagnitude(shown);
+  const rank = order.indexOf(place) + 1;
+  const share = scale ? Math.min(1, Math.abs(score) / scale) : 0;
+  return make("tr", {},
+    make("th", { scope: "row", text: entry.method }),
+    make("td", { class: "number", text: signed(score) }),
+    make("td", { class: "bar-cell" }, bar(score, scale, share)),
+    make("td", { class: "number", text: rank ? `${rank} of ${order.length}` : "special" }));
+}
+
+/** A bar from the middle: right for, left against. */
+function bar(score, scale, share) {
+  const width = 50 * share;
+  return draw("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", class: "two-sided", "aria-hidden": "true" },
+    draw("rect", { x: score < 0 ? 50 - width : 50, y: 1, width, height: 8, class: atLeastFaint(score, scale) }),
+    draw("line", { x1: 50, x2: 50, y1: 0, y2: 10, class: "axis" }));
+}
+
+function pinnedIn(attribution) {
+  const shown = state.view === "words" ? mergedWords(attribution) : asTokens(attribution);
+  return { shown, place: shown.groups.findIndex((group) => group.includes(state.pin)) };
+}
+
+function pinnedName(attribution) {
+  const { shown: { row }, place } = pinnedIn(attribution);
+  const [span, segment] = [row.spans[place], row.segments[place]];
+  if (!span || segment === null) return inLine(row.pieces[place]);
+  return inLine(Array.from(row.texts[segment]).slice(...span).join("").trim() || row.pieces[place]);
+}

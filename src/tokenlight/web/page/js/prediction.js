@@ -1,0 +1,115 @@
+// What the model says, and which of it is explained: class switch, "why A rather than B".
+
+import { inLine } from "./characters.js";
+import { byId, draw as svg, fill, make } from "./dom.js";
+import { percent } from "./numbers.js";
+import { chosenModel, state, update, watch } from "./store.js";
+import { selection } from "./tools.js";
+import { explain } from "./work.js";
+
+const MOST = 6;
+
+/** Keep bars and switch in step with the state. */
+export function predictionPanel() {
+  watch(["entries", "prediction", "games", "served"], draw);
+}
+
+/** Explain the class `step` places on from the present one, for the keyboard. */
+export function nextClass(step = 1) {
+  const labels = state.prediction?.labels ?? [];
+  if (!switchable() || labels.length < 2) return;
+  const now = labels.indexOf(explained());
+  choose(labels[(now + step + labels.length) % labels.length], "");
+}
+
+function draw() {
+  if (!state.prediction) return;
+  byId("results").hidden = false;
+  const { label, labels, probabilities } = state.prediction;
+  const span = state.entries[0].attribution.target.kind === "span";
+  const words = span ? "The model answers" : nextToken() ? "The model goes on with" : "The model says";
+  byId("answer-title").textContent = words;
+  if (span) {
+    fill(byId("bars"), make("p", { class: "answer-text", text: inLine(label) || "(nothing)", dir: "auto" }),
+      probabilities.length ? make("p", { class: "note", text: `${percent(probabilities[0])} sure of where it begins and ends` }) : null);
+  } else if (!probabilities.length) {
+    fill(byId("bars"), make("p", { class: "answer-text", text: label }));
+  } else {
+    fill(byId("bars"), bars(labels, probabilities));
+  }
+  fill(byId("target"), targetChoice(labels, span));
+}
+
+/** The most probable labels; each is a button that explains it. */
+function bars(labels, probabilities) {
+  const ranked = labels.map((_, i) => i).sort((a, b) => probabilities[b] - probabilities[a]);
+  const shown = ranked.slice(0, MOST);
+  const rest = labels.length - shown.length;
+  return [
+    make("div", { class: "bars", role: "group", "aria-label": "Probabilities; press one to explain it" }, shown.map((i) => {
+      const chance = probabilities[i];
+      const button = make("button", {
+        type: "button", class: "bar", "aria-pressed": String(labels[i] === explained()), "data-label": labels[i],
+        title: switchable() ? `Explain “${labels[i]}”` : null, onclick: () => choose(labels[i], ""),
+      },
+      make("span", { class: "name", text: inLine(labels[i]), dir: "auto" }),
+      svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+        svg("rect", { width: 100, height: 10, class: "rail" }),
+        svg("rect", { width: 100 * chance, height: 10, class: i === ranked[0] ? "first" : "other" })),
+      make("span", { class: "number", text: percent(chance) }));
+      button.disabled = !switchable();
+      return button;
+    })),
+    rest > 0 ? make("p", { class: "note", text: nextToken() ? "and the rest of its vocabulary" : `and ${rest} less probable` }) : null,
+  ];
+}
+
+function targetChoice(labels, span) {
+  if (span || !switchable()) return [];
+  if (nextToken()) return tokenChoice();
+  if (labels.length < 2) return [];
+  const others = labels.filter((label) => label !== explained());
+  const name = (label) => [label, inLine(label)];
+  return [
+    selection("Explaining", explained(), labels.map(name), (label) => choose(label, "")),
+    selection("rather than", state.rather, [["", "all others"], ...others.map(name)], (label) => choose(explained(), label)),
+  ];
+}
+
+/** Any token can be asked for: why this one, rather than that one. */
+function tokenChoice() {
+  const field = (id, label, value, placeholder) => make("label", { class: "inline" }, label,
+    make("input", { type: "text", id, value, placeholder, dir: "auto" }));
+  const form = make("div", { class: "token-target" },
+    field("token-for", "Explain the token", state.target, state.prediction.label),
+    field("token-rather", "rather than", state.rather, "all others"),
+    make("button", {
+      type: "button", class: "secondary", text: "Ask",
+      onclick: () => choose(byId("token-for").value || (byId("token-rather").value ? state.prediction.label : ""), byId("token-rather").value),
+    }));
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") form.querySelector("button").click();
+  });
+  return [form];
+}
+
+/** The label whose explanation is shown. */
+function explained() {
+  return state.target || (!nextToken() && state.entries[0]?.attribution.target.kind === "class"
+    ? state.entries[0].attribution.target.name : state.prediction.label);
+}
+
+/** Whether the model is one that goes on with a text, so that any token can be explained. */
+function nextToken() {
+  return !state.source && (chosenModel()?.targets.includes("token") ?? false);
+}
+
+/** Only what a served model explained can be explained anew. */
+function switchable() {
+  return state.served && !state.source;
+}
+
+function choose(target, rather) {
+  update({ target, rather: rather === target ? "" : rather, step: 0 });
+  void explain({ step: false });
+}

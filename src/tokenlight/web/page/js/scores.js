@@ -1,0 +1,101 @@
+// Arithmetic on explanations: words, differences, strengths, ranks. Nothing is drawn here.
+
+/** One score a word, the sum of its tokens; special tokens stay alone. `groups` tells the tokens. */
+export function mergedWords(attribution) {
+  const { row } = attribution;
+  const groups = [];
+  row.words.forEach((word, place) => {
+    const last = groups.at(-1);
+    if (last && word !== null && word === row.words[last.at(-1)]) last.push(place);
+    else groups.push([place]);
+  });
+  const sum = (values) => groups.map((group) => group.reduce((total, i) => total + values[i], 0));
+  const heads = (values) => groups.map((group) => values[group[0]]);
+  const span = (group) => {
+    const [first, last] = [row.spans[group[0]], row.spans[group.at(-1)]];
+    return first && last ? [first[0], last[1]] : null;
+  };
+  return {
+    ...attribution,
+    scores: sum(attribution.scores),
+    layers: attribution.layers && attribution.layers.map(sum),
+    row: {
+      ...row,
+      attention: heads(row.attention),
+      special: heads(row.special),
+      segments: heads(row.segments),
+      words: heads(row.words),
+      spans: groups.map(span),
+      pieces: groups.map((group) => group.map((i) => row.pieces[i]).join("")),
+    },
+    groups,
+  };
+}
+
+/** The tokens, each its own group: the same shape as `mergedWords` gives. */
+export function asTokens(attribution) {
+  return { ...attribution, groups: attribution.scores.map((_, place) => [place]) };
+}
+
+/** This minus the reference, both first divided by their L1 sum (Mask-LRP, figure 6). */
+export function difference(attribution, reference) {
+  const [mine, other] = [shares(attribution.scores), shares(reference.scores)];
+  return { ...attribution, scores: mine.map((value, i) => value - other[i]), layers: null };
+}
+
+/** Largest magnitude over the text's own tokens, or over all where all are special. */
+export function strongest(attribution) {
+  const own = ownPlaces(attribution.row);
+  const places = own.length ? own : attribution.scores.map((_, place) => place);
+  return places.reduce((most, i) => Math.max(most, Math.abs(attribution.scores[i])), 0);
+}
+
+/** Places of the tokens that are the text's own. */
+function ownPlaces(row) {
+  return row.special.flatMap((special, place) => (special ? [] : [place]));
+}
+
+/** Places by magnitude, strongest first, special ones left out; equal ones keep their order. */
+export function byMagnitude(attribution) {
+  const size = (place) => Math.abs(attribution.scores[place]);
+  return ownPlaces(attribution.row).sort((one, other) => size(other) - size(one));
+}
+
+/** Spearman's correlation of two explanations of one text; null where one ranks nothing. */
+export function agreement(one, other) {
+  const [x, y] = [unitRanks(one), unitRanks(other)];
+  return x && y ? x.reduce((total, value, i) => total + value * y[i], 0) : null;
+}
+
+/** Whether two explanations are of the same tokens, so that they can be compared. */
+export function sameTokens(one, other) {
+  return one.row.ids.length === other.row.ids.length
+    && one.row.ids.every((id, place) => id === other.row.ids[place]);
+}
+
+function unitRanks(attribution) {
+  const scores = ownPlaces(attribution.row).map((place) => attribution.scores[place]);
+  const ranks = midranks(scores);
+  const mean = ranks.reduce((a, b) => a + b, 0) / ranks.length;
+  const centred = ranks.map((rank) => rank - mean);
+  const length = Math.sqrt(centred.reduce((total, value) => total + value * value, 0));
+  return scores.length > 1 && length > 0 ? centred.map((value) => value / length) : null;
+}
+
+/** Ranks from 1, lowest first; equal scores share the mean of their ranks. */
+function midranks(scores) {
+  const order = scores.map((_, place) => place).sort((a, b) => scores[a] - scores[b]);
+  const ranks = new Array(scores.length);
+  for (let start = 0; start < order.length;) {
+    let end = start;
+    while (end < order.length && scores[order[end]] === scores[order[start]]) end += 1;
+    for (let i = start; i < end; i += 1) ranks[order[i]] = (start + 1 + end) / 2;
+    start = end;
+  }
+  return ranks;
+}
+
+function shares(scores) {
+  const total = scores.reduce((sum, value) => sum + Math.abs(value), 0) || 1;
+  return scores.map((value) => value / total);
+}

@@ -1,0 +1,70 @@
+// Share and take away: a link, a picture, a page, the numbers.
+
+import { fetched } from "./api.js";
+import { byId, fill, make } from "./dom.js";
+import { asPng, asSvg } from "./picture.js";
+import { state, watch } from "./store.js";
+import { trouble } from "./trouble.js";
+import { failed } from "./work.js";
+
+/** Buttons beside the prediction. */
+export function shareButtons() {
+  watch(["entries", "served", "source"], draw);
+}
+
+function draw() {
+  byId("share").hidden = state.entries.length === 0;
+  if (!state.entries.length) return;
+  const download = (id, text, title, run) => make("button", { type: "button", class: "quiet", id, text, title, onclick: run });
+  fill(
+    byId("share"),
+    state.source ? null : download("copy-link", "Copy link", "This text, model, methods and view as a link", copyLink),
+    make("span", { class: "note", text: "Download" }),
+    download("download-html", "HTML", "One self-contained page", () => fromServer("html")),
+    download("download-png", "PNG", "The coloured text as a picture", async () => save(await asPng(byId("why"), picture()), "png")),
+    download("download-svg", "SVG", "The coloured text as a drawing that scales", () => save(asSvg(byId("why"), picture()), "svg")),
+    download("download-json", "JSON", "All numbers; tokenlight.load reads it", () => fromServer("json")),
+  );
+}
+
+async function copyLink() {
+  const button = byId("copy-link");
+  try {
+    await navigator.clipboard.writeText(location.href);
+    button.textContent = "Copied";
+  } catch {
+    // No permission: the address bar holds the same link.
+    trouble("The browser does not let this page use the clipboard; the link stands in the address bar.");
+  }
+  setTimeout(() => { button.textContent = "Copy link"; }, 2000);
+}
+
+/** The server writes these files, so they are what save() writes. */
+async function fromServer(format) {
+  const [first, ...others] = state.entries.map((entry) => entry.id);
+  const query = new URLSearchParams({ format });
+  for (const id of others) query.append("also", id);
+  if (format === "html" && state.view === "words") query.set("words", "true");
+  try {
+    save(await fetched(`/api/attribution/${encodeURIComponent(first)}?${query}`), format);
+  } catch (failure) {
+    failed(failure, () => fromServer(format));
+  }
+}
+
+function save(blob, ending) {
+  const href = URL.createObjectURL(blob);
+  const link = make("a", { href, download: `explanation.${ending}` });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(href), 10_000);
+}
+
+/** What the picture leaves out, and what it says on top. */
+function picture() {
+  const { label, probabilities, index } = state.prediction;
+  const chance = probabilities.length ? ` (${(100 * (probabilities[index] ?? probabilities[0])).toFixed(1)} %)` : "";
+  const model = state.entries[0].attribution.model;
+  return { without: ".tools, .hint, .aside, button:not(.token), .pinned, .agreement", title: `${model ? `${model}: ` : ""}${label}${chance}` };
+}

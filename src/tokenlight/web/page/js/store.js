@@ -1,0 +1,43 @@
+// The one place where the page keeps what it knows. Panels watch the keys they draw.
+
+/** What a link carries; everything else is found again from it. */
+export const DEFAULTS = {
+  model: "", text: "", pair: "", question: "", context: "", prompt: "",
+  methods: [], target: "", rather: "", long: "error",
+  view: "tokens", special: false, reference: "", pin: null,
+  tab: "why", mode: "hide", step: 0, layered: "", head: "",
+};
+
+/** State of a link, and what was fetched for it: entries (explanations), trust and games by id. */
+export const state = {
+  ...DEFAULTS,
+  models: [], known: [], groups: [], limits: {}, ready: false,
+  busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
+  trust: new Map(), games: new Map(), gamesFailed: "", guess: null,
+};
+
+const watchers = [];
+
+/** Call `draw` whenever one of `keys` changed. */
+export function watch(keys, draw) {
+  watchers.push({ keys: new Set(keys), draw });
+}
+
+/** Change the state, then draw each panel that shows a changed key once. */
+export function update(changes) {
+  const changed = Object.keys(changes).filter((key) => state[key] !== changes[key]);
+  Object.assign(state, changes);
+  for (const { keys, draw } of watchers) if (changed.some((key) => keys.has(key))) draw();
+}
+
+/** The model that is chosen, as the server describes it. */
+export function chosenModel() {
+  return state.models.find((model) => model.name === state.model) ?? null;
+}
+
+/** The input fields in use: the longest set the model takes all of whose fields are wanted. */
+export function fieldsInUse() {
+  const sets = chosenModel()?.inputs ?? [["text"]];
+  const filled = sets.filter((set) => set.every((name, place) => place === 0 || state[name]));
+  return filled.toSorted((one, other) => other.length - one.length)[0] ?? sets[0];
+}

@@ -1,0 +1,66 @@
+// The line above the rows: tokens or words, special tokens, the reference, the legend.
+
+import { LEGEND } from "./colours.js";
+import { make } from "./dom.js";
+import { remember } from "./link.js";
+import { state, update } from "./store.js";
+
+/** Tools of the first view. */
+export function viewTools() {
+  const several = state.entries.length > 1;
+  return make(
+    "div", { class: "tools" },
+    viewChoice(),
+    check("special tokens", state.special, (special) => change({ special })),
+    several && referenceChoice(),
+    legend(),
+  );
+}
+
+/** Tokens or whole words. */
+export function viewChoice() {
+  return segments("Read by", state.view, { tokens: "Tokens", words: "Words" }, (view) => change({ view }));
+}
+
+/** Buttons of which one is pressed. */
+export function segments(label, value, choices, choose) {
+  return make("div", { class: "choice", role: "group", "aria-label": label },
+    Object.entries(choices).map(([key, text]) => make("button", {
+      type: "button", "aria-pressed": String(key === value), text, "data-value": key, onclick: () => choose(key),
+    })));
+}
+
+/** A list to choose from: [[value, text], …]. */
+export function selection(label, value, choices, choose) {
+  const select = make("select", { onchange: (event) => choose(event.target.value) },
+    choices.map(([key, text]) => {
+      const option = make("option", { value: key, text });
+      option.selected = key === value;
+      return option;
+    }));
+  return make("label", { class: "inline" }, label, select);
+}
+
+/** From against to for, in the colours of the page. */
+export function legend(against = "against", speaksFor = "for") {
+  const words = state.reference ? [`less than ${state.reference}`, "more"] : [against, speaksFor];
+  return make("span", { class: "legend", title: "Full colour: the strongest token of each row" },
+    words[0], make("span", { class: "scale", "aria-hidden": "true" }, LEGEND.map((name) => make("i", { class: name }))),
+    words[1]);
+}
+
+function referenceChoice() {
+  const choices = [["", "nothing"], ...state.entries.map((entry) => [entry.method, entry.method])];
+  return selection("Difference to", state.reference, choices, (reference) => change({ reference }));
+}
+
+function check(label, checked, choose) {
+  const box = make("input", { type: "checkbox", onchange: (event) => choose(event.target.checked) });
+  box.checked = checked;
+  return make("label", { class: "inline" }, box, label);
+}
+
+function change(changes) {
+  update(changes);
+  remember();
+}

@@ -1,0 +1,129 @@
+// The first view: one row a method, its text coloured, its trust in words beside it.
+
+import { agreementTable } from "./agree.js";
+import { look } from "./colours.js";
+import { byId, fill, make } from "./dom.js";
+import { answerTokens, highlighted, surface } from "./highlight.js";
+import { signed } from "./numbers.js";
+import { pinnedPanel, togglePin } from "./pin.js";
+import { asTokens, byMagnitude, difference, mergedWords, sameTokens, strongest } from "./scores.js";
+import { state, watch } from "./store.js";
+import { tipped } from "./tip.js";
+import { viewTools } from "./tools.js";
+import { trustLine } from "./trust.js";
+
+/** Draw the view whenever what it shows has changed. */
+export function whyPanel() {
+  watch(["entries", "view", "special", "reference", "pin", "trust", "served"], draw);
+}
+
+/** An explanation read by tokens or by words, as the reader chose. */
+export function reading(attribution) {
+  return state.view === "words" ? mergedWords(attribution) : asTokens(attribution);
+}
+
+function draw() {
+  if (!state.entries.length) return;
+  const first = state.entries[0];
+  const focus = focusedToken();
+  fill(
+    byId("why"),
+    heading(first.attribution.target),
+    viewTools(),
+    notes(first.attribution),
+    make("div", { class: "rows" }, state.entries.flatMap(row)),
+    state.refused.map(refusal),
+    pinnedPanel(),
+    agreementTable(),
+  );
+  focus?.();
+}
+
+function heading(target) {
+  const before = ["span", "contrast"].includes(target.kind) ? "Why " : "What speaks for ";
+  return make("h2", {}, before, make("b", { text: target.name, dir: "auto" }));
+}
+
+function row(entry, number) {
+  const reference = comparedWith(entry);
+  const shown = reading(reference ? difference(entry.attribution, reference.attribution) : entry.attribution);
+  const scale = strongest(shown);
+  const answer = answerTokens(entry.attribution);
+  const order = byMagnitude(shown);
+  const text = highlighted(shown, {
+    label: `${entry.method}: arrow keys walk through the text, Enter pins`,
+    special: state.special,
+    dress(element, stretch, tokens) {
+      const score = stretch.places.reduce((sum, place) => sum + shown.scores[place], 0);
+      if (!stretch.special) element.classList.add(...[look(score, scale)].filter(Boolean));
+      if (tokens.some((token) => answer.has(token))) element.classList.add("answer-token");
+      if (!stretch.places.some((place) => shown.row.attention[place])) element.classList.add("masked");
+      const pinned = state.pin !== null && tokens.includes(state.pin);
+      element.setAttribute("role", "button");
+      element.setAttribute("aria-pressed", String(pinned));
+      element.setAttribute("aria-label", `${surface(stretch)}, ${spoken(score, reference)}`);
+      element.tabIndex = -1;
+      element.addEventListener("click", () => togglePin(tokens));
+      tipped(element, () => numbers(stretch, score, shown, order, reference));
+    },
+  });
+  return [
+    make("div", { class: "row-label" }, make("h3", { text: entry.method }),
+      reference && make("p", { class: "note", text: `compared with ${state.reference}` }),
+      number === 0 && state.reference === entry.method && make("p", { class: "note", text: "the reference" })),
+    make("div", { class: "row-body", "data-method": entry.method }, text,
+      entry.attribution.notes.map((note) => make("p", { class: "note", text: note })),
+      reference ? null : trustLine(entry)),
+  ];
+}
+
+/** The explanation this one is compared with, where a reference is chosen and fits. */
+function comparedWith(entry) {
+  if (!state.reference || state.reference === entry.method) return null;
+  const other = state.entries.find((one) => one.method === state.reference);
+  return other && sameTokens(entry.attribution, other.attribution) ? other : null;
+}
+
+function spoken(score, reference) {
+  if (score === 0) return "no weight";
+  if (reference) return `${signed(score)}, ${score > 0 ? "more" : "less"} weight than in ${reference.method}`;
+  return `${signed(score)}, ${score > 0 ? "for" : "against"}`;
+}
+
+function numbers(stretch, score, shown, order, reference) {
+  const place = stretch.places[0];
+  const rank = order.indexOf(place) + 1;
+  const { pieces } = shown.row;
+  const split = stretch.places.length > 1
+    ? stretch.places.map((one) => `${pieces[one]} ${signed(shown.scores[one])}`).join(" + ")
+    : pieces[place];
+  return [
+    [`${surface(stretch)}  ${signed(score)}`, "strong"],
+    spoken(score, reference).replace(/^[^,]*, /, ""),
+    rank ? `number ${rank} of ${order.length} by strength` : "special token, not part of your text",
+    [`as the model reads it: ${split}`, "soft"],
+  ];
+}
+
+function notes({ row: { cut, attention } }) {
+  if (!cut) return null;
+  return make("p", {
+    class: "warning",
+    text: `The text was too long for the model: its last ${cut} tokens were not read (shown in grey); ${attention.length} were.`,
+  });
+}
+
+function refusal({ method, error }) {
+  return make("p", { class: "warning", text: `${method}: ${error.message} ${error.hint ?? ""}` });
+}
+
+/** After drawing anew the focus goes back to the token that had it. */
+function focusedToken() {
+  const focused = document.activeElement;
+  const method = focused?.closest?.("#why [data-method]")?.dataset.method;
+  const { tokens } = focused?.dataset ?? {};
+  if (!method || !tokens) return null;
+  return () => byId("why")
+    .querySelector(`[data-method="${CSS.escape(method)}"] [data-tokens="${CSS.escape(tokens)}"]`)
+    ?.focus({ preventScroll: true });
+}

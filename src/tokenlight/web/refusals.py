@@ -1,0 +1,91 @@
+"""Refusals: every error as ``{"error": {"code", "message", "hint"}}``, without a path in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tokenlight import errors
+
+Refused = dict[str, dict[str, str]]
+
+
+class Refusal(Exception):
+    """An answer that is an error: status, code, message, hint."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.hint = status, code, message, hint
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Who is told to wait is told how long."""
+        return {"Retry-After": "1"} if self.status == BUSY else {}
+
+    def to_dict(self) -> Refused:
+        """The body of the answer."""
+        return {
+            "error": {
+                "code": self.code,
+                "message": without_paths(self.message),
+                "hint": self.hint,  # ours, never a library's
+            }
+        }
+
+
+BUSY = 429
+# The most special class first. The codes are part of the API.
+_KNOWN: tuple[tuple[type[errors.TokenlightError], str, str], ...] = (
+    (errors.TextTooLong, "text_too_long", "Shorten the text, or ask with long = truncate."),
+    (errors.UnknownName, "unknown_name", ""),
+    (errors.BadInput, "bad_input", ""),
+    (errors.BadTarget, "bad_target", "GET /api/models names the labels of each model."),
+    (errors.UnsupportedModel, "unsupported", "GET /api/methods tells what works on which model."),
+    (errors.UnsupportedTokenizer, "unsupported", ""),
+    (errors.DamagedFile, "damaged_file", ""),
+    (errors.NotFinite, "not_finite", ""),
+    (errors.MissingExtra, "missing_extra", "Whoever runs this server can install it."),
+)
+# A folder or file from the root, a drive or a home: at least two names joined by slashes.
+_PATH = re.compile(r"(?<![\w.:/])(?:~|[A-Za-z]:)?(?:[/\\][\w.@+\- ]*[\w.@+\-]){2,}[/\\]?")
+_secrets: set[str] = set()
+
+
+def keep_secret(paths: Iterable[str]) -> None:
+    """These folders and files are named in no answer."""
+    _secrets.update(path for path in paths if len(path) > 1)
+
+
+def without_paths(message: str) -> str:
+    """The message with every path in it cut to its last name."""
+    for path in sorted(_secrets, key=len, reverse=True):
+        message = message.replace(path, re.split(r"[/\\]", path.rstrip("/\\"))[-1])
+    return _PATH.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\"))[-1], message)
+
+
+def refusal(error: errors.TokenlightError) -> Refusal:
+    """What tokenlight refuses is the asker's to mend."""
+    for kind, code, hint in _KNOWN:
+        if isinstance(error, kind):
+            return Refusal(422, code, str(error), hint)
+    return Refusal(422, "bad_input", str(error))
+
+
+def not_found(what: str, hint: str = "") -> Refusal:
+    """There is no such thing here."""
+    return Refusal(404, "not_found", what, hint)
+
+
+def invalid(found: Iterable[Any]) -> Refusal:
+    """What is wrong with the shape of a request, the first three things in words."""
+    said = []
+    for one in list(found)[:3]:
+        place = ".".join(str(part) for part in one.get("loc", ()) if part != "body")
+        said.append(f"{place}: {one.get('msg', 'invalid')}" if place else str(one.get("msg")))
+    return Refusal(
+        422,
+        "invalid",
+        "; ".join(said) or "the request has the wrong shape",
+        "GET /api/openapi.json tells what each request takes.",
+    )

@@ -1,0 +1,268 @@
+"""The service behind the addresses: a worker for each model, what was made so far, and time limits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from tokenlight import registry
+from tokenlight.attribution import Attribution
+from tokenlight.web.answering import agreement, shown
+from tokenlight.web.asking import (
+    AttentionAsked,
+    EvaluateAsked,
+    ExplainAsked,
+    PerturbAsked,
+    target_of,
+)
+from tokenlight.web.explaining import Explained, Wanted, explain_batch, explain_steps
+from tokenlight.web.games import Play, labels_of, own_order
+from tokenlight.web.kept import Entry, Kept
+from tokenlight.web.limits import Limits
+from tokenlight.web.measured import (
+    attention_steps,
+    evaluate_steps,
+    game_steps,
+    own_game_steps,
+    played,
+    trial_steps,
+    trust_steps,
+)
+from tokenlight.web.refusals import Refusal, not_found
+from tokenlight.web.serving import AllowList, Served
+from tokenlight.web.shelf import Shelf
+from tokenlight.web.worker import Job, Steps, Worker, closing
+
+
+class Service:
+    """Everything the addresses need; made once, started and stopped with the server."""
+
+    def __init__(self, models: AllowList, shelf: Shelf, limits: Limits) -> None:
+        self.models, self.shelf, self.limits = models, shelf, limits
+        self.kept = Kept(limits)
+        self._workers: dict[str, Worker] = {}
+        self._shelved: dict[str, list[Entry]] = {}
+
+    def warm(self) -> None:
+        """The first pass of each kind builds what later ones use: nobody shall wait for it."""
+        for served in self.models:
+            asked = ExplainAsked.model_validate({**served.brief, "long": "truncate"})
+            (made,) = explain_batch(served, [Wanted.of(asked, served)], self.limits.passes)
+            if isinstance(made, Exception):
+                raise made
+            for _ in own_game_steps(served, Play.of(made.attributions[0], None), 0, 0):
+                pass
+
+    def start(self, *, trials: bool) -> None:
+        """Start the workers; ``trials``: find out which methods work, when nobody asks for anything."""
+        for served in self.models:
+            self._workers[served.name] = Worker(served.name, self._batcher(served), self.limits)
+        for name, attributions in self.shelf.files.items():
+            self._shelved[name] = [self._keep(a, pinned=True) for a in attributions]
+        if trials:
+            threading.Thread(target=self._try_all, name="trying methods", daemon=True).start()
+
+    def _try_all(self) -> None:
+        """One method of one model after the other, each when its worker has nothing else to do."""
+        for name in registry.names("methods"):
+            for served in self.models:
+                worker = self._workers.get(served.name)
+                if worker is None:
+                    return  # stopped
+                with suppress(Refusal):
+                    worker.background(partial(trial_steps, served, name)).future.result()
+
+    def stop(self) -> None:
+        """Who waits is told; the step in hand may finish."""
+        for worker in self._workers.values():
+            worker.stop(wait=5.0)
+        self._workers.clear()
+
+    async def explain(self, asked: ExplainAsked) -> tuple[list[Entry], Explained]:
+        """Explain one text, together with whatever else waits for the same model."""
+        served = self.models.taking(asked.model, asked.fields)
+        worker, wanted = self._worker(served), Wanted.of(asked, served)
+        if wanted.lengthy:
+            job = worker.lengthy(lambda: explain_steps(served, wanted, self.limits.passes))
+        else:
+            job = worker.quick(wanted)
+        made: Explained = await self._answer(job, self.limits.answer_seconds)
+        entries = [self.kept.put(a, served.name) for a in made.attributions]
+        if asked.trust:
+            for entry in entries:
+                await self._trust(entry, served)
+        return entries, made
+
+    async def trust(self, identity: str) -> Any:
+        """The trust in one explanation, measured once."""
+        entry = self.kept.get(identity)
+        if "trust" not in entry.attribution.extras:
+            await self._trust(entry, self._made_by(entry))
+        return entry.attribution.extras["trust"]
+
+    async def _trust(self, entry: Entry, served: Served) -> None:
+        attribution = entry.attribution
+        job = self._worker(served).lengthy(lambda: trust_steps(served, attribution, self.limits))
+        entry.attribution = await self._answer(job, self.limits.evaluate_seconds)
+
+    async def perturb(self, asked: PerturbAsked) -> dict[str, Any]:
+        """Games of explanations (kept beside them), or of an order that a person chose."""
+        if asked.order is not None:
+            return await self._own_game(asked)
+        identities = dict.fromkeys(asked.ids or [str(asked.id)])
+        entries = [self.kept.get(identity) for identity in identities]
+        if len({entry.model for entry in entries}) > 1:
+            raise Refusal(422, "bad_input", "these explanations are of different models.")
+        served = self._made_by(entries[0])
+        games = played(entries, asked.random_orders, asked.seed)
+
+        def steps() -> Steps:
+            return game_steps(served, entries, asked.random_orders, asked.seed)
+
+        return self._played(served, games or await self._lengthy(served, steps))
+
+    async def _own_game(self, asked: PerturbAsked) -> dict[str, Any]:
+        text = asked.asked
+        served = self.models.taking(asked.model, text.fields)
+        explain = ExplainAsked(**text.model_dump(), method="random", target=asked.target)
+        if target_of(asked.target) == "all":
+            raise Refusal(422, "bad_target", "a game watches one target, not all.")
+        job = self._worker(served).quick(Wanted.of(explain, served))
+        made: Explained = await self._answer(job, self.limits.answer_seconds)
+        attribution = made.attributions[0]
+        order = own_order(attribution.row, asked.order or ())
+        one = Play(attribution.row, order, attribution.target, "your order")
+
+        def steps() -> Steps:
+            return own_game_steps(served, one, asked.random_orders, asked.seed)
+
+        return self._played(served, await self._lengthy(served, steps))
+
+    async def _lengthy(self, served: Served, steps: Callable[[], Steps]) -> Any:
+        return await self._answer(self._worker(served).lengthy(steps), self.limits.answer_seconds)
+
+    def _played(self, served: Served, games: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"model": served.name, "labels": labels_of(served), "games": games}
+
+    async def evaluate(self, asked: EvaluateAsked) -> Any:
+        """Methods measured on a few texts."""
+        fields = {text.fields for text in asked.asked}
+        if len(fields) > 1:
+            raise Refusal(
+                422, "bad_input", "give texts of one kind: all texts, pairs or questions."
+            )
+        served = self.models.taking(asked.model, fields.pop())
+        job = self._worker(served).lengthy(lambda: evaluate_steps(served, asked, self.limits))
+        return await self._answer(job, self.limits.evaluate_seconds)
+
+    async def attention(self, asked: AttentionAsked) -> Any:
+        """What one head looks at in a text."""
+        served = self.models.taking(asked.model, asked.fields)
+        return await self._lengthy(served, lambda: attention_steps(served, asked, self.limits))
+
+    def head_map(self, model: str) -> dict[str, Any]:
+        """The head map that the server was started with."""
+        served = self.models.named(model)
+        if served.heads is None:
+            raise not_found(
+                f"no head map of {served.name} was given.",
+                "Start the server with --heads MODEL=heads.json.",
+            )
+        mask = served.heads["mask"]
+        return {
+            "model": served.name,
+            "layers": len(mask["syntactic"]),
+            "heads": len(mask["syntactic"][0]),
+            "syntactic": mask["syntactic"],
+            "positional": mask["positional"],
+            "relations": served.heads.get("relations", {}),
+            "positions": served.heads.get("positions", []),
+            "thresholds": served.heads.get("thresholds", {}),
+            "sentences": served.heads.get("sentences", 0),
+        }
+
+    def shown(self, attributions: Sequence[Attribution]) -> dict[str, Any]:
+        """Opened attributions as the page reads them."""
+        entries = [self._keep(a, pinned=False) for a in attributions]
+        return {
+            "attributions": [shown(entry) for entry in entries],
+            "agreement": agreement(attributions),
+            "served": all(entry.model is not None for entry in entries),
+        }
+
+    def shelved(self) -> dict[str, Any]:
+        """What --open gave."""
+        return {
+            "attributions": [
+                {
+                    "file": name,
+                    "served": all(entry.model is not None for entry in entries),
+                    "entries": [shown(entry) for entry in entries],
+                }
+                for name, entries in self._shelved.items()
+            ],
+            "benchmarks": [run.to_dict() for run in self.shelf.runs.values()],
+        }
+
+    def _keep(self, attribution: Attribution, *, pinned: bool) -> Entry:
+        served = self.models.get(attribution.model)
+        fits = served is not None and _fits(attribution, served)
+        return self.kept.put(attribution, attribution.model if fits else None, pinned=pinned)
+
+    def _made_by(self, entry: Entry) -> Served:
+        if entry.model is None:
+            raise Refusal(
+                422,
+                "unsupported",
+                "the model of this explanation is not served here, so it cannot be asked again.",
+                "Start the server with --model and the model that made it.",
+            )
+        return self.models.named(entry.model)
+
+    def _worker(self, served: Served) -> Worker:
+        worker = self._workers.get(served.name)
+        if worker is None:
+            raise closing()
+        return worker
+
+    def _batcher(self, served: Served) -> Any:
+        return lambda wanted: explain_batch(served, wanted, self.limits.passes)
+
+    async def _answer(self, job: Job, seconds: float) -> Any:
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(job.future), seconds)
+        except TimeoutError:
+            raise Refusal(
+                504,
+                "timeout",
+                f"this took longer than {seconds:.0f} seconds and was given up.",
+                "Give a shorter text or fewer methods, or try when fewer people ask.",
+            ) from None
+        finally:
+            job.abandon()
+
+
+def _fits(attribution: Attribution, served: Served) -> bool:
+    """Whether the served model can read this row: a name alone proves nothing."""
+    explainer, row = served.explainer, attribution.row
+    limit = explainer.max_tokens
+    known = max(row.ids) < explainer.live.vocabulary and (limit is None or len(row) <= limit)
+    same = served.task != "classification" or list(attribution.prediction.labels) == served.labels
+    return known and same and _target_fits(attribution, served)
+
+
+def _target_fits(attribution: Attribution, served: Served) -> bool:
+    places = [place for place, _ in attribution.target.terms]
+    if served.task == "span":
+        return attribution.target.kind == "span" and all(
+            len(place) == 2 and place[0] < len(attribution) and place[1] < 2 for place in places
+        )
+    most = len(served.explainer.live.head.labels)
+    kinds = ("class", "contrast")
+    return attribution.target.kind in kinds and all(
+        len(place) == 1 and place[0] < most for place in places
+    )

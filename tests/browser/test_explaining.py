@@ -1,0 +1,164 @@
+"""Type, explain, switch model, class and method: the page shows the library's own numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import TEXT
+from tokenlight import Contrast
+from tokenlight.plots.views import number
+
+
+def rounded(attribution):
+    """Tokens of the text with their scores as the page writes them; special tokens left out."""
+    return [
+        (token, float(number(score).replace("−", "-")))
+        for token, score, special in zip(
+            attribution.tokens, attribution.scores, attribution.row.special, strict=True
+        )
+        if not special
+    ]
+
+
+def test_a_typed_text_is_explained_with_the_scores_of_the_library(visit, explainer):
+    visit.open().explain(TEXT)
+    assert visit.shown() == TEXT
+    ours = rounded(explainer.explain(TEXT, "attcat"))
+    theirs = visit.scores()
+    assert [token for token, _ in theirs] == [token for token, _ in ours]
+    assert [s for _, s in theirs] == pytest.approx([s for _, s in ours], rel=2e-2, abs=1e-5)
+    assert "positive" in visit.page.locator("#status").text_content()
+    chances = visit.page.locator(".bar .number").all_text_contents()
+    assert chances == ["92.0 %", "8.0 %"]
+
+
+def test_colours_follow_sign_and_strength(visit):
+    visit.open(text=TEXT)
+    looks = dict(
+        visit.page.locator("#why .token").evaluate_all(
+            "all => all.map(t => [t.textContent, t.className])"
+        )
+    )
+    scores = dict(visit.scores())
+    strongest = max(scores, key=lambda token: abs(scores[token]))
+    assert looks[strongest] == "token f12"
+    for token, score in scores.items():
+        step = looks[token].removeprefix("token").strip()
+        assert step == "" or (step[0] == "f") == (score > 0), (token, score, step)
+    painted = visit.page.locator(f"#why .token:text-is('{strongest}')")
+    assert painted.evaluate("t => getComputedStyle(t).backgroundColor") == "rgb(20, 110, 48)"
+
+
+def test_a_click_on_a_bar_explains_that_class(visit, explainer):
+    visit.open(text=TEXT)
+    visit.page.click(".bar[data-label=negative]")
+    visit.page.locator("#why h2 b:text-is('negative')").wait_for()
+    ours = [s for _, s in rounded(explainer.explain(TEXT, "attcat", target="negative"))]
+    assert [s for _, s in visit.scores()] == pytest.approx(ours, rel=2e-2, abs=1e-5)
+    assert "for=negative" in visit.page.url
+
+
+def test_why_one_class_rather_than_another(visit, explainer):
+    visit.open(text=TEXT)
+    visit.page.get_by_label("rather than").select_option("negative")
+    visit.page.locator("#why h2 b:text-is('positive rather than negative')").wait_for()
+    ours = explainer.explain(TEXT, "attcat", target=Contrast("positive", "negative"))
+    theirs = [s for _, s in visit.scores()]
+    assert theirs == pytest.approx([s for _, s in rounded(ours)], rel=2e-2, abs=1e-5)
+
+
+def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, explainer):
+    visit.open(text=TEXT)
+    visit.page.click("#picker-open")
+    visit.page.check("[data-method=gae]")
+    visit.page.locator("#why [data-method=gae] .token").first.wait_for()
+    ours = [s for _, s in rounded(explainer.explain(TEXT, "gae"))]
+    assert [s for _, s in visit.scores("gae")] == pytest.approx(ours, rel=2e-2, abs=1e-5)
+    visit.page.get_by_role("button", name="Remove attcat").click()
+    visit.page.locator("#why [data-method=attcat]").wait_for(state="detached")
+    assert visit.page.locator("#why .row-label h3").all_text_contents() == ["gae"]
+
+
+def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
+    from tokenlight.metrics._agreement import unit_ranks
+    from tokenlight.postprocess import difference
+
+    visit.open(text=TEXT, method=["attcat", "gae"])
+    one, other = explainer.explain(TEXT, ["attcat", "gae"])
+    correlation = float(np.dot(unit_ranks(one), unit_ranks(other)))
+    cell = visit.page.locator(".matrix tbody tr").first.locator("td").nth(1)
+    assert float(cell.text_content().replace("−", "-")) == pytest.approx(correlation, abs=0.006)
+    visit.page.get_by_label("Difference to").select_option("attcat")
+    visit.page.get_by_text("compared with attcat").wait_for()
+    ours = [s for _, s in rounded(difference(other, one))]
+    assert [s for _, s in visit.scores("gae")] == pytest.approx(ours, rel=2e-2, abs=1e-5)
+
+
+def test_words_join_the_tokens_of_a_word(visit, explainer):
+    from tokenlight.postprocess import merge_words
+
+    text = "An unremarkably photographed melodrama."
+    visit.open(text=text)
+    tokens = visit.scores()
+    visit.page.keyboard.press("Escape")
+    visit.page.locator("#why").get_by_role("button", name="Words").click()
+    words = visit.scores()
+    assert len(words) < len(tokens)
+    ours = rounded(merge_words(explainer.explain(text, "attcat")))
+    assert [w for w, _ in words] == [w for w, _ in ours]
+    assert [s for _, s in words] == pytest.approx([s for _, s in ours], rel=2e-2, abs=1e-5)
+    assert visit.shown() == text
+
+
+def test_hovering_tells_numbers_and_a_click_pins(visit):
+    visit.open(text=TEXT, method=["attcat", "gae"])
+    token = visit.page.locator("#why [data-method=attcat] .token:text-is('never')")
+    token.hover()
+    score = dict(visit.scores())["never"]
+    tip = visit.page.locator("#tip").text_content()
+    assert f"never  +{score:.3g}" in tip
+    assert "by strength" in tip
+    token.click()
+    assert visit.page.locator("#why .token[aria-pressed=true]").all_text_contents() == ["never"] * 2
+    assert visit.page.locator(".pinned tbody th").all_text_contents() == ["attcat", "gae"]
+    visit.page.get_by_role("button", name="Unpin").click()
+    assert visit.page.locator(".pinned").count() == 0
+
+
+def test_trust_is_told_in_words_with_its_health(visit):
+    visit.open(text=TEXT)
+    visit.page.locator(".grade").wait_for()
+    told = visit.page.locator(".trust").text_content()
+    assert "Removing the 3 top words" in told
+    assert "same alone and in a batch" in told
+
+
+def test_a_question_is_answered_from_its_context_and_the_answer_is_marked(visit):
+    context = "Hamlet was written by William Shakespeare in London."
+    visit.open(model="tokenlight/qa", question="Who wrote Hamlet?", context=context)
+    assert visit.page.locator(".answer-text").text_content() == "William Shakespeare"
+    assert visit.shown() == f"Who wrote Hamlet?\n{context}"
+    marked = visit.page.locator("#why .answer-token").all_text_contents()
+    assert "".join(marked) == "WilliamShakespeare"
+
+
+def test_a_pair_of_texts_is_explained_in_two_parts(visit):
+    visit.open().page.get_by_role("button", name="Add a second text").click()
+    visit.page.fill("#field-text", "A fine film.")
+    visit.page.fill("#field-pair", "The sequel is dreadful.")
+    visit.page.click("#explain")
+    visit.page.locator("#why .line").nth(1).wait_for()
+    assert visit.shown() == "A fine film.\nThe sequel is dreadful."
+
+
+def test_another_model_asks_for_its_own_fields(visit):
+    visit.open().page.locator("#model").select_option("tokenlight/qa")
+    visit.page.locator("#field-question").wait_for()
+    assert visit.page.locator("#field-text").count() == 0
+    visit.page.locator("#examples button").first.click()
+    visit.page.locator(".answer-text").wait_for()
+    visit.page.locator("#model").select_option("tokenlight/topics")
+    visit.page.locator("#examples button").first.click()
+    visit.page.locator(".bar[data-label=Business]").wait_for()
+    assert visit.page.locator(".bar").count() == 4

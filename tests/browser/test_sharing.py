@@ -1,0 +1,122 @@
+"""Links that bring everything back, and files to take away."""
+
+from __future__ import annotations
+
+import io
+import json
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib import image
+
+import tokenlight
+from tests.browser.conftest import TEXT
+
+
+def saved(visit, button, tmp_path):
+    with visit.page.expect_download() as waiting:
+        visit.page.click(button)
+    place = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(place)
+    return place
+
+
+def test_a_link_brings_the_same_view_to_another_visitor(visitor):
+    first = visitor().open(text=TEXT, method=["attcat", "gae"])
+    first.page.click(".bar[data-label=negative]")
+    first.page.locator("#why h2 b:text-is('negative')").wait_for()
+    first.page.locator("#why").get_by_role("button", name="Words").click()
+    first.page.locator("#why [data-method=gae] .token:text-is('dull')").click()
+    first.page.click("#tab-game")
+    first.page.locator("#game .board-row").first.wait_for()
+    first.page.locator("#slider").focus()
+    first.page.keyboard.press("ArrowRight")
+    other = visitor()
+    other.page.goto(first.page.url)
+    other.page.locator("#game .board-row").first.wait_for()
+    assert other.page.locator("#tab-game").get_attribute("aria-selected") == "true"
+    assert other.page.locator(".count").text_content() == "1 of 14 tokens hidden"
+    other.page.click("#tab-why")
+    assert other.page.locator("#why h2 b").text_content() == "negative"
+    assert other.page.locator("#why .token[aria-pressed=true]").all_text_contents() == ["dull"] * 2
+    for method in ("attcat", "gae"):
+        assert other.scores(method) == first.scores(method)
+
+
+def test_back_brings_the_text_before(visit):
+    visit.open().explain("I do not like this movie.")
+    visit.explain("A charming journey.")
+    visit.page.go_back()
+    visit.page.locator("#why .token:text-is('movie')").wait_for()
+    assert visit.page.locator("#field-text").input_value() == "I do not like this movie."
+
+
+def test_a_link_with_nonsense_does_no_harm(visit):
+    visit.page.goto(
+        f"{visit.address}/#text=Never+dull.&view=%00&tab=x&step=-1&pin=99&method=attcat"
+    )
+    visit.page.locator("#why .token").first.wait_for()
+    assert visit.shown() == "Never dull."
+
+
+def test_copy_link(visitor):
+    visit = visitor(permissions=["clipboard-read", "clipboard-write"]).open(text=TEXT)
+    visit.page.click("#copy-link")
+    visit.page.locator("#copy-link:text-is('Copied')").wait_for()
+    assert visit.page.evaluate("navigator.clipboard.readText()") == visit.page.url
+
+
+def test_json_loads_in_the_library(visit, tmp_path, explainer):
+    visit.open(text=TEXT, method=["attcat", "gae"])
+    found = tokenlight.load(saved(visit, "#download-json", tmp_path))
+    ours = explainer.explain(TEXT, ["attcat", "gae"])
+    assert [a.method for a in found] == ["attcat", "gae"]
+    for theirs, mine in zip(found, ours, strict=True):
+        assert theirs.scores == pytest.approx(mine.scores, rel=1e-4, abs=1e-6)
+
+
+def test_html_stands_alone(visit, tmp_path, chromium):
+    visit.open(text=TEXT)
+    place = saved(visit, "#download-html", tmp_path)
+    assert b"http://" not in place.read_bytes()
+    page = chromium.new_page()
+    page.goto(place.as_uri())
+    assert TEXT in page.locator(".line").first.text_content()
+    page.close()
+
+
+def test_pictures_hold_every_word_and_its_colour(visit, tmp_path):
+    visit.open(text=TEXT)
+    root = ElementTree.fromstring(saved(visit, "#download-svg", tmp_path).read_bytes())
+    name = "{http://www.w3.org/2000/svg}"
+    words = {element.text.strip() for element in root.iter(f"{name}text")}
+    assert {"The", "never", "dull", "attcat"} <= words
+    fills = {element.get("fill") for element in root.iter(f"{name}rect")}
+    assert "rgb(20, 110, 48)" in fills
+    picture = saved(visit, "#download-png", tmp_path).read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    pixels = (image.imread(io.BytesIO(picture))[..., :3] * 255).round().astype(int)
+    assert pixels.shape[1] > 1500
+    assert (abs(pixels - (20, 110, 48)).sum(axis=2) == 0).mean() > 0.002  # the strongest word
+    assert (pixels == 255).all(axis=2).mean() > 0.5  # the paper
+
+
+def test_a_saved_file_is_opened_here(visit, tmp_path, explainer):
+    visit.open()
+    place = explainer.explain("Never dull.", "attcat").save(tmp_path / "kept.json")
+    visit.page.set_input_files("#open-file", place)
+    visit.page.locator("#why .token").first.wait_for()
+    assert visit.shown() == "Never dull."
+    assert "kept.json" in visit.page.locator("#status").text_content()
+
+
+def test_a_file_that_is_none_is_refused_in_words(visit, tmp_path):
+    visit.open()
+    place = tmp_path / "odd.json"
+    for content in ("no json", json.dumps({"format": 1}), "[]", "3"):
+        place.write_text(content)
+        visit.page.set_input_files("#open-file", place)
+        visit.page.locator("#trouble:not([hidden])").wait_for()
+        assert len(visit.page.locator("#trouble span").first.text_content()) > 20
+        visit.page.locator("#trouble").get_by_role("button", name="Close").click()
+    visit.complaints = [c for c in visit.complaints if "422" not in c]  # the browser's own line

@@ -1,0 +1,65 @@
+"""When the server goes, when it is asked by many, and when it never was there."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.browser.conftest import TEXT, serving
+
+
+def test_a_server_that_dies_mid_request_is_told_waited_for_and_used_again(visitor):
+    with serving("--model", "tokenlight/sentiment") as server:
+        visit = visitor(server.wait())
+        visit.open().explain(TEXT)
+        visit.page.locator(".grade").wait_for()  # nothing else is asked in the background
+        os.kill(server.process.pid, signal.SIGSTOP)  # the request arrives and is not answered
+        visit.page.fill("#field-text", "I do not like this movie.")
+        with visit.page.expect_request("**/api/explain"):
+            visit.page.click("#explain")
+        server.stop()
+        trouble = visit.page.locator("#trouble:not([hidden])")
+        trouble.wait_for()
+        assert "does not answer" in trouble.text_content() or "broke off" in trouble.text_content()
+        assert visit.shown() == TEXT, "what was explained before must stay"
+        server.start().wait()
+        visit.page.locator("#why .token:text-is('movie')").wait_for()
+        visit.page.locator("#trouble").wait_for(state="hidden")
+        assert visit.shown() == "I do not like this movie."
+        visit.page.close()  # before the server goes for good
+        # The browser itself reports the lost connections; nothing else may be wrong.
+        lost = ("ERR_CONNECTION", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE", "ERR_SOCKET")
+        visit.complaints = [c for c in visit.complaints if not any(word in c for word in lost)]
+
+
+def test_two_tabs_at_once_each_get_their_own_answer(visitor):
+    one, other = visitor().open(), visitor().open()
+    texts = ["A charming and often affecting journey.", "I do not like this movie."]
+    for _ in range(3):
+        for visit, text in zip((one, other), texts, strict=True):
+            visit.page.fill("#field-text", text)
+        for visit in (one, other):
+            visit.page.click("#explain", no_wait_after=True)
+        for visit, text in zip((one, other), texts, strict=True):
+            visit.shows(text)
+            assert visit.shown() == text
+        texts.reverse()
+
+
+def test_a_second_question_overtakes_the_first(visit):
+    visit.open()
+    visit.page.fill("#field-text", "The first text, which is never shown.")
+    visit.page.click("#explain")
+    visit.page.fill("#field-text", "The second one.")
+    visit.page.keyboard.press("Control+Enter")
+    visit.shows("The second one.")
+    visit.page.locator(".grade").wait_for()
+    assert visit.shown() == "The second one."
+
+
+def test_a_method_the_model_refuses_is_told_and_the_others_shown(visit):
+    visit.open(text=TEXT, method=["attcat", "mask_lrp"])
+    visit.page.locator("#why [data-method=attcat] .token").first.wait_for()
+    rows = visit.page.locator("#why .row-label h3").all_text_contents()
+    told = visit.page.locator("#why .warning").all_text_contents()
+    assert rows == ["attcat", "mask_lrp"] or any("mask_lrp" in line for line in told)

@@ -1,0 +1,109 @@
+"""The page's modules against the library: the same text cut, merged, ranked and made visible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokenlight.metrics._agreement import unit_ranks
+from tokenlight.plots.characters import in_line, visible
+from tokenlight.plots.colours import step, step_name
+from tokenlight.plots.passages import passages
+from tokenlight.postprocess import difference, merge_words
+
+TEXTS = [
+    "The plot is thin, but never dull.",
+    "  spaces  around\tand\nbreaks ",
+    "👩‍👩‍👧‍👦 loved it 🎬🎬, naïve café 東京 הסרט",
+    "unremarkably photographed melodramatic nonsense",
+    "a",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def modules(chromium, server):
+    """Calls of a function of a module in the browser."""
+    page = chromium.new_page()
+    page.goto(server.address)
+
+    def call(module: str, function: str, *arguments):
+        code = "async ([m, f, a]) => (await import(`/page/js/${m}.js`))[f](...a)"
+        return page.evaluate(code, [module, function, list(arguments)])
+
+    yield call
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def explained(explainer):
+    texts = [text for text in TEXTS if text.strip()]
+    pairs = [("A fine 🎬 film.", "The sequel is dreadful."), ("one", "two")]
+    return explainer.explain([*texts, *pairs], ["attcat", "rollout"])
+
+
+def test_texts_are_cut_alike(modules, explained):
+    for attribution in explained:
+        for one in (attribution, merge_words(attribution)):
+            ours = [
+                {
+                    "segment": p.segment,
+                    "stretches": [[s.text, list(s.positions), s.special] for s in p.stretches],
+                }
+                for p in passages(one.row)
+            ]
+            theirs = modules("passages", "passages", one.to_dict()["row"])
+            for passage in theirs:
+                passage["stretches"] = [
+                    [s["text"], s["places"], s.get("special", False)] for s in passage["stretches"]
+                ]
+            assert theirs == ours
+
+
+def test_words_are_merged_alike(modules, explained):
+    for attribution in explained:
+        ours = merge_words(attribution)
+        theirs = modules("scores", "mergedWords", attribution.to_dict())
+        assert theirs["scores"] == pytest.approx(ours.scores.tolist(), rel=1e-12)
+        assert theirs["row"]["pieces"] == list(ours.row.pieces)
+        assert theirs["row"]["special"] == list(ours.row.special)
+        if ours.layers is not None:
+            assert np.array(theirs["layers"]) == pytest.approx(ours.layers, rel=1e-9, abs=1e-12)
+
+
+def test_methods_are_compared_alike(modules, explained):
+    for one, other in zip(explained[::2], explained[1::2], strict=True):
+        ours = difference(one, other).scores
+        theirs = modules("scores", "difference", one.to_dict(), other.to_dict())["scores"]
+        assert theirs == pytest.approx(ours.tolist(), rel=1e-9, abs=1e-12)
+        ranks = unit_ranks(one), unit_ranks(other)
+        found = modules("scores", "agreement", one.to_dict(), other.to_dict())
+        if ranks[0] is None or ranks[1] is None:
+            assert found is None
+        else:
+            assert found == pytest.approx(float(np.dot(*ranks)), abs=1e-12)
+
+
+def test_ties_share_their_rank(modules, explained):
+    one = explained[0].to_dict()
+    tied = {**one, "scores": [round(score, 1) for score in one["scores"]]}
+    from dataclasses import replace
+
+    ours = replace(explained[0], scores=np.array(tied["scores"]))
+    expected = float(np.dot(unit_ranks(ours), unit_ranks(explained[1])))
+    assert modules("scores", "agreement", tied, explained[1].to_dict()) == pytest.approx(expected)
+
+
+def test_strength_is_coloured_alike(modules):
+    values = [*np.linspace(-1.3, 1.3, 53), 0.5 / 12, 1.5 / 12, -2.5 / 12, 0.0]
+    for value in values:
+        assert modules("colours", "look", float(value), 1.0) == step_name(step(float(value), 1.0))
+    assert modules("colours", "look", 0.3, 0) == ""
+
+
+def test_acting_characters_are_made_visible_alike(modules):
+    # Halves of surrogate pairs cannot travel as JSON between the two; the rest must be alike.
+    codes = [*range(0x300), *range(0x2000, 0x2070), 0xFEFF, 0x1F3AC]
+    text = "".join(map(chr, codes))
+    assert modules("characters", "visible", text) == visible(text)
+    assert modules("characters", "inLine", text) == in_line(text)

@@ -1,0 +1,119 @@
+"""Layers, heads, the zoomable chart, saved files and benchmarks."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import HEADS, TEXT, serving
+from tokenlight.plots.views import number
+
+
+def test_the_layer_map_has_the_terms_of_the_library(visit, explainer):
+    visit.open(text=TEXT, tab="layers")
+    rows = visit.page.locator(".heat tbody tr").evaluate_all(
+        "all => all.map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
+    )
+    attribution = explainer.explain(TEXT, "attcat")
+    own = ~np.array(attribution.row.special)
+    assert len(rows) == len(attribution.layers) + 1
+    for row, terms in zip(rows, attribution.layers, strict=False):
+        found = [float(cell.replace("−", "-")) for cell in row]
+        expected = [float(number(term).replace("−", "-")) for term in terms[own]]
+        assert found == pytest.approx(expected, rel=2e-2, abs=1e-5)
+
+
+def test_a_column_of_the_layer_map_pins_its_token(visit):
+    visit.open(text=TEXT, tab="layers")
+    visit.page.locator(".column:text-is('never')").click()
+    visit.page.click("#tab-why")
+    assert visit.page.locator("#why .token[aria-pressed=true]").all_text_contents() == ["never"]
+
+
+def test_methods_without_layers_say_which_have_them(visit):
+    visit.open(text=TEXT, method="gae", tab="layers")
+    assert "attcat" in visit.page.locator("#layers").text_content()
+
+
+def test_the_zoomable_chart_runs_under_the_policy(visit):
+    visit.open(text="<b>Never</b> dull", tab="layers")
+    visit.page.click(".zoom")
+    visit.page.locator(".plot .heatmaplayer image").wait_for(state="attached")
+    ticks = visit.page.locator(".plot .xtick text").all_text_contents()
+    assert "<" in ticks
+    assert "never" in [tick.lower() for tick in ticks]
+    box = visit.page.locator(".plot .draglayer .nsewdrag").bounding_box()
+    visit.page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 2)
+    visit.page.locator(".plot .hovertext").wait_for()
+    visit.page.click(".zoom")
+    assert visit.page.locator(".zoomed").count() == 0
+
+
+def test_the_head_map_marks_what_the_file_says(visit):
+    visit.open(text=TEXT, tab="heads")
+    visit.page.locator(".head-grid").wait_for()
+    mask = json.loads(HEADS.read_text())["mask"]
+    for kind in ("syntactic", "positional"):
+        expected = {
+            f"{layer}-{head}"
+            for layer, row in enumerate(mask[kind])
+            for head, v in enumerate(row)
+            if v
+        }
+        marked = visit.page.locator(f".head.{kind}").evaluate_all(
+            "all => all.map(h => h.dataset.head)"
+        )
+        assert set(marked) == expected
+    visit.page.locator(".head.syntactic").first.hover()
+    assert "counts from" in visit.page.locator("#tip").text_content()
+
+
+def test_a_head_shows_where_it_looks_in_this_text(visit, explainer):
+    visit.open(text="Never dull.", tab="heads")
+    visit.page.locator("[data-head='2-0']").click()
+    visit.page.locator(".attention-map").wait_for()
+    tokens = len(explainer.explain("Never dull.", "attcat"))
+    looks = visit.page.locator(".attention-map .look").evaluate_all(
+        "all => all.map(one => (Number(one.getAttribute('fill-opacity')) - 0.05) / 0.95)"
+    )
+    rows = np.array(looks).reshape(tokens, tokens)
+    assert rows.sum(axis=1) == pytest.approx(np.ones(tokens), abs=0.01)
+    assert "head=2-0" in visit.page.url
+
+
+def test_a_model_without_a_head_map_says_how_to_measure_one(visit):
+    visit.open(model="tokenlight/topics", text="Oil prices fell.", tab="heads")
+    visit.page.locator("#heads code").first.wait_for()
+    assert "tokenlight heads" in visit.page.locator("#heads").text_content()
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory, explainer):
+    """A saved explanation and an evaluation, in a folder."""
+    folder = tmp_path_factory.mktemp("shelf")
+    found = explainer.explain(["Never dull.", "A bore."], ["attcat", "random"])
+    found[0].save(folder / "never.json")
+    explainer.evaluate(found, ["aopc"]).save(folder / "run")
+    return folder
+
+
+def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
+    arguments = ["--open", str(shelf / "never.json"), "--open", str(shelf / "run")]
+    with serving(*arguments) as server:
+        visit = visitor(server.wait())
+        visit.page.goto(visit.address)
+        visit.page.locator("#why .token").first.wait_for()
+        assert visit.shown() == "Never dull."
+        assert visit.page.locator("#ask").is_hidden()
+        visit.page.click("#tab-layers")
+        visit.page.locator(".heat").wait_for()
+        visit.page.click("#tab-game")
+        assert "not loaded here" in visit.page.locator("#game").text_content()
+        visit.page.get_by_role("button", name="run (benchmark)").click()
+        summary = json.loads((shelf / "run" / "summary.json").read_text())
+        shown = visit.page.locator(".benchmark tbody").first.text_content()
+        for method in ("attcat", "random"):
+            assert f"{summary['methods'][method]['aopc']['mean']:.3f}" in shown
+        assert visit.page.locator(".benchmark .curve").count() >= 2

@@ -1,0 +1,257 @@
+"""Nothing outside the allow-list is reached, nobody else asks, and no answer shows a path."""
+
+import json
+import re
+import socket
+
+import httpx
+import pytest
+
+from tests.unit.served import TEXT, allow_list, asking, refused, running
+from tokenlight import registry
+from tokenlight.web import allowed, pages
+from tokenlight.web.app import application
+from tokenlight.web.guard import Guard
+from tokenlight.web.limits import Limits
+from tokenlight.web.refusals import Refusal, keep_secret, without_paths
+from tokenlight.web.serving import load, shown_name
+
+SECRET = "/etc/passwd"
+
+
+@pytest.fixture(scope="module")
+def client():
+    with asking() as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": SECRET},
+        {"model": "../tiny"},
+        {"model": "tokenlight/sentiment"},
+        {"method": f"mask_lrp:heads={SECRET}"},
+        {"method": f"decoded_gradcam:lm={SECRET}"},
+        {"method": SECRET},
+        {"method": "_method"},
+        {"method": "attcat:hidden=/etc/shadow"},
+        {"method": f"attcat:{SECRET}=1"},
+        {"method": f"attcat:preset={SECRET}"},
+        {"target": SECRET},
+    ],
+)
+def test_no_model_file_or_option_outside_the_list_is_reached(client, asked):
+    answer = client.post("/api/explain", json={"text": TEXT, **asked})
+    assert answer.status_code in (404, 422), answer.text
+    assert "root:" not in answer.text
+    assert "/etc" not in answer.text.replace("GET /api", "")
+
+
+def test_no_option_that_takes_more_than_a_number_or_a_word_is_allowed():
+    """The rule is the type, so that an option added later is not let in by being forgotten."""
+    for kind in ("methods", "metrics"):
+        for name in registry.names(kind):
+            for option, (words, _) in registry.options_of(kind, name).items():
+                opens = "Any" in words or "str" in words.split(" | ") or "tuple" in words
+                if opens:
+                    with pytest.raises(Refusal) as caught:
+                        allowed.spec(kind, f"{name}:{option}=x")
+                    assert caught.value.code == "not_allowed"
+
+
+def test_a_metric_opens_no_file_either(client):
+    asked = {"texts": [TEXT], "metrics": [f"token_overlap:corpus={SECRET}"]}
+    refused(client.post("/api/evaluate", json=asked), 422, "not_allowed")
+
+
+@pytest.mark.parametrize("value", ["99999999999", "1e30", "nan", "inf"])
+def test_numbers_without_measure_are_refused(client, value):
+    asked = {"text": TEXT, "method": f"shapley:samples={value}"}
+    refused(client.post("/api/explain", json=asked), 422, "not_allowed")
+
+
+def test_what_would_take_minutes_is_refused_before_it_starts(client):
+    asked = {"text": TEXT, "method": "shapley:samples=90000"}
+    error = refused(client.post("/api/explain", json=asked), 422, "too_costly")
+    assert "tokens through the model" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/../app.py",
+        "/page/%2e%2e/app.py",
+        "/page/..%2f..%2fapp.py",
+        "/page//etc/passwd",
+        "/page/%2fetc%2fpasswd",
+        "/page/app.py",
+        "/vendor/../plotly.py",
+        "/vendor/plotly.py",
+        "/api/attribution/..%2f..%2fetc%2fpasswd",
+        "/api/opened/..%2f..%2fetc/report",
+        "/docs",
+        "/.git/config",
+    ],
+)
+def test_no_file_but_the_pages_own_is_served(client, path):
+    answer = client.get(httpx.URL(str(client.base_url).rstrip("/") + path))
+    assert answer.status_code in (404, 422), answer.text
+    assert set(answer.json()["error"]) == {"code", "message", "hint"}
+
+
+def test_the_page_names_no_other_address_and_its_files_are_served(client):
+    page = client.get("/")
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert not re.search(r"https?://", page.text)
+    assert not re.search(r"<script(?![^>]*\bsrc=)", page.text)
+    for place in re.findall(r'(?:src|href)="(/[^"#]+)"', page.text):
+        assert client.get(place).status_code == 200, place
+    scripts = [p for p in pages.FOLDER.rglob("*.js")]
+    for script in scripts:
+        served = client.get(f"/page/{script.relative_to(pages.FOLDER).as_posix()}")
+        assert served.headers["content-type"] == "text/javascript; charset=utf-8"
+
+
+def test_chart_code_is_the_installed_packages(client):
+    code = client.get("/vendor/plotly.min.js")
+    assert code.content == pages.chart_code().content
+    assert b"plotly.js" in code.content[:200]
+    again = client.get("/vendor/plotly.min.js", headers={"if-none-match": code.headers["etag"]})
+    assert again.status_code == 304
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/api/models", "/nowhere", "/page/none.js"])
+def test_every_answer_carries_the_policy(client, path):
+    headers = client.get(path).headers
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
+def test_a_name_that_somebody_else_controls_is_refused(client, host):
+    refused(client.get("/api/models", headers={"host": host}), 403, "forbidden")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:1"])
+def test_this_machines_own_names_are_known(client, host):
+    assert client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_bound_to_every_address_it_is_reached_by_number_but_by_no_foreign_name():
+    guard = Guard(None, "0.0.0.0", Limits())
+    assert guard.knows("192.168.7.1:8000")
+    assert guard.knows(socket.gethostname())
+    assert not guard.knows("evil.example")
+    assert not Guard(None, "127.0.0.1", Limits()).knows("192.168.7.1")
+    assert Guard(None, "box.lan", Limits()).knows("box.lan:8000")
+
+
+def test_pages_of_other_sites_cannot_ask(client):
+    asked = {"text": TEXT}
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+        answer = client.post("/api/explain", json=asked, headers={"origin": origin})
+        refused(answer, 403, "forbidden")
+    own = str(client.base_url).rstrip("/")
+    assert client.post("/api/explain", json=asked, headers={"origin": own}).status_code == 200
+    # A form can send these without asking first; none of them is read.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        answer = client.post(
+            "/api/explain", content=json.dumps(asked), headers={"content-type": kind}
+        )
+        refused(answer, 415, "unsupported_media_type")
+
+
+def test_a_body_that_is_too_large_is_cut_off(client):
+    kind = {"content-type": "application/json"}
+    large = b'{"text": "' + b"a" * Limits().body_bytes + b'"}'
+    refused(client.post("/api/explain", content=large, headers=kind), 413, "too_large")
+
+    def parts():
+        for _ in range(Limits().body_bytes // 1000 + 2):
+            yield b" " * 1000
+
+    refused(client.post("/api/explain", content=parts(), headers=kind), 413, "too_large")
+    assert client.post("/api/explain", json={"text": TEXT}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "invalid"),
+        (b"{", "invalid"),
+        (b"[]", "invalid"),
+        (b"\xff\xfe", "invalid"),
+        (b'{"text": "\\ud800"}', "invalid"),
+        (b'{"text": NaN}', "invalid"),
+        (b'{"text": "a", "unknown": 1}', "invalid"),
+        (b'{"text": "a", "question": "b"}', "invalid"),
+        (b'{"pair": "a"}', "invalid"),
+        (b'{"text": "film", "seed": 1e400}', "invalid"),
+        (b'{"text": "   "}', "bad_input"),
+        (b'{"text": "' + b"film " * 60 + b'"}', "text_too_long"),
+        (b'{"text": "' + b"a" * 20001 + b'"}', "invalid"),
+        (b'{"text": "film", "method": []}', "invalid"),
+        (b'{"text": "film", "target": "nobody"}', "unknown_name"),
+        (b'{"text": "film", "target": 77}', "bad_target"),
+        (b'{"text": "film", "method": "attcat:hidden"}', "bad_input"),
+        (b'{"text": "film", "target": {"token": "a"}}', "bad_target"),
+    ],
+)
+def test_what_cannot_be_is_said(client, body, code):
+    answer = client.post("/api/explain", content=body, headers={"content-type": "application/json"})
+    assert refused(answer, 422, code)["message"]
+
+
+def test_unknown_addresses_and_methods_are_json_too(client):
+    refused(client.get("/nowhere"), 404, "not_found")
+    refused(client.get("/api/explain"), 405, "method_not_allowed")
+    refused(client.get("/api/attribution/unknown-id-000"), 404, "not_found")
+    refused(client.get("/api/attribution/x"), 422, "invalid")
+    refused(client.post("/api/trust", json={"id": "unknown-id-000"}), 404, "not_found")
+
+
+def test_a_folder_is_served_by_its_last_part_and_named_nowhere(bert_folder):
+    models = load([str(bert_folder)])
+    with asking(models) as client:
+        assert client.get("/api/models").json()["models"][0]["name"] == "tiny-bert"
+        told = [
+            client.get("/api/models").text,
+            client.post("/api/explain", json={"text": TEXT}).text,
+            # It looks for a language model beside the classifier, in the folder.
+            client.post("/api/explain", json={"text": TEXT, "method": "decoded_gradcam"}).text,
+        ]
+    assert "language model" in told[-1]
+    for answer in told:
+        assert str(bert_folder.parent) not in answer
+        assert "/tmp" not in answer
+
+
+def test_paths_are_cut_to_their_last_name():
+    keep_secret(["relative/models/secret"])
+    assert without_paths("no file /home/ann/my model/a.json here") == "no file a.json here"
+    assert without_paths(r"C:\Users\ann\model.bin is damaged") == "model.bin is damaged"
+    assert without_paths("at relative/models/secret: no") == "at secret: no"
+    assert without_paths("and/or, 1/2, https links") == "and/or, 1/2, https links"
+    assert shown_name("tokenlight/qa") == "tokenlight/qa"
+    assert shown_name("/data/models/mine/") == "mine"
+
+
+def test_what_is_unexpected_is_not_told(monkeypatch):
+    models = allow_list()
+    app = application(models, trials=False)
+
+    def broken(*_, **__):
+        raise RuntimeError("secret /root/place")
+
+    monkeypatch.setattr(models.named("tiny").explainer, "explain", broken)
+    with running(app) as address:
+        answer = httpx.post(f"{address}/api/explain", json={"text": TEXT})
+        error = refused(answer, 500, "internal")
+        assert "secret" not in json.dumps(error)
+        assert httpx.get(f"{address}/healthz").status_code == 200
