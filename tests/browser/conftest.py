@@ -1,4 +1,4 @@
-"""One server and one browser a session; every test's page is watched for errors and foreign requests.
+"""One server and one browser for this folder; every test's page is watched for errors and foreign requests.
 
 The browser is Debian's Chromium, driven by Playwright. Where it is missing the tests skip and say
 what to run; where CI=true they fail.
@@ -114,14 +114,14 @@ def serving(*arguments: str) -> Iterator[Server]:
         server.log.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(chromium) -> Iterator[Server]:  # noqa: ARG001 - no browser, no server
     """All embedded models, with the measured head map of one."""
     with serving("--heads", f"tokenlight/sentiment={HEADS}") as running:
         yield running.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium():
     """The browser; a new context in it is a new visitor."""
     try:
@@ -230,7 +230,7 @@ def visit(visitor) -> Visit:
     return visitor(viewport={"width": 1280, "height": 900})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def explainer():
     """The library itself: what the page shows must be what it says."""
     from tokenlight import Explainer

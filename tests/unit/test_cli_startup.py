@@ -126,7 +126,10 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
         (["a", "--question", "q", "--context", "c"], "not both"),
         (["a", "--csv", "table.txt"], "must end in .csv, for example table.csv"),
         (["a", "--html", "-"], "must end in .html"),
-        (["a", "--rather-than", "negative"], "--rather-than negative needs one label"),
+        (
+            ["a", "--rather-than", "negative", "--target", "all"],
+            "--rather-than negative compares with one label",
+        ),
         (["a", "--method", "attcta"], "unknown method 'attcta'. Did you mean 'attcat'"),
         (["a", "--reference", "rolout"], "unknown method 'rolout'. Did you mean 'rollout'"),
         (["a", "--method", "attcat:hidden"], "an option is written name=value"),

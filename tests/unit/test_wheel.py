@@ -34,7 +34,11 @@ def test_the_wheel_holds_models_templates_and_types(wheel):
     ):
         assert needed in names
     assert not [name for name in names if name.startswith(("tests/", "training/", "docs/"))]
-    assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl", ".jsonl"))]
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))]
+    # The suites bring a few sentences of our own and of the papers' figures; no data set.
+    lines = [name for name in names if name.endswith(".jsonl")]
+    assert {name.rpartition("/")[0] for name in lines} == {"tokenlight/bench/suites"}
+    assert sum(zipfile.ZipFile(wheel).getinfo(name).file_size for name in lines) < 20_000
 
 
 def test_the_wheel_alone_explains_a_text(wheel, tmp_path):

@@ -17,7 +17,7 @@ from tokenlight.capture import seam
 from tokenlight.capture.headed import head_of, unwrapped
 from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.rewired import rewired, takes_seam, token_embeddings
-from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
+from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.tokens import TokenRow
 
 PROBE_TOKENS = 32  # enough to tell two computations apart, and no long text is mapped for it
@@ -128,12 +128,8 @@ class LiveModel:
             ends = [len(row.ids) - 1 if i is None else i for i, row in zip(at, rows, strict=True)]
             return {"at": torch.tensor(ends)}
         if self.head.reads == "pair":
-            anchors = [row.anchor for row in rows]
-            if None in anchors:
-                raise BadInput(
-                    "a row of a sentence-vector model has nothing to be compared with; explain the "
-                    "(text, text) pair."
-                )
+            # Passes that read attention or vectors alone compare with nothing.
+            anchors = [(0.0,) if row.anchor is None else row.anchor for row in rows]
             return {"anchor": torch.tensor(anchors, device=self.device, dtype=self.dtype)}
         return {}
 
