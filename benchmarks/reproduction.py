@@ -55,6 +55,7 @@ OURS = {"BERT-base", "RoBERTa-base"}
 # Tokens of a batch: maps and relevances of 512 tokens × 12 × 12 heads take 10 GB at this size, and
 # several workers share the device.
 BATCH = {"cuda": 8192}
+SLICE = {"cuda": 500}  # examples of a part: small ones leave the device idle
 EXACT = {"attcat_figures", "mask_lrp_table2", "mask_lrp_figures"}  # suites that compute in float32
 LAYERS = 12
 # Workers of the suites with most parts: preparing a part is one core's work, the device waits.
@@ -108,7 +109,7 @@ def command(wish: Wish, name: str) -> list[str]:
     ]  # fmt: skip
     kind = wish.device.partition(":")[0]
     if kind in BATCH:
-        line += ["--batch-tokens", str(BATCH[kind])]
+        line += ["--batch-tokens", str(BATCH[kind]), "--slice", str(SLICE[kind])]
     lm = wish.models / "lm" if wish.models else None
     decoded = any(method.name.startswith("decoded") for method in suite.methods)
     if decoded and not (lm and lm.is_dir()):

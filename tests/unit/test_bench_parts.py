@@ -128,3 +128,14 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     assert set(detail["weights"]) <= set(detail["pieces"])
     scores = {row["metric"] for row in rows_of(tmp_path / "run" / "scores.csv")}
     assert scores == {"aopc", "token_overlap"}
+
+
+def test_a_run_may_cut_larger_parts_than_its_suite():
+    cells = (
+        Cell(0, "m", "d", "random", "random", examples=130),
+        Cell(1, "m", "d", "none", "none", examples=130, reason="no local model"),
+    )
+    for own, expected in ((0, [64, 64, 2]), (100, [100, 30])):
+        parts = list(Plan(cells, (), {}, {}, slice=own).parts(Suite("s", slice=64)))
+        assert [part.count for part in parts] == expected
+        assert [part.first for part in parts] == [sum(expected[:i]) for i in range(len(expected))]

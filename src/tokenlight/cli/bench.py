@@ -66,6 +66,15 @@ def run(
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Token budget of a batch.", show_default="the suite's")
     ] = None,
+    slice_: Annotated[
+        int | None,
+        typer.Option(
+            "--slice",
+            min=1,
+            help="Examples a part; more on a GPU, which small parts leave idle.",
+            show_default="the suite's",
+        ),
+    ] = None,
     lm: Annotated[
         list[str] | None,
         typer.Option("--lm", metavar=NAMED, help="Language model for the decoded methods."),
@@ -93,6 +102,7 @@ def run(
         offline=offline,
         device=device,
         batch_tokens=batch_tokens,
+        slice=slice_,
     )
     # A scheduler's polite end is answered as Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

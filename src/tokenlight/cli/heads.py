@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from tokenlight.cli.failing import clean, writing
+from tokenlight.errors import BadInput
 
 
 @clean
 def heads(  # noqa: PLR0917 - a parameter an option
     model: Annotated[str, typer.Argument(help="A model folder, hub id or embedded model.")],
     conllu: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option("--conllu", help="Parsed text, CoNLL-U (.gz too); may be repeated."),
-    ],
+    ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option("--text", help="Plain text, a paragraph a line, which spaCy parses."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where the heads file is written.")
     ] = None,
@@ -32,11 +38,17 @@ def heads(  # noqa: PLR0917 - a parameter an option
 ) -> None:
     """Find syntactic and positional heads on parsed text, for the method mask_lrp."""
     from tokenlight.heads.mask import write_heads
-    from tokenlight.heads.sentence import read_conllu
+    from tokenlight.heads.sentence import parse_spacy, read_conllu
     from tokenlight.heads.statistics import Reading, head_statistics
     from tokenlight.progress import progress
 
-    sentences = [sentence for path in conllu for sentence in read_conllu(path)]
+    if not conllu and not text:
+        raise BadInput("there is nothing to read: give --conllu FILE, or --text FILE.")
+    sentences = [sentence for path in conllu or () for sentence in read_conllu(path)]
+    for path in text or ():
+        lines = _lines(path)
+        with progress("parsing", len(lines)) as advance:
+            sentences += parse_spacy(_counted(lines, advance))
     sentences = sentences[:limit] if limit else sentences
     live, tokenizer = _encoder(model, device, verbose=verbose)
     with progress("reading attention", len(sentences)) as advance:
@@ -45,7 +57,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
         )
     content = found.to_dict(margin, share) | {
         "model": Path(model).name if Path(model).is_dir() else model,
-        "sources": [path.name for path in conllu],
+        "sources": [path.name for path in (*(conllu or ()), *(text or ()))],
     }
     _report(content)
     if output is not None:
@@ -85,6 +97,20 @@ def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]
             model.to(device)
         return LiveModel(model), AutoTokenizer.from_pretrained(name)
     return explainer.live, explainer.tokenizer
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as broken:
+        raise BadInput(f"{path} cannot be read as UTF-8 text: {broken}.") from broken
+    return [line.strip() for line in content.splitlines() if line.strip()]
+
+
+def _counted(lines: list[str], advance: Callable[[int], Any]) -> Iterator[str]:
+    for line in lines:
+        yield line
+        advance(1)
 
 
 def _align(given: str) -> Literal["offsets", "official"]:

