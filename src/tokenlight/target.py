@@ -184,7 +184,8 @@ class Head:
             )
         index = int(np.argmax(logits))
         if self.problem == "regression":
-            return Prediction(f"{float(logits[0]):.4g}", 0, tuple(self.labels), ())
+            name = "cosine " if self.reads == "pair" else ""
+            return Prediction(f"{name}{float(logits[0]):.4g}", 0, tuple(self.labels), ())
         chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else _softmax(logits)
         if not self.writes:
             return Prediction(

@@ -42,8 +42,9 @@ def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -
     check_kind(explainer, text)
     if explainer.live.head.kind != "span" and explainer.live.head.reads != "text":
         raise BadInput(
-            f"long='stride' explains the mean over windows, which means nothing here: "
-            f"{explainer.live.head.does}. Give long='truncate' or a shorter text."
+            "long='stride' explains the mean over windows of a text, which only classifiers and "
+            "question-answering heads have: a next token, a blank, a word's label or a cosine has "
+            "one window. Give long='truncate' or a shorter text."
         )
     overlap = int(limit * OVERLAP)
     cut = encode_windows(text, explainer.tokenizer, limit=limit, overlap=overlap)

@@ -114,3 +114,20 @@ def test_the_doctor_knows_every_head(tokenlight, models, name):  # noqa: F811
     lines = [line for line in output.splitlines() if line.startswith(("ok", "no"))]
     works = {line.split()[1] for line in lines if line.startswith("ok")}
     assert {"attcat", "gae", "transatt", "grad_x_input", "occlusion"} <= works
+
+
+def test_the_second_text_comes_from_standard_input(tokenlight, models, monkeypatch):  # noqa: F811
+    import io
+
+    class Piped:
+        buffer = io.BytesIO(b"a good movie\n")
+
+    monkeypatch.setattr("sys.stdin", Piped)
+    code, output, _ = tokenlight(
+        "explain", PROMPT, "--pair", "-", "--model", models["vectors"], "--json", "-"
+    )
+    assert code == 0
+    assert json.loads(output)["row"]["texts"] == [PROMPT, "a good movie"]
+    code, _, errors = tokenlight("explain", "-", "--pair", "-", "--model", models["vectors"])
+    assert code != 0
+    assert "cannot both be -" in " ".join(errors.split())

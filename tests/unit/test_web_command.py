@@ -58,6 +58,7 @@ def test_it_serves_a_folder_until_ctrl_c(bert_folder, tmp_path):
         _, err = server.communicate(timeout=60)
     assert server.returncode == 0, err
     assert "Traceback" not in err
+    assert err.endswith("stopped\n")
 
 
 @pytest.mark.parametrize("library", ["fastapi", "uvicorn"])
@@ -77,6 +78,8 @@ def test_what_cannot_be_served_is_said_before_it_listens(bert_folder, tmp_path, 
         taken.listen()
         said = refused("--model", bert_folder, "--port", taken.getsockname()[1])
     assert "another program may hold the port" in said
+    assert "Errno" not in said
+    assert "ERROR:" not in said
 
 
 def write_heads(folder):

@@ -208,6 +208,50 @@ def test_what_cannot_be_is_said(client, body, code):
     assert refused(answer, 422, code)["message"]
 
 
+@pytest.mark.parametrize(
+    ("address", "body", "message"),
+    [
+        (
+            "explain",
+            b'{"text": "x" "y"}',
+            "the body is no JSON: Expecting ',' delimiter (character 13",
+        ),
+        ("explain", b"", "the body is empty"),
+        ("explain", b"[]", "give a JSON object"),
+        ("explain", b"{}", "give text, text and pair,"),
+        (
+            "explain",
+            b'{"text": "x", "methods": "gae"}',
+            "unknown field 'methods'. Did you mean 'method'?",
+        ),
+        (
+            "perturb",
+            b'{"ids": ["!"]}',
+            "ids.0: '!' is no id; give the id of an attribution that explain",
+        ),
+        ("evaluate", b'{"texts": ["x", 3]}', "texts.1: Input should be a valid string"),
+        (
+            "explain",
+            b'{"text": "x", "target": {"foe": 1}}',
+            "target: Input should be a valid string",
+        ),
+    ],
+)
+def test_a_wrong_shape_is_said_in_our_words(client, address, body, message):
+    kind = {"content-type": "application/json"}
+    answer = client.post(f"/api/{address}", content=body, headers=kind)
+    assert refused(answer, 422, "invalid")["message"].startswith(message)
+
+
+def test_hints_name_every_way_out(client):
+    long = client.post("/api/explain", json={"text": "film " * 60})
+    hint = refused(long, 422, "text_too_long")["hint"]
+    assert "truncate" in hint
+    assert "stride" in hint
+    token = client.post("/api/explain", json={"text": "film", "target": {"token": "a"}})
+    assert "a language model takes one token" in refused(token, 422, "bad_target")["hint"]
+
+
 def test_unknown_addresses_and_methods_are_json_too(client):
     refused(client.get("/nowhere"), 404, "not_found")
     refused(client.get("/api/explain"), 405, "method_not_allowed")

@@ -40,13 +40,26 @@ def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -
         return str(found.resolve())
     if folder is None and data.hub and not offline:
         return data.hub
-    if folder is None:
-        why = "no --data folder was given" + (", and --offline asks no hub" if data.hub else "")
-        raise BadInput(f"data set {data.name}: {why}; give --data DIR with {data.local}.jsonl.gz")
-    raise BadInput(
-        f"data set {data.name}: {data.local} is not in {folder} (looked for {data.local} with "
-        f"{', '.join(ENDINGS)}, each also .gz); it has {_has(folder, data.local)}"
-    )
+    raise BadInput(_not_found(data, suite, folder))
+
+
+def _not_found(data: DataSet, suite: Suite, folder: Path | None) -> str:
+    """What was looked for, and where."""
+    tried = f" (tried as it is and with {', '.join(ENDINGS)}, each also .gz)"
+    ended = data.local.endswith(FORMS)
+    beside = f"beside the suite, in {suite.folder}" + ("" if ended else tried)
+    if folder is not None:
+        return (
+            f"data set {data.name}: {data.local} is not in {folder}: it has "
+            f"{_has(folder, data.local)}; nor is it {beside}"
+        )
+    told = f"data set {data.name}: {data.local} is not {beside}"
+    if data.otherwise:
+        told += f", nor is {data.otherwise}"
+    if ended:  # meant as a file there, perhaps misspelled
+        told += f", which has {_has(Path(suite.folder), data.local)}"
+    told += "; no --data folder was given" + (", and --offline asks no hub" if data.hub else "")
+    return f"{told}; give --data DIR with {data.local} in it"
 
 
 def _has(folder: Path, local: str) -> str:

@@ -128,6 +128,21 @@ class Report:
         """Panels with numbers."""
         return tuple(panel for panel in self.panels if panel.ran)
 
+    @property
+    def of_paper(self) -> bool:
+        """Whether there is a paper to compare with: a suite of one's own may have none."""
+        return bool(self.suite.paper or self.suite.published)
+
+    def compared(self, metric: str | None = None) -> bool:
+        """Whether a panel with numbers has a published one too (of ``metric``)."""
+        return any(
+            entry.published is not None
+            for panel in self.ran
+            for row in panel.rows.values()
+            for name, entry in row.items()
+            if metric in (None, name)
+        )
+
 
 def build(run: Any, tables: Any, *, timings: bool = True) -> Report:
     """The report of a run, finished or not (:class:`tokenlight.bench.store.Run`), and its tables.

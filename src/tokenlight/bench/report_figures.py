@@ -85,7 +85,10 @@ def pictures(run: Any, report: Report, curves: Sequence[Mapping[str, Any]]) -> I
 def _usual(report: Report) -> Iterator[Wanted]:
     for metric in (one.label for one in report.suite.metrics):
         arrow = ARROWS[report.better[metric]]
-        yield Wanted("bars", f"{metric} {arrow}: ours (bars) and published (diamonds)", (metric,))
+        title = f"{metric} {arrow}".rstrip()
+        if report.compared(metric):
+            title += ": ours (bars) and published (diamonds)"
+        yield Wanted("bars", title, (metric,))
     for one in report.suite.metrics:
         if any(one.label in panel.metrics for panel in report.ran) and _curved(one):
             yield Wanted("curves", f"{one.label} point by point", (one.label,))

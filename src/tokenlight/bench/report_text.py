@@ -29,10 +29,13 @@ def markdown(report: Report, pictures: Sequence[tuple[str, str]] = ()) -> str:
     """The report as Markdown; ``pictures``: (title, path) of figures to link."""
     lines = [f"# {_md(report.suite.title or report.suite.name)}", ""]
     lines += [_md(sentence) + "\n" for sentence in words.what_was_run(report)]
-    lines += ["## What holds", "", _md(words.order(report)), ""]
-    claimed = words.claims(report)
+    order, claimed = words.order(report), words.claims(report)
+    if order or claimed:
+        lines += ["## What holds", ""]
+    if order:
+        lines += [_md(order), ""]
     if claimed:
-        lines += _md_table(("claim of the paper", "here", "detail"), claimed)
+        lines += _md_table((words.claimed_by(report), "here", "detail"), claimed)
     for panel in report.ran:
         lines += [f"## {_md(panel.title)}", "", *_md_panel(panel, report.better)]
     if report.rankings:
@@ -42,10 +45,13 @@ def markdown(report: Report, pictures: Sequence[tuple[str, str]] = ()) -> str:
     lines += _md_costs(report)
     for title, path in pictures:
         lines += [f"### {_md(title)}", "", f"![{_md(title)}]({path})", ""]
-    lines += ["## What can be compared", ""]
-    lines += _md_table(("panel", "model", "data", "texts", "accuracy"), words.comparable(report))
+    lines += ["## What can be compared" if report.of_paper else "## What was measured", ""]
+    lines += _md_table(*words.comparable(report))
     lines += [f"- {_md(note)}" for note in words.protocol(report)]
-    lines += ["", "## Rows", "", *_md_table(("row", "method"), words.renamed(report))]
+    lines.append("")
+    renamed = words.renamed(report)
+    if renamed:
+        lines += ["## Rows", "", *_md_table(("row", "method"), renamed)]
     made = ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
     lines += [f"Made by `tokenlight bench`, suite `{report.suite.name}`: {_md(made)}.", ""]
     return "\n".join(lines)
@@ -140,10 +146,11 @@ def _ranking(one: Ranking) -> tuple[str, ...]:
 
 def latex(report: Report) -> str:
     """One booktabs table a panel, then the claims; needs \\usepackage{booktabs}."""
+    order = words.order(report)
     lines = [
         r"% needs \usepackage{booktabs} and a Unicode engine or \usepackage[utf8]{inputenc}",
         *(f"% {in_line(sentence)}" for sentence in words.what_was_run(report)),
-        f"% {in_line(words.order(report))}",
+        *([f"% {in_line(order)}"] if order else []),
     ]
     for panel in report.ran:
         lines += ["", *_latex_panel(report, panel)]
@@ -155,7 +162,7 @@ def latex(report: Report) -> str:
         lines += [
             r"\bottomrule",
             r"\end{tabular}",
-            r"\caption{Claims of the paper.}",
+            r"\caption{Claims of the paper.}" if report.of_paper else r"\caption{Claims.}",
             r"\end{table}",
         ]
     return "\n".join(lines) + "\n"
@@ -169,7 +176,7 @@ def _latex_panel(report: Report, panel: Panel) -> list[str]:
     )]  # fmt: skip
     second, rules, column = ["method"], [], 2
     for _, width in groups:
-        second += ["ours", "paper", r"$\Delta$"][:width]
+        second += ["mean"] if width == 1 else ["ours", "paper", r"$\Delta$"]
         rules.append(rf"\cmidrule(lr){{{column}-{column + width - 1}}}")
         column += width
     lines = [

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from tokenlight.bench.entries import MetricEntry, Model
 from tokenlight.bench.report import (
     NOTHING,
     Outcome,
@@ -82,7 +83,7 @@ def why_not(panel: Panel) -> str:
 
 
 def claims(report: Report) -> list[tuple[str, str, str]]:
-    """For each claim of the paper: the claim, a verdict in a word or two, and the detail."""
+    """For each claim of the suite: the claim, a verdict in a word or two, and the detail."""
     return [
         (claim, _verdict(outcomes), _detail(outcomes))
         for claim, outcomes in report.claims.items()
@@ -119,8 +120,10 @@ def _detail(outcomes: Sequence[Outcome]) -> str:
 
 
 def order(report: Report) -> str:
-    """One sentence on how far our order of methods is the printed one."""
+    """One sentence on how far our order of methods is the printed one; none where none is printed."""
     found = report.rankings
+    if not report.suite.published:
+        return ""
     if not found:
         return "No order can be compared: it takes three methods with both numbers, not all equal."
     rho = [one.spearman for one in found]
@@ -132,27 +135,41 @@ def order(report: Report) -> str:
     )
 
 
-def comparable(report: Report) -> list[tuple[str, ...]]:
-    """Panel, model, data, texts and accuracy: what stands where the paper's stood."""
+def claimed_by(report: Report) -> str:
+    """Head of the column of claims."""
+    return "claim of the paper" if report.of_paper else "claim"
+
+
+def comparable(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows: panel, model, data, texts and accuracy, beside the paper's where there is one."""
     found: list[tuple[str, ...]] = []
+    with_data = report.of_paper or any(one.note for one in report.suite.data)
     for panel in report.panels:
         if not panel.ran:
             continue
         entry = model_entry(report.suite, panel.model, panel.data)
         data = data_set(report.suite, panel.data)
-        theirs, ours = entry.hub or "not public", plain_path(panel.checkpoint)
-        model = (
-            f"the paper's checkpoint, {ours}"
-            if ours == theirs
-            else f"{ours} in place of {theirs}: only the order of the methods can be compared"
-        )
-        if entry.note:
-            model += f" ({entry.note})"
+        model = _checkpoint(report, panel, entry)
         planned = f" of {panel.planned:,} planned" if _texts(panel) < panel.planned else ""
         wanted = f"; the suite takes {data.size:,}" if data.size else "; the suite takes all"
         texts = f"{_texts(panel):,}{planned}{wanted}"
-        found.append((panel.title, model, data.note or "the same", texts, _accuracy(report, panel)))
-    return found
+        note = (data.note or ("the same" if report.of_paper else "–"),) if with_data else ()
+        found.append((panel.title, model, *note, texts, _accuracy(report, panel)))
+    heads = ("panel", "model", *(("data",) if with_data else ()), "texts", "accuracy")
+    return heads, found
+
+
+def _checkpoint(report: Report, panel: Panel, entry: Model) -> str:
+    """What was explained, and what it stands for."""
+    theirs, ours = entry.hub or "not public", plain_path(panel.checkpoint)
+    said = ours
+    if report.of_paper and ours == theirs:
+        said = f"the paper's checkpoint, {ours}"
+    elif report.of_paper:
+        said = f"{ours} in place of {theirs}: only the order of the methods can be compared"
+    elif entry.hub and panel.checkpoint == entry.twin != entry.hub:
+        said = f"{ours} in place of {plain_path(theirs)}"
+    return f"{said} ({entry.note})" if entry.note else said
 
 
 def _accuracy(report: Report, panel: Panel) -> str:
@@ -165,12 +182,17 @@ def protocol(report: Report) -> list[str]:
     """How texts were explained and measured, then the suite's own notes."""
     chosen = report.suite.protocol
     words = ", ".join(f"{key}={value}" for key, value in chosen.items())
-    metrics = "; ".join(
-        f"{one.label} is {one.name}"
-        + (f" ({', '.join(f'{k}={v}' for k, v in one.options.items())})" if one.options else "")
-        for one in report.suite.metrics
-    )
+    metrics = "; ".join(map(_measured, report.suite.metrics))
     return [f"Explained with {words}.", f"Measured: {metrics}.", *report.suite.notes]
+
+
+def _measured(metric: MetricEntry) -> str:
+    """A metric by its label, with what the label does not say."""
+    if metric.label.startswith(f"{metric.name}:"):
+        return metric.label  # written with its options
+    said = metric.name if metric.label == metric.name else f"{metric.label} is {metric.name}"
+    options = ", ".join(f"{name}={value}" for name, value in metric.options.items())
+    return f"{said} ({options})" if options else said
 
 
 def renamed(report: Report) -> list[tuple[str, str]]:
@@ -178,9 +200,11 @@ def renamed(report: Report) -> list[tuple[str, str]]:
     shown = {method for panel in report.panels for method in panel.rows}
     found = []
     for label, entry in method_entries(report.suite).items():
-        if label in shown:
-            options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
-            found.append((label, f"{entry.name}({options})" if options else entry.name))
+        options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
+        method = f"{entry.name}({options})" if options else entry.name
+        # A bare name, or one written with its options, says itself what it runs.
+        if label in shown and label != method and not label.startswith(f"{entry.name}:"):
+            found.append((label, method))
     return found
 
 

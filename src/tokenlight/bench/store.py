@@ -17,7 +17,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ class Run:
                 f"{place / 'run.json'} is damaged ({broken!r}); delete it."
             ) from broken
         suite, _ = read_suite(place / "suite.yaml")
+        # Unnamed, the copy would be called as its file is: `suite`.
+        suite = replace(suite, name=str(manifest.get("suite", suite.name)))
         return cls(place, suite, plan, manifest)
 
     @classmethod

@@ -193,7 +193,9 @@ def _inputs(text: str | None, pair: str | None, question: str | None, context: s
         return Question(question=question, context=_read(context))
     if text is None:
         raise BadInput("there is no text; give TEXT, - for standard input, or --question.")
-    return _read(text) if pair is None else (_read(text), pair)
+    if text == pair == "-":
+        raise BadInput("standard input holds one text; TEXT and --pair cannot both be -.")
+    return _read(text) if pair is None else (_read(text), _read(pair))
 
 
 def _read(text: str) -> str:

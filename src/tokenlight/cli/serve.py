@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,10 +96,10 @@ def _loaded(
     wanted = names or list(DEFAULT)
     print(f"loading {', '.join(wanted)} …", file=sys.stderr, flush=True)
     if not verbose:
-        from transformers.utils import logging
+        from transformers.utils import logging as chatter
 
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+        chatter.set_verbosity_error()
+        chatter.disable_progress_bar()
     return load(wanted, heads, device=device)
 
 
@@ -124,13 +125,29 @@ def _listen(uvicorn: Any, app: Any, host: str, port: int, *, verbose: bool) -> N
             print(f"tokenlight serves http://{shown}:{bound[1]}", flush=True)
             print("Ctrl-C ends it.", file=sys.stderr, flush=True)
 
-    server = Announcing(config)
+    server, refused = Announcing(config), _Refused()
+    logger = logging.getLogger("uvicorn.error")
+    logger.addFilter(refused)
     try:
         server.run()
     except KeyboardInterrupt:  # uvicorn raises it again after a graceful end
-        pass
+        print("stopped", file=sys.stderr, flush=True)
     except SystemExit:
         raise BadInput(
-            f"cannot listen on {host}:{port}; another program may hold the port. Give --port, "
-            "for example --port 0 for any free one."
+            f"cannot listen on {host}:{port}{refused.why}; another program may hold the port. Give "
+            "--port, for example --port 0 for any free one."
         ) from None
+    finally:
+        logger.removeFilter(refused)
+
+
+class _Refused(logging.Filter):
+    """Why the system let nobody listen: kept for our own message, not logged beside it."""
+
+    why = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not isinstance(record.msg, OSError):
+            return True
+        self.why = f" ({record.msg.strerror or record.msg})"
+        return False

@@ -24,6 +24,7 @@ from tokenlight.plots.blocks import blocks, legend
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.classes import ClassTable, by_class, class_table
 from tokenlight.plots.colours import STEPS, hexadecimal, ink, shade, step
+from tokenlight.plots.continuation import is_continuation
 from tokenlight.plots.facts import even, null_line
 from tokenlight.plots.grids import layer_maps
 from tokenlight.plots.groups import (
@@ -45,6 +46,7 @@ TOP = 6
 SENTENCES = 6  # of a long text; its page shows all
 MOST_TOKENS = 40  # of a table of classes
 BAR = 12  # cells of a full bar
+HALF = 0.5  # of the score on special tokens is worth saying
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
 
 
@@ -119,7 +121,9 @@ class _Picture:
                     f"{legend(coloured)}  {in_line(group.first.row.image.name)}", style="dim"
                 )
             for found in by_class(group) if group.first.row.image is None else ():
-                yield Text.assemble("\nclass by class  ", (in_line(method_label(found[0])), "bold"))
+                written = is_continuation(found[0])
+                how = "token by token" if written else "class by class"
+                yield Text.assemble(f"\n{how}  ", (in_line(method_label(found[0])), "bold"))
                 merged = [merge_words(a) for a in found] if self.words else found
                 yield from _class_tables(class_table(merged), coloured, options.max_width)
             for target in group.targets:
@@ -194,9 +198,16 @@ def _highlighted(attribution: Attribution, scale: float, coloured: bool) -> Text
             start = "\n" if passage.segment else ""
             text.append(f"{start}{_weight(part)}  ", "dim")
         _append(text, attribution, passage.stretches, scale, coloured)
-    if None in weights:
-        text.append(f"\n{_weight(weights[None])}", "dim")
+    text.append(_on_special(attribution, always=several), "dim")
     return text
+
+
+def _on_special(attribution: Attribution, *, always: bool) -> str:
+    """What special tokens weigh: where they carry most, the words alone tell another story."""
+    own = next((part for part in attribution.segment_shares() if part.segment is None), None)
+    if own is None or not (always or own.share > HALF):
+        return ""
+    return f"\n{_weight(own)}"
 
 
 def _weight(part: SegmentShare) -> str:
@@ -235,6 +246,8 @@ def _sentences(attribution: Attribution, scale: float, coloured: bool) -> Text:
         text.rstrip()
         text.append("\n")
     text.rstrip()
+    if not weights:
+        text.append(_on_special(attribution, always=False), "dim")
     return text
 
 
@@ -273,7 +286,8 @@ def _widest(cells: Sequence[Text]) -> int:
 
 
 def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[Text]:
-    best = attribution.top(TOP)
+    # Scores of exactly zero (tokens written later, masked by a rule) are no strongest ones.
+    best = [one for one in attribution.top(TOP) if one[1]] or attribution.top(TOP)
     names = [in_line(token) for token, _ in best]
     widest = min(24, max((Text(name).cell_len for name in names), default=0))
     largest = max((abs(score) for _, score in best), default=0.0)
@@ -282,7 +296,7 @@ def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[
         cell = Text(name)
         cell.truncate(widest, overflow="ellipsis", pad=True)
         cell.append(f"  {score:+.3g}".ljust(12))
-        if bars and largest:
+        if bars and score:
             length = max(1, round(BAR * abs(score) / largest))
             if coloured:
                 cell.append(" " * length, _paint(STEPS if score > 0 else -STEPS))
@@ -299,7 +313,7 @@ def _class_tables(whole: ClassTable, coloured: bool, width: int) -> Iterable[Ren
     scales = [table.scale] * len(columns)
     yield from _table(table.columns, columns, scales, coloured, width)
     left_out = f"; {table.left_out} weaker tokens left out" if table.left_out else ""
-    yield Text(f"  hundredths of the strongest score of any class{left_out}", style="dim")
+    yield Text(f"  hundredths of the strongest score{left_out}", style="dim")
 
 
 def _layer_tables(attribution: Attribution, coloured: bool, width: int) -> Iterable[RenderableType]:

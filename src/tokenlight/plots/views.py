@@ -21,6 +21,7 @@ Spans = Mapping[str, frozenset[int]]  # look of an answer -> its tokens
 MOST_SENTENCES = 12  # that are seen at once
 MOST_COLUMNS = 300  # of a heat map; a book would make a page no browser opens
 TOP = 6
+HALF = 0.5  # of the score on special tokens is worth saying
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,9 @@ def _view(attribution: Attribution, scale: float, kind: str, answer: Spans) -> V
         part = weights.get(passage.segment) if several else None
         name, share = ("", "") if part is None else (part.name, weight(part))
         lines.append(Line(_marks(attribution, passage, scale, answer), name, share))
-    special = weight(weights[None]) if several and None in weights else ""
+    own = weights.get(None)
+    # Where special tokens carry most of the score, the words alone would tell another story.
+    special = weight(own) if own is not None and (several or own.share > HALF) else ""
     top = tuple(
         Bar(
             token,

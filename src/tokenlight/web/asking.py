@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tokenlight.errors import UnknownName
 from tokenlight.target import Contrast
 from tokenlight.tokens import Question
 from tokenlight.web.limits import Limits
@@ -22,6 +23,17 @@ class Strict(BaseModel):
     """A field that nobody knows is a mistake, and said."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, given: Any) -> Any:
+        """The schema forbids other fields; here a near name is offered."""
+        if isinstance(given, dict):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            for name in given:
+                if name not in known and name not in cls.model_fields:
+                    raise ValueError(str(UnknownName.among("field", str(name)[:80], known)))
+        return given
 
 
 class ContrastAsked(Strict):

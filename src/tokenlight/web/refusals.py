@@ -35,12 +35,17 @@ class Refusal(Exception):
 
 
 BUSY = 429
+_LONG = "Shorten the text; POST /api/explain also takes long = truncate or long = stride."
+_TARGET = (
+    "A classifier takes a label that GET /api/models names; a language model takes one token, "
+    'as {"token": " Paris"}.'
+)
 # The most special class first. The codes are part of the API.
 _KNOWN: tuple[tuple[type[errors.TokenlightError], str, str], ...] = (
-    (errors.TextTooLong, "text_too_long", "Shorten the text, or ask with long = truncate."),
+    (errors.TextTooLong, "text_too_long", _LONG),
     (errors.UnknownName, "unknown_name", ""),
     (errors.BadInput, "bad_input", ""),
-    (errors.BadTarget, "bad_target", "GET /api/models names the labels of each model."),
+    (errors.BadTarget, "bad_target", _TARGET),
     (errors.UnsupportedModel, "unsupported", "GET /api/methods tells what works on which model."),
     (errors.UnsupportedTokenizer, "unsupported", ""),
     (errors.DamagedFile, "damaged_file", ""),
@@ -81,11 +86,36 @@ def invalid(found: Iterable[Any]) -> Refusal:
     """What is wrong with the shape of a request, the first three things in words."""
     said = []
     for one in list(found)[:3]:
-        place = ".".join(str(part) for part in one.get("loc", ()) if part != "body")
-        said.append(f"{place}: {one.get('msg', 'invalid')}" if place else str(one.get("msg")))
+        place = ".".join(str(part) for part in one.get("loc", ())[1:] if _is_field(part))
+        words = _in_words(one)
+        said.append(f"{place}: {words}" if place and one.get("type") != "json_invalid" else words)
     return Refusal(
         422,
         "invalid",
         "; ".join(said) or "the request has the wrong shape",
         "GET /api/openapi.json tells what each request takes.",
     )
+
+
+def _is_field(part: object) -> bool:
+    """Whether the asker wrote it; pydantic also names the kinds of value it tried."""
+    return isinstance(part, int) or re.fullmatch(r"[a-z_]+", str(part)) is not None
+
+
+def _in_words(wrong: Any) -> str:
+    """One thing that pydantic found wrong, without its own vocabulary."""
+    kind, why = wrong.get("type"), wrong.get("ctx") or {}
+    if kind == "json_invalid":
+        at = wrong["loc"][-1]
+        return f"the body is no JSON: {why.get('error', 'it cannot be read')} (character {at})."
+    if kind == "value_error":
+        return str(why["error"])  # ours, without a prefix
+    if kind == "string_pattern_mismatch":  # only ids have a pattern
+        return (
+            f"{wrong.get('input')!r:.80} is no id; give the id of an attribution that explain gave."
+        )
+    if kind in ("model_attributes_type", "model_type"):
+        return 'give a JSON object, {"name": value}.'
+    if kind == "missing" and tuple(wrong.get("loc", ())) == ("body",):
+        return "the body is empty; give a JSON object."
+    return str(wrong.get("msg", "invalid"))
