@@ -49,6 +49,18 @@ def test_a_file_is_found_by_folder_and_split(numbered, tmp_path):
         source(data, suite, None, offline=True)
 
 
+def test_a_missing_file_is_named_as_written_with_the_place_it_was_looked_for(tmp_path):
+    (tmp_path / "reviews.jsonl").write_text("{}")
+    data, suite = DataSet("r", local="review.jsonl"), Suite("s", folder=str(tmp_path))
+    for folder in (None, tmp_path):
+        with pytest.raises(BadInput) as refused:
+            source(data, suite, folder, offline=True)
+        said = str(refused.value)
+        assert f"beside the suite, in {tmp_path}" in said
+        assert "has reviews.jsonl;" in said
+        assert "review.jsonl." not in said
+
+
 def test_examples_are_drawn_the_same_way_every_time(numbered):
     def drawn(**how):
         data = DataSet("set", **how)

@@ -16,12 +16,14 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.reading_html import Reader
 from tokenlight import Explainer
 from tokenlight.bench import report_figures
+from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.plan import Cell, Plan
 from tokenlight.bench.report_clouds import class_weights
 from tokenlight.bench.report_text import tex
+from tokenlight.bench.report_words import _measured
 from tokenlight.bench.reporting import report
 from tokenlight.bench.store import Run
-from tokenlight.bench.suite import from_dict
+from tokenlight.bench.suite import from_dict, read
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.plots import charts
@@ -207,6 +209,62 @@ class TestClaims:
 
     def test_few_texts_are_called_few(self, whole):
         assert "So few texts show that everything runs" in report(whole, "md")
+
+
+class TestWithoutPaper:
+    """A suite of one's own: nothing speaks of a paper, of published numbers, or of itself twice."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def own(cls, tmp_path_factory):
+        methods = ["attcat", "cat:preset=paper", "grads"]
+        metrics = [{"name": "aopc", "label": "AOPC"}]
+        more = {"published": {}, "methods": methods, "metrics": metrics, "notes": []}
+        more["expect"] = [{"claim": "led", "metric": "AOPC", "better": "attcat", "than": ["grads"]}]
+        with pytest.MonkeyPatch.context() as patch:
+            for name, mean in zip(methods, (0.5, 0.4, 0.1), strict=True):
+                patch.setitem(MEANS, name, mean)
+            yield made(tmp_path_factory.mktemp("own") / "run", more=more)
+
+    def test_no_format_speaks_of_a_paper(self, own):
+        page = " ".join(Reader(open_page(own)).texts.values())
+        for text in (report(own, "md"), report(own, "latex"), page):
+            assert "led" in text
+            for word in ("paper's", "of the paper", "ublished", "No order", "& paper"):
+                assert word not in text, word
+
+    def test_only_what_differs_is_explained(self, own, whole):
+        assert "## Rows" not in report(own, "md")
+        assert "Rows" not in Reader(open_page(own)).texts["h2"]
+        assert "Measured: AOPC is aopc." in report(own, "md")
+        assert "| Best | attcat |" in report(whole, "md")
+
+    def test_figures_promise_no_diamonds(self, own):
+        titles = [v["alt"] for tag, v in Reader(open_page(own)).tags if tag == "img"]
+        assert "AOPC ↑" in titles
+
+    def test_without_claims_nothing_holds(self, tmp_path):
+        text = report(made(tmp_path / "run", more={"published": {}, "expect": []}), "md")
+        assert "What holds" not in text
+
+    def test_a_metric_by_its_own_name_is_named_once(self):
+        one = MetricEntry("aopc", "aopc", {"preset": "attcat"})
+        assert _measured(one) == "aopc (preset=attcat)"
+        assert _measured(replace(one, options={})) == "aopc"
+        assert _measured(replace(one, label="aopc:preset=attcat")) == "aopc:preset=attcat"
+
+    def test_an_unnamed_suite_keeps_the_name_of_its_file(self, tmp_path):
+        given = content()
+        del given["name"]
+        file = tmp_path / "mine.yaml"
+        file.write_text(yaml.safe_dump(given), encoding="utf-8")
+        suite, _ = read(file)
+        plan = Plan(
+            cells=cells(suite), metrics=suite.metrics, sources={}, limit=TEXTS,
+            settings={"versions": {}},
+        )  # fmt: skip
+        Run.begin(tmp_path / "run", file, suite, plan)
+        assert "suite `mine`" in report(tmp_path / "run", "md")
 
 
 class TestRefused:

@@ -149,5 +149,7 @@ class _Refused(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not isinstance(record.msg, OSError):
             return True
-        self.why = f" ({record.msg.strerror or record.msg})"
+        number = record.msg.errno or 0
+        # asyncio repeats the address; an unknown name has a negative number and words of its own.
+        self.why = f" ({os.strerror(number) if number > 0 else record.msg.strerror})"
         return False
