@@ -46,7 +46,9 @@ def allow_list(heads: Any = HEADS) -> AllowList:
 @contextmanager
 def running(app: Any) -> Iterator[str]:
     """The address of a server that runs while the block does."""
-    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app, port=0, log_level="error", timeout_graceful_shutdown=5, timeout_keep_alive=120
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -235,7 +235,8 @@ def test_scores_of_other_libraries_are_adopted(explainer):
         (SimpleNamespace(source_attributions=ours.scores[:, None]), ours.scores),
     ):
         a = adopted(explainer, text, given, method="other")
-        np.testing.assert_allclose(a.scores, expected, rtol=1e-6)
+        scale = np.abs(expected).max()  # the law of float32 is a share of the largest score
+        np.testing.assert_allclose(a.scores, expected, rtol=0, atol=1e-6 * scale)
         assert a.target == ours.target
     assert "other" in explainer.evaluate([ours, a], "aopc").by_method
 

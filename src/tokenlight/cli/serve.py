@@ -113,6 +113,8 @@ def _listen(uvicorn: Any, app: Any, host: str, port: int, *, verbose: bool) -> N
         access_log=verbose,
         server_header=False,
         timeout_graceful_shutdown=10,
+        # Longer than any answer takes: a client must not find its open connection closed under it.
+        timeout_keep_alive=120,
     )
 
     class Announcing(uvicorn.Server):  # type: ignore[misc]  # uvicorn is imported when it is needed
