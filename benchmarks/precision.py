@@ -43,7 +43,7 @@ METRICS: list[Any] = [
     ("precision_at_k", {"preset": "mask_lrp"}),
 ]
 RATIO = "precision_at_k(preset=mask_lrp)"
-SHARD = 8  # questions: what an interrupt loses
+SHARD = 32  # questions: what an interrupt loses
 # Mask-LRP, table 2, BERT-base, Precision@20 in per cent; AttCAT prints bars without numbers.
 PRINTED = {
     "v1": {"rollout": 4.62, "raw_att": 36.33, "attcat": 31.44, "mask_lrp": 52.97},
@@ -216,7 +216,7 @@ def draw(found: dict[str, Evaluation], place: Path) -> None:
     figure.savefig(place, dpi=80, bbox_inches="tight")
 
 
-def _made(explainer: Explainer, seconds: float) -> str:
+def _made(explainer: Explainer, seconds: float, processes: int) -> str:
     device = explainer.live.device
     named = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     commit = subprocess.run(
@@ -226,7 +226,7 @@ def _made(explainer: Explainer, seconds: float) -> str:
         f"tokenlight {VERSION}, commit {commit or 'unknown'}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}, "
         f"Python {platform.python_version()}, {named}, {torch.get_num_threads()} thread(s), "
-        f"{seconds:.0f} s in the last run."
+        f"{seconds:.0f} s in the last run with {processes} process{'es' * (processes > 1)}."
     )
 
 
@@ -240,6 +240,8 @@ def main() -> None:
     options.add_argument("--questions", type=int, default=2000, help="of both sets together")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--device", default=None)
+    options.add_argument("--share", default="0/1", help="i/n: every n-th shard, for n processes")
+    options.add_argument("--only-rows", action="store_true", help="no page: rows into WORK only")
     options.add_argument("--report", action="store_true", help="only write what is finished")
     given = options.parse_args()
     methods: list[Any] = ["raw_att", "rollout", "attcat", "transatt", "random"]
@@ -247,8 +249,9 @@ def main() -> None:
     explainer = Explainer.from_pretrained("tokenlight/qa", device=given.device)
     questions = drawn(given.data, given.questions, given.seed)
     begun = time.monotonic()
-    with progress("questions", len(questions)) as advance:
-        for first in range(0, 0 if given.report else len(questions), SHARD):
+    turn, of = map(int, given.share.split("/"))
+    with progress("questions", len(questions) // of) as advance:
+        for first in range(turn * SHARD, 0 if given.report else len(questions), of * SHARD):
             shard = questions[first : first + SHARD]
             place = given.work / "parts" / f"{first:08d}.jsonl"
             if not place.exists():
@@ -257,8 +260,10 @@ def main() -> None:
                     for one in rows_of(explainer, shard, methods)
                 ]
                 write_text(place, "".join(line + "\n" for line in lines))
-                write_text(given.work / "made.txt", _made(explainer, time.monotonic() - begun))
+                write_text(given.work / "made.txt", _made(explainer, time.monotonic() - begun, of))
             advance(len(shard))
+    if given.only_rows:
+        return
     found = finished(given.work)
     given.out.mkdir(parents=True, exist_ok=True)
     done = len({record.text for evaluation in found.values() for record in evaluation.records})

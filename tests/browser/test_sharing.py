@@ -31,6 +31,7 @@ def test_a_link_brings_the_same_view_to_another_visitor(visitor):
     first.page.locator("#game .board-row").first.wait_for()
     first.page.locator("#slider").focus()
     first.page.keyboard.press("ArrowRight")
+    first.page.wait_for_url("**step=1**")  # the link follows once the hand rests
     other = visitor()
     other.page.goto(first.page.url)
     other.page.locator("#game .board-row").first.wait_for()
