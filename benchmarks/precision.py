@@ -114,7 +114,8 @@ def finished(work: Path) -> dict[str, Evaluation]:
     records: dict[str, list[Record]] = {name: [] for name in SETS}
     numbers: dict[str, int] = {}  # shards count their own questions
     for place in sorted((work / "parts").glob("*.jsonl")):
-        for line in place.read_text(encoding="utf-8").splitlines():
+        # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
+        for line in filter(None, place.read_text(encoding="utf-8").split("\n")):
             entry = json.loads(line)
             number = numbers.setdefault(entry["id"], len(numbers))
             record = replace(Record.from_dict(entry["record"]), text=number)
@@ -209,7 +210,7 @@ def draw(found: dict[str, Evaluation], place: Path) -> None:
             low, high = [o["low"] for o in one], [o["high"] for o in one]
             panel.fill_between(AT, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
         questions = len(evaluation.records) // len(evaluation.methods)
-        panel.set(title=f"{TITLES[name]} ({questions:,})", xlabel="K", xticks=AT, ylim=(0, 5))
+        panel.set(title=f"{TITLES[name]} ({questions:,})", xlabel="K", xticks=AT, ylim=(0, 5.4))
         panel.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("answer tokens among the top K")
     panels[0][-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

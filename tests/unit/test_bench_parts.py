@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 
 import pytest
 
@@ -151,3 +152,21 @@ def test_a_run_may_cut_larger_parts_than_its_suite():
         parts = list(Plan(cells, (), {}, {}, slice=own).parts(Suite("s", slice=64)))
         assert [part.count for part in parts] == expected
         assert [part.first for part in parts] == [sum(expected[:i]) for i in range(len(expected))]
+
+
+def test_a_given_heads_file_is_kept_with_the_run(bert_folder, tmp_path):
+    place = make(
+        tmp_path / "made", bert_folder, 2, methods=["mask_lrp"],
+        heads={"conllu": "parsed.conllu", "share": 0.2},
+    )  # fmt: skip
+    (place.parent / "parsed.conllu").write_text(PARSED)
+    run_suite(place, tmp_path / "one", engine=Engine(workers=1), progress=False)
+    made = Run.open(tmp_path / "one")
+    given = tmp_path / "heads.json"
+    shutil.move(made.heads_file(made.cells[0]), given)
+    request = Request(heads={made.cells[0].model: str(given)})
+    run_suite(place, tmp_path / "two", request, engine=Engine(workers=1), progress=False)
+    wanted = given.read_bytes()
+    given.unlink()
+    kept = Run.open(tmp_path / "two")
+    assert kept.heads_file(kept.cells[0]).read_bytes() == wanted

@@ -103,8 +103,10 @@ def row(example, mean, *, detail=None):
     }  # fmt: skip
 
 
-def made(folder, *, seconds=1.0, leave=(), more=None):
-    """A run in ``folder``, its parts written but those that begin as ``leave`` says."""
+def made(folder, *, seconds=1.0, leave=(), more=None, instead=None):
+    """A run in ``folder``, its parts written but those that begin as ``leave`` says; ``instead``:
+    what rows of some examples, or of one (method, example), say in place of a number."""
+    instead = instead or {}
     given = content(**(more or {}))
     suite, problems = from_dict(given, name="hand", folder=str(folder))
     assert problems == []
@@ -119,7 +121,10 @@ def made(folder, *, seconds=1.0, leave=(), more=None):
         cell = run.cells[part.cell]
         if (cell.method, part.first) in leave:
             continue
-        rows = [row(e, MEANS[cell.method]) for e in range(part.first, part.first + part.count)]
+        rows = [
+            row(e, MEANS[cell.method]) | instead.get(e, {}) | instead.get((cell.method, e), {})
+            for e in range(part.first, part.first + part.count)
+        ]
         run.write(
             part,
             rows,
@@ -195,11 +200,27 @@ class TestClaims:
         }
         assert found == {"clear": "holds", "wrong": "does not hold", "near": "holds"}
 
-    def test_a_lead_within_the_intervals_holds_weakly(self, tmp_path, monkeypatch):
+    def test_a_small_lead_on_every_text_holds(self, tmp_path, monkeypatch):
+        # The two means lie within each other's intervals; text by text there is no doubt.
         monkeypatch.setitem(MEANS, "Second", 0.49)
         text = report(made(tmp_path / "run"), "md")
+        assert "| near | holds | First" in text
+        assert "holds (Best 0.500, Second 0.490, difference +0.010 … +0.010)" in text
+
+    def test_a_lead_that_texts_disagree_about_holds_weakly(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(MEANS, "Second", 0.49)
+        turned = {
+            ("Second", e): {"AOPC": row(e, 0.49)["AOPC"] + (0.2 if e % 2 else -0.2)}
+            for e in range(TEXTS // 2 * 2)
+        }
+        text = report(made(tmp_path / "run", instead=turned), "md")
         assert "| near | holds weakly | First" in text
-        assert "holds, but within the intervals (Best 0.500, Second 0.490)" in text
+        assert "holds, but within chance (Best 0.500, Second 0.490, difference -" in text
+
+    def test_draws_are_compared_by_their_mean_on_each_text(self, tmp_path, monkeypatch):
+        claim = {"claim": "drawn", "metric": "AOPC", "better": "Best", "than": ["Random"]}
+        text = report(made(tmp_path / "run", more={"expect": [claim]}), "md")
+        assert "holds (Best 0.500, Random 0.250, difference +0.250 … +0.250)" in text
 
     def test_equal_means_are_a_tie(self, tmp_path, monkeypatch):
         monkeypatch.setitem(MEANS, "Second", 0.5)
@@ -463,3 +484,21 @@ class TestCommand:
         )
         assert done.stdout.strip() == str(place)
         assert place.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_texts_that_were_not_measured_are_told_with_the_reason(tmp_path):
+    short = {"AOPC": None, "AOPC.curve": None, "AOPC.skipped": "the text has fewer than 20 tokens."}
+    made(tmp_path / "run", instead={1: short})
+    page = report(tmp_path / "run", "md")
+    assert f"{TEXTS - 1} of {TEXTS} planned (of the others: the text has fewer than 20 tokens)" in page
+    made(tmp_path / "none", instead=dict.fromkeys(range(TEXTS), short))
+    said = report(tmp_path / "none", "md")
+    assert "no text could be measured: the text has fewer than 20 tokens" in said
+
+
+def test_of_a_long_error_the_first_sentence_is_told(tmp_path):
+    long = {"error": "CUDA out of memory. Tried to allocate 20 MiB. Process 17 has 1 GiB in use."}
+    made(tmp_path / "run", instead={2: long})
+    said = report(tmp_path / "run", "md")
+    assert "left out; the first: CUDA out of memory." in said
+    assert "Process" not in said

@@ -150,6 +150,15 @@ def test_a_folder_of_another_run_is_refused_with_what_differs(suite, whole, tmp_
     assert [one.name for one in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_a_run_killed_before_its_plan_was_written_begins_anew(bert_folder, tmp_path):
+    place = make(tmp_path / "suite", bert_folder, 2, methods=["random"])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "suite.yaml").write_text("half a su", encoding="utf-8")
+    finished = run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
+    assert finished.failed_parts == ()
+    assert scores(tmp_path / "run")["random", "aopc"]["count"] == "2"
+
+
 def test_two_runners_do_not_share_a_folder(suite, whole):
     with locked(whole, workers=1):
         assert status(whole).worker.startswith(f"process {os.getpid()}")

@@ -61,6 +61,7 @@ class Panel:
     rows: Mapping[str, Mapping[str, Entry]]
     checkpoint: str = ""
     planned: int = 0
+    skipped_since: str = ""  # why some texts were not measured
     reason: str = ""  # why nothing of it was run
     accuracy: float | None = None  # of the explained passes, in per cent, where labels are known
 
@@ -72,8 +73,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a claim on one panel: holds, weakly (within the intervals), ties, fails, or
-    not run."""
+    """What became of a claim on one panel: holds, weakly (no more than chance gives), ties, fails,
+    or not run."""
 
     panel: str
     verdict: str
@@ -160,7 +161,7 @@ def build(run: Any, tables: Any, *, timings: bool = True) -> Report:
         suite=run.suite,
         panels=panels,
         better=better,
-        claims=checked(run.suite, panels, better),
+        claims=checked(run.suite, panels, better, tables.texts),
         rankings=tuple(ranked(panels, better)),
         costs=tuple(costs(run, panels, faithful)) if timings else (),
         faithful=faithful,
@@ -223,9 +224,15 @@ def _panels(run: Any, scores: Sequence[Mapping[str, Any]]) -> Iterator[Panel]:
             rows=rows,
             checkpoint=next((cell.checkpoint for cell in cells if cell.runs), ""),
             planned=max((cell.examples for cell in cells if cell.runs), default=0),
+            skipped_since=_skipped_since(of_pair),
             reason="; ".join(sorted(whole)) if all(not cell.runs for cell in cells) else "",
             accuracy=_accuracy(run, next((cell for cell in cells if cell.runs), None)),
         )
+
+
+def _skipped_since(scores: Sequence[Mapping[str, Any]]) -> str:
+    reasons = dict.fromkeys(row.get("skipped_since") for row in scores)
+    return "; ".join(reason.rstrip(".") for reason in reasons if reason)
 
 
 def _accuracy(run: Any, cell: Cell | None) -> float | None:

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 
 from tokenlight.bench.entries import Claim, Suite
-from tokenlight.bench.report import Entry, Number, Outcome, Panel, Ranking, digits
+from tokenlight.bench.report import Entry, Number, Outcome, Panel, Ranking, digits, groups
 from tokenlight.errors import MissingExtra
+from tokenlight.metrics._interval import Interval, mean_interval
 
 FEWEST = 3  # methods below which an order says nothing
+Texts = Mapping[tuple[str, str, str, str], Mapping[int, float]]
 
 
 def checked(
-    suite: Suite, panels: Sequence[Panel], better: Mapping[str, str]
+    suite: Suite, panels: Sequence[Panel], better: Mapping[str, str], texts: Texts
 ) -> dict[str, tuple[Outcome, ...]]:
-    """For each claim of the suite what became of it on every panel it speaks of."""
+    """For each claim of the suite what became of it on every panel it speaks of.
+
+    ``texts``: numbers of single texts, by (model, data, method, metric). Methods are compared on the
+    texts that both have: what is hard in a text is hard for both, and falls out of the difference.
+    """
+    members: dict[str, list[str]] = {}
+    for label, row in groups(suite).items():
+        members.setdefault(row, []).append(label)
+
+    def compared(panel: Panel, one: str, other: str, metric: str) -> Interval | None:
+        mine, theirs = (
+            _of_row(texts, (panel.model, panel.data), members.get(row, []), metric)
+            for row in (one, other)
+        )
+        both = sorted(mine.keys() & theirs.keys())
+        gaps = [mine[text] - theirs[text] for text in both]
+        return mean_interval(gaps, seed=suite.seed) if len(gaps) > 1 else None
+
     return {
         claim.claim: tuple(
-            _outcome(claim, panel, better)
+            _outcome(claim, panel, better, compared)
             for panel in panels
             if claim.metric in panel.metrics and (not claim.data or panel.data in claim.data)
         )
@@ -26,7 +46,24 @@ def checked(
     }
 
 
-def _outcome(claim: Claim, panel: Panel, better: Mapping[str, str]) -> Outcome:
+def _of_row(
+    texts: Texts, pair: tuple[str, str], labels: Sequence[str], metric: str
+) -> dict[int, float]:
+    """The numbers of a row's texts: of several draws the mean, of texts that all of them have."""
+    found = [texts.get((*pair, label, metric)) for label in labels]
+    draws = [one for one in found if one is not None]
+    if not draws:
+        return {}
+    common = set(draws[0]).intersection(*draws)
+    return {text: fmean(one[text] for one in draws) for text in common}
+
+
+def _outcome(
+    claim: Claim,
+    panel: Panel,
+    better: Mapping[str, str],
+    compared: Callable[[Panel, str, str, str], Interval | None],
+) -> Outcome:
     sign = -1.0 if better[claim.metric] == "lower" else 1.0
     ours = _number(panel, claim.better, claim.metric)
     others = {name: _number(panel, name, claim.metric) for name in claim.than}
@@ -36,14 +73,19 @@ def _outcome(claim: Claim, panel: Panel, better: Mapping[str, str]) -> Outcome:
         why = panel.reason or f"no number for {missing}"
         return Outcome(panel.title, "not run", why)
     rival, best = max(known.items(), key=lambda pair: sign * pair[1].mean)
+    gap = compared(panel, claim.better, rival, claim.metric)
     words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
+    if gap is not None:
+        edges = f"{digits(gap.low, sign=True)} … {digits(gap.high, sign=True)}"
+        words += f", difference {edges}"
     absent = [name for name, number in others.items() if number is None]
     words += f" (no number for {', '.join(absent)})" if absent else ""
     if ours.mean == best.mean:
         return Outcome(panel.title, "ties", words)
     if sign * ours.mean < sign * best.mean:
         return Outcome(panel.title, "fails", words)
-    return Outcome(panel.title, "weakly" if _overlap(ours, best) else "holds", words)
+    chance = _overlap(ours, best) if gap is None else gap.low <= 0 <= gap.high
+    return Outcome(panel.title, "weakly" if chance else "holds", words)
 
 
 def _number(panel: Panel, method: str, metric: str) -> Number | None:

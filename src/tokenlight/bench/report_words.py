@@ -22,7 +22,7 @@ MOST = 6  # names in a sentence
 FEW = 100  # texts below which a mean is not worth a verdict
 HOLDS = {
     "holds": "holds",
-    "weakly": "holds, but within the intervals",
+    "weakly": "holds, but within chance",
     "ties": "a tie",
     "fails": "does not hold",
 }
@@ -58,9 +58,14 @@ def what_was_run(report: Report) -> list[str]:
     if report.failures:
         said.append(
             f"{_count(len(report.failures), 'explanation')} failed and were left out; "
-            f"the first: {report.failures[0]['error']}"
+            f"the first: {_short(report.failures[0]['error'])}"
         )
     return said
+
+
+def _short(reason: str) -> str:
+    """Its first sentence: what libraries say of a device goes on for a page."""
+    return reason.partition(". ")[0].splitlines()[0].rstrip(".") + "."
 
 
 def _rows_not_run(panels: Sequence[Panel]) -> list[str]:
@@ -79,7 +84,9 @@ def why_not(panel: Panel) -> str:
     if panel.reason:
         return f"not run: {panel.reason}"
     reasons = {entry.reason for row in panel.rows.values() for entry in row.values()}
-    return NOTHING if reasons == {NOTHING} else "not finished"
+    if reasons != {NOTHING}:
+        return "not finished"
+    return f"{NOTHING}: {panel.skipped_since}" if panel.skipped_since else NOTHING
 
 
 def claims(report: Report) -> list[tuple[str, str, str]]:
@@ -98,11 +105,11 @@ def _verdict(outcomes: Sequence[Outcome]) -> str:
         return "not run"
     if known["holds"] == asked:
         return "holds"
-    if known["fails"] == asked:
-        return "does not hold"
     if known["ties"] == asked:
         return "a tie"
     good = known["holds"] + known["weakly"]
+    if not good:
+        return "does not hold"
     if good == asked:
         return "holds weakly"
     return f"holds on {good} of {asked}"
@@ -151,6 +158,8 @@ def comparable(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         data = data_set(report.suite, panel.data)
         model = _checkpoint(report, panel, entry)
         planned = f" of {panel.planned:,} planned" if _texts(panel) < panel.planned else ""
+        if planned and panel.skipped_since:
+            planned += f" (of the others: {panel.skipped_since})"
         wanted = f"; the suite takes {data.size:,}" if data.size else "; the suite takes all"
         texts = f"{_texts(panel):,}{planned}{wanted}"
         note = (data.note or ("the same" if report.of_paper else "–"),) if with_data else ()

@@ -82,10 +82,7 @@ class Run:
                     "another folder with -o, or delete this one."
                 )
             return before
-        if folder.exists() and any(not one.name.startswith(".") for one in folder.iterdir()):
-            raise BadInput(
-                f"{folder} is not empty and holds no benchmark run; give another folder."
-            )
+        refuse_foreign(folder)
         write_text(folder / "suite.yaml", suite_file.read_text(encoding="utf-8"), durable=True)
         manifest = {
             "format": FORMAT,
@@ -96,6 +93,11 @@ class Run:
             "device": plan.device,
             "plan": plan.to_dict(),
         }
+        for cell in plan.cells:  # a run that is taken elsewhere can still draw its heads
+            given = cell.options.get("heads")
+            if cell.runs and isinstance(given, str):
+                place = folder / "heads" / f"{cell.pair}.json"
+                write_text(place, Path(given).read_text(encoding="utf-8"), durable=True)
         text = json.dumps(manifest, ensure_ascii=False, indent=1, default=str)
         write_text(folder / "run.json", text, durable=True)
         return cls.open(folder)
@@ -116,7 +118,7 @@ class Run:
         return self.folder / "parts" / cell.folder / f"{part.first:08d}.{ending}"
 
     def heads_file(self, cell: Cell) -> Path:
-        """The heads file that the run makes for a cell's model."""
+        """The heads file that the run makes for a cell's model; of one that was given, a copy."""
         return self.folder / "heads" / f"{cell.pair}.json"
 
     def done(self, part: Part) -> bool:
@@ -231,7 +233,8 @@ def refuse_foreign(folder: Path) -> None:
     if not folder.is_dir():
         raise BadInput(f"{folder} is a file; give a folder with -o.")
     # A run that was stopped in its first moment has no more than this.
-    found = {one.name for one in folder.iterdir() if not one.name.startswith(".")} - {"suite.yaml"}
+    first = {"suite.yaml", "heads"}
+    found = {one.name for one in folder.iterdir() if not one.name.startswith(".")} - first
     if found:
         raise BadInput(
             f"{folder} holds other things ({', '.join(sorted(found)[:3])}) and no benchmark run; give "

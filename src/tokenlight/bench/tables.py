@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import isnan, nan
+from dataclasses import dataclass, field
+from math import isclose, isnan, nan
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from tokenlight.metrics._metric import Measured, Metric
 CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
 NAMES = ("model", "data", "method")
 INTERVAL = ("mean", "low", "high", "count")
-SCORES = (*NAMES, "metric", *INTERVAL, "skipped", "failed", "better")
+SCORES = (*NAMES, "metric", *INTERVAL, "skipped", "skipped_since", "failed", "better")
 CURVES = (*NAMES, "metric", "point", *INTERVAL)
 FAILURES = (*NAMES, "example", "error")
 
@@ -29,14 +30,16 @@ FAILURES = (*NAMES, "example", "error")
 class Tables:
     """Rows of the merged tables, in the order of the plan."""
 
-    scores: list[dict[str, Any]]
-    curves: list[dict[str, Any]]
-    failures: list[dict[str, Any]]
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    curves: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    # (model, data, method, metric) to the number of each example, where the score is their mean.
+    texts: dict[tuple[str, str, str, str], dict[int, float]] = field(default_factory=dict)
 
 
 def merged(run: Run) -> Tables:
     """Scores with their intervals, curves and failures of every finished part."""
-    tables = Tables([], [], [])
+    tables = Tables()
     for cell in run.cells:
         if cell.runs:
             _add(tables, run, cell)
@@ -83,18 +86,26 @@ def _add(tables: Tables, run: Run, cell: Cell) -> None:
     counted = frequencies_for(_reader(cell, metrics), metrics)
     evaluation = Evaluation(records, metrics, run.suite.seed, counted)
     for metric, numbers in evaluation.summary.items():
-        skipped = sum(numbers.get("skipped", {}).values())
+        skipped = numbers.get("skipped", {})
         tables.scores.append(
             {
                 **names,
                 "metric": metric,
                 **{key: _number(numbers[key]) for key in ("mean", "low", "high")},
                 "count": numbers["count"],
-                "skipped": skipped,
+                "skipped": sum(skipped.values()),
+                "skipped_since": " / ".join(skipped),
                 "failed": len(failed),
                 "better": numbers["better"],
             }
         )
+        values = {
+            record.text: found
+            for record in records
+            if metric in record.measured and not isnan(found := record.measured[metric].value)
+        }
+        if values and isclose(fmean(values.values()), numbers["mean"], rel_tol=1e-9):
+            tables.texts[cell.model, cell.data, cell.method, metric] = values
     tables.curves.extend(_curve_rows(evaluation, names))
 
 

@@ -3,9 +3,13 @@ method that does not fit, costs itself only. Whole data files and benchmarks are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
 
 from tokenlight.attribution import Attribution
 from tokenlight.datafiles import Example
@@ -16,6 +20,10 @@ from tokenlight.metrics._metric import Metric
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
+
+T = TypeVar("T")
+# Others who share the device come and go: seconds before a text without room is tried again.
+PAUSES = (5.0, 20.0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ def explained(
     for method in job.methods:
         for i, text in enumerate(texts):
             try:
-                made[i] += explainer.explain([text], method=[method], **how)
+                made[i] += given_room(partial(explainer.explain, [text], [method], **how))
             except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
                 refused.append(Refusal(i, _name(method), in_words(reason)))
     return made, refused
@@ -77,7 +85,8 @@ def measured(
     while waiting:
         numbers, group = waiting.pop(0)
         try:
-            records += _together(explainer, examples, (numbers, group), metrics, batch_tokens)
+            work = partial(_together, explainer, examples, (numbers, group), metrics, batch_tokens)
+            records += given_room(work) if len(numbers) == 1 else work()
         except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
             if len(numbers) > 1:
                 waiting = [([i], made[i]) for i in numbers] + waiting
@@ -87,8 +96,26 @@ def measured(
     return records, refused
 
 
+def given_room(work: Callable[[], T]) -> T:
+    """What ``work`` gives; where the device has no room for it now, tried again a little later."""
+    for pause in PAUSES:
+        try:
+            return work()
+        except torch.OutOfMemoryError:
+            pass
+        # Outside the except block, so that the failed pass's tensors are already let go.
+        torch.cuda.empty_cache()
+        time.sleep(pause)
+    return work()
+
+
 def in_words(reason: BaseException) -> str:
     """An error as it is told in a table."""
+    if isinstance(reason, torch.OutOfMemoryError):
+        return (
+            "the device has no room for this text, even alone and tried again; free the device, use "
+            "fewer workers, or another device."
+        )
     if isinstance(reason, TokenlightError):
         return str(reason)
     return f"unexpected {type(reason).__name__}: {reason}"

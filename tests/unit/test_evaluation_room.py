@@ -1,0 +1,76 @@
+"""A device that others fill up for a while costs no text its row; one without room says so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.tiny import tiny_bert
+from tokenlight import Explainer
+from tokenlight.datafiles import Example
+from tokenlight.evaluation import shard
+from tokenlight.evaluation.shard import Job, explained, measured
+from tokenlight.metrics.aopc import METRIC as AOPC
+
+TEXTS = [Example("we love this movie"), Example("the film is not very good")]
+
+
+@pytest.fixture
+def explainer(tokenizer):
+    explainer = Explainer(tiny_bert(dtype=torch.float32), tokenizer)
+    explainer.explain("a dull plot")  # what is found out on first use is found out here
+    return explainer
+
+
+def full(explainer, times):
+    """Let the next ``times`` passes of the model find no room."""
+    left = iter(range(times))
+
+    def refuse(_module, _given):
+        if next(left, None) is not None:
+            raise torch.OutOfMemoryError("no room")
+
+    return explainer.live.model.register_forward_pre_hook(refuse)
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    slept = []
+    monkeypatch.setattr(shard.time, "sleep", slept.append)
+    return slept
+
+
+def test_a_device_full_for_a_while_costs_nothing(explainer, pauses):
+    job = Job(["attcat"], [])
+    whole, _ = explained(explainer, TEXTS, job)
+    # Both together, the first half of them, then the first text alone twice.
+    with full(explainer, 4):
+        made, refused = explained(explainer, TEXTS, job)
+    assert refused == []
+    assert pauses == list(shard.PAUSES)
+    for i, found in made.items():
+        assert found[0].scores == pytest.approx(whole[i][0].scores, abs=1e-6)
+
+
+def test_a_text_without_room_is_told_in_words(explainer, pauses):
+    with full(explainer, 10**6):
+        made, refused = explained(explainer, TEXTS, Job(["attcat"], []))
+    assert made == {0: [], 1: []}
+    assert [one.text for one in refused] == [0, 1]
+    assert all("no room for this text" in one.reason for one in refused)
+    assert pauses == [*shard.PAUSES] * 2
+
+
+def test_measuring_waits_for_room_too(explainer, pauses):
+    made, _ = explained(explainer, TEXTS, Job(["attcat"], []))
+    whole, _ = measured(explainer, TEXTS, made, {"aopc": AOPC()})
+    # Wider packs are halved until one text is left, which then finds no room: begin with one.
+    alone = {0: made[0]}
+    with full(explainer, 10**6):
+        records, refused = measured(explainer, TEXTS[:1], alone, {"aopc": AOPC()})
+    assert records == []
+    assert "no room" in refused[0].reason
+    assert pauses == list(shard.PAUSES)
+    again, none = measured(explainer, TEXTS[:1], alone, {"aopc": AOPC()})
+    assert none == []
+    assert again[0].measured["aopc"].value == pytest.approx(whole[0].measured["aopc"].value)
