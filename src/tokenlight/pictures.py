@@ -12,8 +12,9 @@ import hashlib
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,6 +26,9 @@ from tokenlight.tokens import TokenRow
 
 Fill = Literal["mean", "zero", "blur"]
 HIDDEN, SEEN = 0, 1  # the ids of a patch
+MOST_PIXELS = 4096 * 4096  # of a stored picture: some kilobytes can claim to be gigabytes
+# What is read from a file: others, such as EPS, may start a program to be drawn.
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,25 +198,51 @@ class PatchImage:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PatchImage:
         """Rebuild from :meth:`to_dict`."""
-        scale = _Scale(tuple(values["mean"]), tuple(values["std"]))
-        stored = io.BytesIO(base64.b64decode(values["png"], validate=True))
-        try:
-            with _pillow("a stored picture").open(stored) as image:
-                shown = np.asarray(image.convert("RGB"))
-        except OSError as broken:
-            raise DamagedFile(f"the picture in this file cannot be read: {broken}.") from broken
-        pixels = scale.pixels(shown)
+        scale = _Scale.of(values["mean"], values["std"], len(values["mean"]))
+        height, width = map(int, values["patch"])
+        with _stored(values) as image:
+            if height < 1 or width < 1 or image.height % height or image.width % width:
+                raise DamagedFile(f"patches of {width} × {height} do not fill its picture.")
+            shown = np.asarray(image.convert("RGB"))
+        fill: Fill = values["fill"]
+        if len(scale.mean) not in (1, 3) or 0 in scale.std or fill not in get_args(Fill):
+            raise DamagedFile("its picture has a scale or a fill that cannot be.")
+        with np.errstate(all="ignore"):  # what comes of it is looked at below
+            pixels = scale.pixels(shown)
         if values["pixels"] is not None:
             raw = np.frombuffer(base64.b64decode(values["pixels"], validate=True), dtype="<f4")
             pixels = raw.reshape(pixels.shape).astype(np.float32)
-        return cls(
-            pixels,
-            scale,
-            (int(values["patch"][0]), int(values["patch"][1])),
-            values["fill"],
-            str(values["name"]),
-            (int(values["size"][0]), int(values["size"][1])),
-        )
+        if not np.isfinite(pixels).all():
+            raise DamagedFile("its picture holds NaN or infinity.")
+        across, down = map(int, values["size"])
+        return cls(pixels, scale, (height, width), fill, str(values["name"]), (across, down))
+
+
+def stored_pixels(values: Mapping[str, Any]) -> int:
+    """How many pixels a picture of :meth:`PatchImage.to_dict` has, before it is unpacked."""
+    with _stored(values) as image:
+        return int(image.width * image.height)
+
+
+@contextmanager
+def _stored(values: Mapping[str, Any]) -> Iterator[Any]:
+    """The stored PNG, its head read and not yet its pixels."""
+    library = _pillow("a stored picture")
+    png = io.BytesIO(base64.b64decode(values["png"], validate=True))
+    try:
+        with library.open(png, formats=["PNG"]) as image:
+            if image.width * image.height > MOST_PIXELS:
+                size = f"{image.width} × {image.height} pixels"
+                raise DamagedFile(f"its picture of {size} is too large: at most {MOST_PIXELS:,}.")
+            yield image
+    except _unreadable(library) as broken:
+        raise DamagedFile(f"the picture in this file cannot be read: {broken}.") from broken
+
+
+def _unreadable(library: Any) -> tuple[type[Exception], ...]:
+    """What Pillow says of a broken file, or of a small one that claims to be a huge picture."""
+    bomb, warned = library.DecompressionBombError, library.DecompressionBombWarning
+    return OSError, SyntaxError, ValueError, bomb, warned
 
 
 def is_picture(given: Any) -> bool:
@@ -258,18 +288,27 @@ def _read(source: Any) -> tuple[Any, str]:
         try:
             from PIL import ImageOps
 
-            with library.open(place) as image:
+            with library.open(place, formats=FORMATS) as image:
+                _refuse_bomb(image.size, place.name, library.MAX_IMAGE_PIXELS)
                 # A camera notes how it was held; the model is to see what a person sees.
                 return ImageOps.exif_transpose(image).convert("RGB"), place.name
         except FileNotFoundError as missing:
             raise BadInput(f"there is no image file {str(place)!r}.") from missing
-        except (OSError, SyntaxError, ValueError, library.DecompressionBombError) as broken:
+        except _unreadable(library) as broken:
             raise BadInput(f"{place.name} cannot be read as an image: {broken}.") from broken
     if isinstance(source, library.Image):
         image, name = source, ""
     else:
         image, name = library.fromarray(_array(source)), ""
     return image.convert("RGB"), name or f"image {image.size[0]} × {image.size[1]}"
+
+
+def _refuse_bomb(size: tuple[int, int], name: str, most: int | None) -> None:
+    if most is not None and size[0] * size[1] > most:
+        raise BadInput(
+            f"{name} has {size[0]} × {size[1]} pixels, more than the {most:,} that are read; make it "
+            "smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
+        )
 
 
 def _array(source: Any) -> np.ndarray:
@@ -357,9 +396,3 @@ def patch_row(image: PatchImage, special: Sequence[str]) -> TokenRow:
         texts=(image.name,),
         image=image,
     )
-
-
-def with_fill(row: TokenRow, fill: Fill) -> TokenRow:
-    """The same picture with another filling for hidden patches."""
-    assert row.image is not None
-    return replace(row, image=replace(row.image, fill=fill))

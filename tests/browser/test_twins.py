@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from tokenlight.likeness import _joined
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import step, step_name
@@ -42,8 +45,15 @@ def explained(explainer):
     return explainer.explain([*texts, *pairs], ["attcat", "rollout"])
 
 
-def test_texts_are_cut_alike(modules, explained):
-    for attribution in explained:
+def read_apart(explainer):
+    """Two texts with a [CLS] each, as sentence vectors show them."""
+    halves = explainer.explain(["A cat sits.", "The kitten sits on it."], "rollout")
+    joined = _joined(*(half.row for half in halves))
+    return replace(halves[0], row=joined, scores=np.ones(len(joined)))
+
+
+def test_texts_are_cut_alike(modules, explained, explainer):
+    for attribution in [*explained, read_apart(explainer)]:
         for one in (attribution, merge_words(attribution)):
             ours = [
                 {
@@ -87,8 +97,6 @@ def test_methods_are_compared_alike(modules, explained):
 def test_ties_share_their_rank(modules, explained):
     one = explained[0].to_dict()
     tied = {**one, "scores": [round(score, 1) for score in one["scores"]]}
-    from dataclasses import replace
-
     ours = replace(explained[0], scores=np.array(tied["scores"]))
     expected = float(np.dot(unit_ranks(ours), unit_ranks(explained[1])))
     assert modules("scores", "agreement", tied, explained[1].to_dict()) == pytest.approx(expected)

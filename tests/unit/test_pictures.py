@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +16,10 @@ from PIL import Image
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.vision import PATCH, SIDE, Processor, build, pictures, pixels, spotted, taught
 from tokenlight import Chat, Contrast, Explainer, Picture, Question, Tokens, load, save
+from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, StandIns, stream_logits
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
-from tokenlight.pictures import HIDDEN, opened, with_fill
+from tokenlight.pictures import HIDDEN, MOST_PIXELS, opened
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,8 @@ def test_a_camera_s_note_how_it_was_held_is_followed(explainer, tmp_path):
 @pytest.mark.parametrize("fill", ["mean", "zero", "blur"])
 def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
     live = Explainer(build("vit")).live
-    row = with_fill(live.patches.row(pictures(1)[0], None), fill)
+    row = live.patches.row(pictures(1)[0], None)
+    row = replace(row, image=replace(row.image, fill=fill))
     original = Original(row, StandIns.of(live))
     hidden = original.replaced([1 + 6])  # [CLS] stands first: patch 6 is row 1, column 2
     values = live.patches.pixel_values([hidden])[0].numpy()
@@ -174,6 +179,67 @@ def test_a_damaged_picture_in_a_file_is_refused(explainer, tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(content))
     with pytest.raises(DamagedFile):
         load(tmp_path / "a.json")
+
+
+def bomb(across, down, kind="PNG"):
+    """A file of some kilobytes that is a huge picture when it is unpacked."""
+    into = io.BytesIO()
+    Image.new("1", (across, down)).save(into, format=kind)
+    return into.getvalue()
+
+
+@pytest.mark.parametrize("side", [4100, 10_000, 14_000])
+def test_a_stored_picture_is_not_unpacked_before_its_size_is_known(explainer, side, monkeypatch):
+    """The last two are what Pillow warns of and refuses."""
+    values = explainer.explain(photo()).to_dict()
+    values["row"]["image"]["png"] = base64.b64encode(bomb(side, side)).decode()
+    monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("it was unpacked"))
+    with pytest.raises(DamagedFile, match="pixels"):
+        Attribution.from_dict(values)
+    assert side * side > MOST_PIXELS
+
+
+def test_a_stored_picture_is_a_png_and_nothing_else(explainer):
+    values = explainer.explain(photo()).to_dict()
+    values["row"]["image"]["png"] = base64.b64encode(bomb(SIDE, SIDE, "TIFF")).decode()
+    with pytest.raises(DamagedFile, match="cannot be read"):
+        Attribution.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("patch", [0, 4]),
+        ("patch", [5, 4]),
+        ("patch", [-4, -4]),
+        ("fill", "black"),
+        ("std", [0.0, 1.0, 1.0]),
+        ("std", [1e-300, 1.0, 1.0]),
+        ("mean", [0.5, 0.5]),
+        ("mean", []),
+        ("pixels", base64.b64encode(b"\0\0\xc0\x7f" * 3 * SIDE * SIDE).decode()),
+    ],
+)
+def test_a_stored_picture_that_cannot_be_is_refused(explainer, field, value):
+    values = explainer.explain(photo()).to_dict()
+    values["row"]["image"][field] = value
+    with pytest.raises(DamagedFile):
+        Attribution.from_dict(values)
+
+
+@pytest.mark.parametrize("side", [10_000, 14_000])
+def test_a_huge_picture_of_a_small_file_is_refused_in_words(explainer, tmp_path, side, monkeypatch):
+    (tmp_path / "huge.png").write_bytes(bomb(side, side))
+    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(BadInput, match=r"huge\.png .*pixels"):
+        explainer.explain(tmp_path / "huge.png")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_picture_that_pillow_only_warns_of_is_refused_too(explainer, tmp_path):
+    (tmp_path / "huge.png").write_bytes(bomb(10_000, 10_000))
+    with pytest.raises(BadInput, match="10000 × 10000 pixels, more than the 89,478,485"):
+        explainer.explain(tmp_path / "huge.png")
 
 
 # --- a folder -------------------------------------------------------------------------------------
@@ -342,3 +408,10 @@ def test_ids_say_what_is_seen(explainer):
     hidden = Original(row, StandIns.of(explainer.live)).hidden([1, 2])
     assert HIDDEN in hidden.ids
     assert hidden.attention.all()
+
+
+def test_a_file_that_may_start_a_program_is_not_opened(explainer, tmp_path):
+    place = tmp_path / "drawing.eps"
+    place.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
+    with pytest.raises(BadInput, match="cannot be read as an image"):
+        explainer.explain(Picture(place))

@@ -77,9 +77,29 @@ def test_what_cannot_be_served_is_said_before_it_listens(bert_folder, tmp_path, 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         said = refused("--model", bert_folder, "--port", taken.getsockname()[1])
-    assert "another program may hold the port" in said
+    assert "another program may hold the port. Give another --port" in said
     assert "Errno" not in said
     assert "ERROR:" not in said
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("nowhere.invalid", "no machine of this name is known here"),
+        ("http://127.0.0.1", "no machine of this name is known here"),
+        ("203.0.113.7", "it is not an address of this machine"),
+        ("", "it is empty"),
+    ],
+)
+def test_a_host_that_is_not_this_machine_is_refused_before_a_model_is_loaded(host, why, refused):
+    said = refused("--host", host)
+    assert f"cannot listen on --host '{host}': {why}. Give 127.0.0.1" in said
+    assert "loading" not in said
+    assert "port" not in said
+
+
+def test_a_port_that_is_none_is_refused(refused):
+    assert "65535" in refused("--port", 65536)
 
 
 def write_heads(folder):

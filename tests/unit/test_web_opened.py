@@ -1,14 +1,19 @@
 """A saved attribution opens without any model; a damaged one is refused in words, never a crash."""
 
+import base64
 import copy
+import io
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from tests.unit.served import TEXT, allow_list, asking, refused
-from tokenlight import errors
+from tests.vision import SIDE, Processor, build
+from tokenlight import Explainer, errors
 from tokenlight.attribution import save
 from tokenlight.tokens import Question
 from tokenlight.web.limits import Limits
@@ -16,6 +21,9 @@ from tokenlight.web.opened import opened, parsed
 from tokenlight.web.refusals import Refusal
 from tokenlight.web.serving import AllowList
 from tokenlight.web.shelf import shelf
+
+KIND = {"content-type": "application/json"}
+PER_TOKEN = ("ids", "attention", "pieces", "special", "spans", "segments", "words")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +35,16 @@ def models():
 def saved(models):
     explainer = models.named("tiny").explainer
     return json.loads(json.dumps([a.to_dict() for a in explainer.explain(TEXT, ["attcat", "gae"])]))
+
+
+@pytest.fixture(scope="module")
+def everything(models, saved):
+    """A text, an answer and a picture."""
+    question = Question(question="who?", context="the cat sat.")
+    answered = models.named("answers").explainer.explain(question).to_dict()
+    photo = np.random.default_rng(0).integers(0, 256, size=(SIDE, SIDE, 3), dtype=np.uint8)
+    seen = Explainer(build("vit"), Processor()).explain(photo).to_dict()
+    return json.loads(json.dumps([saved[0], answered, seen]))
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +128,8 @@ def changed(entry, path, value):
         (("row", "ids", 0), -1),
         (("row", "attention", 0), 2),
         (("row", "more"), 1),
+        pytest.param(("tokens", 0), 10**400, id="huge number"),
+        (("logits", 0), None),
         (("prediction", "probabilities", 0), 2.0),
         (("prediction", "index"), 9),
         (("prediction", "labels"), "abc"),
@@ -169,6 +189,95 @@ def test_whatever_is_put_anywhere_it_opens_or_is_refused_and_can_be_shown(saved,
     text = json.dumps(shown(Entry("x", made, None)), allow_nan=False)
     assert json.loads(text)["attribution"]["format"] == 1
     page([made])
+
+
+NUMBERS = st.sampled_from(
+    [-1, 0, 1, 2, 7, 10**7, 2**31, 2**63, 2**64, -(2**63), 1e-300, 1e18, 1e300]
+)
+
+
+@given(data=st.data(), value=JSON | NUMBERS, which=st.integers(0, 2))
+def test_no_opened_file_brings_the_server_down(client, everything, data, value, which):
+    """Shown, downloaded, tested and played with: an answer or a refusal, whatever the file says."""
+    entry = everything[which]
+    path = data.draw(st.sampled_from([place for place in places(entry) if place]))
+    answer = client.post("/api/open", content=json.dumps(changed(entry, path, value)), headers=KIND)
+    assert answer.status_code in (200, 422), answer.text
+    if answer.status_code == 422:
+        return
+    identity = answer.json()["attributions"][0]["id"]
+    asked = [
+        client.get(f"/api/attribution/{identity}", params={"format": form, "words": words})
+        for form, words in (("json", True), ("html", False), ("html", True), ("svg", False))
+    ]
+    asked.append(client.get(f"/api/attribution/{identity}?format=svg&figure=layers"))
+    asked.append(client.post("/api/trust", json={"id": identity}))
+    asked.append(client.post("/api/perturb", json={"id": identity, "random_orders": 2}))
+    for one in asked:
+        assert one.status_code in (200, 422), (path, value, one.request.url, one.text)
+
+
+def test_a_place_outside_the_text_is_refused(client, saved):
+    for place in (-1, len(saved[0]["scores"]), 10**7):
+        error = refused(
+            client.post("/api/open", json=changed(saved[0], ("row", "at"), place)),
+            422,
+            "damaged_file",
+        )
+        assert "row.at" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("row", "at"), 2), (("row", "anchor"), [0.5]), (("row", "token_types", 1), 9)],
+)
+def test_what_the_served_model_cannot_read_is_shown_but_not_asked(client, saved, path, value):
+    answer = client.post("/api/open", json=changed(saved[0], path, value)).json()
+    assert answer["served"] is False
+
+
+def test_the_pictures_of_an_opened_file_are_small_together(client, everything):
+    picture = everything[2]
+    many = Limits(open_pixels=3 * 16 * 16)
+    assert len(opened([picture] * 3, many)) == 3
+    with pytest.raises(Refusal, match="768 pixels together"):
+        opened([picture] * 4, many)
+    into = io.BytesIO()
+    Image.new("1", (13_000, 13_000)).save(into, format="PNG")
+    bomb = changed(picture, ("row", "image", "png"), base64.b64encode(into.getvalue()).decode())
+    refused(client.post("/api/open", json=bomb), 422, "damaged_file")
+
+
+def grown(entry, tokens, layers):
+    """The same explanation of a text of so many tokens, all alike."""
+    row = {name: [entry["row"][name][1]] * tokens for name in PER_TOKEN}
+    made = {**entry, "row": {**entry["row"], **row, "token_types": None}, "scores": [0.5] * tokens}
+    return {**made, "layers": [[0.5] * tokens] * layers}
+
+
+def test_what_takes_minutes_to_draw_is_refused(client, saved):
+    for tokens, layers in ((20_001, 1), (2, 1_001)):
+        answer = client.post("/api/open", json=grown(saved[0], tokens, layers))
+        error = refused(answer, 422, "damaged_file")
+        assert "20,000 tokens or 1,000 layers" in error["message"]
+    answer = client.post("/api/open", json=grown(saved[0], 1_000, 1)).json()
+    address = f"/api/attribution/{answer['attributions'][0]['id']}"
+    assert client.get(f"{address}?format=svg").status_code == 200
+    error = refused(client.get(f"{address}?format=svg&figure=layers"), 422, "bad_input")
+    assert "1 × 1000 layers and tokens" in error["message"]
+
+
+def test_two_runs_of_one_name_show_their_own_reports(tmp_path):
+    for parent in ("a", "b"):
+        run = tmp_path / parent / "run #1?"
+        run.mkdir(parents=True)
+        (run / "run.json").write_text("{}")
+        (run / "report.html").write_text(f"report {parent}")
+    made = shelf([str(tmp_path / "a" / "run #1?"), str(tmp_path / "b")], Limits())
+    with asking(AllowList([]), made) as client:
+        runs = client.get("/api/opened").json()["benchmarks"]
+        assert [run["name"] for run in runs] == ["run #1?", "run #1? (2)"]
+        assert [client.get(run["report"]).text for run in runs] == ["report a", "report b"]
 
 
 def test_files_folders_and_runs_are_opened_at_start(tmp_path, models):

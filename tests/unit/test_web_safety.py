@@ -11,8 +11,11 @@ from tests.unit.served import TEXT, allow_list, asking, refused, running
 from tokenlight import registry
 from tokenlight.web import allowed, pages
 from tokenlight.web.app import application
+from tokenlight.web.asking import EvaluateAsked, ExplainAsked
+from tokenlight.web.explaining import Wanted, check_cost, explain_steps, read_row
 from tokenlight.web.guard import Guard
 from tokenlight.web.limits import Limits
+from tokenlight.web.measured import evaluate_steps
 from tokenlight.web.refusals import Refusal, keep_secret, without_paths
 from tokenlight.web.serving import load, shown_name
 
@@ -75,6 +78,66 @@ def test_what_would_take_minutes_is_refused_before_it_starts(client):
     asked = {"text": TEXT, "method": "shapley:samples=90000"}
     error = refused(client.post("/api/explain", json=asked), 422, "too_costly")
     assert "tokens through the model" in error["message"]
+
+
+def test_a_text_in_windows_costs_what_all_its_windows_cost(client):
+    long = {"text": "good film " * 1500, "long": "stride"}
+    for method in ("integrated_gradients", "attention_flow"):
+        asked = {**long, "method": method}
+        refused(client.post("/api/explain", json=asked), 422, "too_costly")
+    answer = client.post("/api/explain", json={**long, "text": "good film " * 100})
+    assert "overlapping windows" in answer.json()["attributions"][0]["attribution"]["notes"][-1]
+
+
+def test_of_a_question_one_window_is_explained_and_counted():
+    served = allow_list().named("answers")
+    context = "the cat sat . " * 100
+    asked = ExplainAsked(question="who?", context=context, method="attcat", long="stride")
+    one_window = 3 * served.explainer.max_tokens
+    for _ in explain_steps(served, Wanted.of(asked, served), one_window):
+        pass
+
+
+def test_all_classes_of_many_cost_as_much_as_they_are():
+    served = allow_list().named("tiny")
+    wanted = Wanted.of(ExplainAsked(text=TEXT, target="all"), served)
+    check_cost(wanted, served, [30], 3 * 30 * len(served.labels))
+    with pytest.raises(Refusal, match="tokens through the model"):
+        check_cost(wanted, served, [30], 3 * 30 * len(served.labels) - 1)
+
+
+def test_attention_flow_costs_more_than_its_pass():
+    method = allowed.built_method(("attention_flow", {}), 0)
+    assert allowed.token_passes([method], 128, 1) < Limits().passes  # two seconds
+    assert allowed.token_passes([method], 200, 1) > Limits().passes
+
+
+@pytest.mark.parametrize("metric", ["hiding_game", "revealing_game", "deletion", "insertion"])
+def test_a_curve_has_a_few_hundred_points_at_most(metric):
+    allowed.spec("metrics", f"{metric}:steps=200")
+    with pytest.raises(Refusal) as caught:
+        allowed.spec("metrics", f"{metric}:steps=201")
+    assert caught.value.hint == "At most 200."
+
+
+@pytest.mark.parametrize(
+    ("metric", "target", "explanations", "changed"),
+    [
+        ("kendall", "predicted", 1 + 3, 0),
+        ("randomisation", "predicted", 1 + 5, 0),  # the head, three blocks, the embeddings
+        ("deletion:steps=50", "predicted", 1, 52),
+        ("deletion:steps=50", "all", 3, 3 * 52),
+    ],
+)
+def test_an_evaluation_counts_all_that_it_needs(metric, target, explanations, changed):
+    served = allow_list().named("tiny")
+    tokens = len(read_row(served, TEXT, "error"))
+    asked = EvaluateAsked(texts=[TEXT], metrics=[metric], target=target)
+    cost = tokens * (3 * explanations + changed)
+    for _ in evaluate_steps(served, asked, Limits(evaluated_passes=cost)):
+        pass
+    with pytest.raises(Refusal, match="tokens through the model"):
+        list(evaluate_steps(served, asked, Limits(evaluated_passes=cost - 1)))
 
 
 @pytest.mark.parametrize(

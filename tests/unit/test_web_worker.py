@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tests.unit.served import TEXT, allow_list, asking, refused
 from tokenlight.errors import BadInput
 from tokenlight.web.asking import ExplainAsked
 from tokenlight.web.explaining import Explained, Wanted, explain_batch
-from tokenlight.web.kept import Kept
+from tokenlight.web.kept import Entry, Kept
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import Refusal
 from tokenlight.web.worker import Worker
@@ -198,8 +199,51 @@ def test_the_store_keeps_the_newest_and_those_it_was_started_with():
         assert kept.get(entry.id) is entry
     with pytest.raises(Refusal):
         kept.get(entries[1].id)
-    tight = Kept(Limits(kept_numbers=1))
+    tight = Kept(Limits(kept_bytes=1))
     for _ in range(5):
         last = tight.put(a, "tiny")
     assert len(tight) == 1
     assert tight.get(last.id) is last
+
+
+def test_the_store_counts_every_byte_an_explanation_holds():
+    """Long notes, a vocabulary of logits and a tower of lists weigh as much as the scores do."""
+    a = allow_list().named("tiny").explainer.explain(TEXT)
+    light = Entry("x", a, None).weighed()
+    for heavy, least in (
+        (replace(a, notes=("x" * 10**6,)), 10**6),
+        (replace(a, logits=np.zeros(10**6)), 8 * 10**6),
+        (replace(a, extras={"lists": [[] for _ in range(10**4)]}), 56 * 10**4),
+    ):
+        assert Entry("x", heavy, None).weighed() >= least > light
+        kept = Kept(Limits(kept_bytes=3 * least))
+        for _ in range(5):
+            kept.put(heavy, None)
+        assert len(kept) == 2
+
+
+def test_what_is_added_to_an_explanation_is_counted_too():
+    a = allow_list().named("tiny").explainer.explain(TEXT)
+    kept = Kept(Limits(kept_bytes=10**6))
+    first, second = kept.put(a, None), kept.put(a, None)
+    second.curve = {"hide": [float(i) for i in range(10**5)]}
+    kept.weigh([second])
+    assert len(kept) == 1
+    assert kept.get(second.id) is second
+    kept.weigh([first])  # gone already
+    for _ in range(3):
+        kept.put(a, None)  # and the heavy one goes first
+    assert len(kept) == 3
+
+
+def test_of_one_game_few_kinds_of_random_orders_are_remembered():
+    with asking() as client:
+        (made,) = client.post("/api/explain", json={"text": TEXT}).json()["attributions"]
+        for seed in range(6):
+            asked = {"id": made["id"], "random_orders": 2, "seed": seed}
+            (game,) = client.post("/api/perturb", json=asked).json()["games"]
+            assert game["random"]["orders"] == 2
+    entry = Entry("x", None, None)
+    for seed in range(100):
+        entry.remember((2, seed), {})
+    assert list(entry.bands) == [(2, seed) for seed in range(96, 100)]

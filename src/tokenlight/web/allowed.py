@@ -19,6 +19,7 @@ from tokenlight.web.refusals import Refusal
 GIVEN = "given"  # the head map that the server was started with
 GROUPS = ("gradients", "attention", "relevance", "decoded", "many passes", "control")
 MOST = 10**6  # no option is a larger number
+MOST_STEPS = 200  # of a metric's curve
 
 Spec = tuple[str, dict[str, Any]]
 
@@ -53,7 +54,7 @@ def spec(kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None)
                 f"the option {option} of {name} may name a file, so it cannot be set from here.",
                 f"{option} is set in Python or on the command line.",
             )
-        _small(option, value)
+        _small(option, value, MOST_STEPS if (kind, option) == ("metrics", "steps") else MOST)
     return name, options | ({"heads": heads} if options.get("heads") == GIVEN else {})
 
 
@@ -75,14 +76,14 @@ def plain(hint: Any) -> bool:
     return False
 
 
-def _small(option: str, value: str) -> None:
+def _small(option: str, value: str, most: int) -> None:
     try:
         number = float(value)
     except ValueError:
         return  # a word: the registry knows which are allowed
-    if not math.isfinite(number) or abs(number) > MOST:
+    if not math.isfinite(number) or abs(number) > most:
         raise Refusal(
-            422, "not_allowed", f"{option}={value[:40]} is too large.", f"At most {MOST:,}."
+            422, "not_allowed", f"{option}={value[:40]} is too large.", f"At most {most:,}."
         )
 
 
@@ -136,11 +137,13 @@ def slow(method: Method) -> bool:
 
 
 def token_passes(methods: Sequence[Method], tokens: int, targets: int) -> int:
-    """Tokens that go through the model; a backward counts as two forwards."""
+    """Tokens that go through the model; a backward counts as two forwards, and what attention_flow
+    computes after its pass as so many tokens as would take that long: two seconds for 128."""
     total = 0
     for method in methods:
         cost = method.cost(tokens)
         total += tokens * (cost.forwards + 2 * cost.backwards) * targets
+        total += tokens**3 // 64 * targets if method.name == "attention_flow" else 0
     return total
 
 

@@ -205,6 +205,14 @@ def _asking(app: FastAPI, service: Service) -> None:
 
 
 def _files(app: FastAPI, service: Service) -> None:
+    turns = asyncio.Semaphore(
+        service.limits.beside
+    )  # each may take a hundred megabytes for a while
+
+    async def in_turn(make: Callable[[], Any]) -> Any:
+        async with turns:
+            return await asyncio.to_thread(make)
+
     @app.get("/api/attribution/{id}", responses=answers("attribution"))
     async def attribution(
         id: Identity,
@@ -215,9 +223,7 @@ def _files(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """One or several explanations as a file."""
         given = [service.kept.get(one).attribution for one in dict.fromkeys((id, *(also or ())))]
-        made = await asyncio.to_thread(
-            lambda: pictures.download(given, format, figure, words=words)
-        )
+        made = await in_turn(lambda: pictures.download(given, format, figure, words=words))
         headers = {
             "content-disposition": f'attachment; filename="{made.name}"',
             "cache-control": "no-store",
@@ -230,8 +236,10 @@ def _files(app: FastAPI, service: Service) -> None:
     async def open_saved(request: Request) -> Response:
         """Open a saved attribution, or a list of them; no model is needed."""
         body = await request.body()
-        found = await asyncio.to_thread(lambda: opened(parsed(body), service.limits))
-        return await _built(lambda: service.shown(found))
+        answer: Response = await in_turn(
+            lambda: said(service.shown(opened(parsed(body), service.limits)))
+        )
+        return answer
 
     @app.get("/api/opened", responses=answers("shelf"))
     async def list_opened() -> Response:
@@ -239,7 +247,7 @@ def _files(app: FastAPI, service: Service) -> None:
         return await _built(service.shelved)
 
     @app.get("/api/opened/{name}/report", responses=answers("report"))
-    async def report(name: Annotated[str, Path(max_length=200)]) -> Response:
+    async def report(name: Annotated[str, Path(max_length=300)]) -> Response:
         """The report of a benchmark run."""
         run = service.shelf.runs.get(name)
         if run is None or run.report is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenlight.asked import How
 from tokenlight.attribution import Attribution
+from tokenlight.encoding import encode_windows
 from tokenlight.errors import TokenlightError
 from tokenlight.methods._method import Method
 from tokenlight.reading import read
@@ -18,6 +19,7 @@ from tokenlight.web.asking import ExplainAsked, TextAsked, target_of
 from tokenlight.web.refusals import Refusal, refusal
 from tokenlight.web.serving import Served
 from tokenlight.web.worker import Steps
+from tokenlight.windows import OVERLAP, is_long
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +56,8 @@ class Wanted:
         return self.long == "stride" or any(slow(method) for method in self.methods)
 
     def targets(self, served: Served) -> int:
-        """How many targets each method explains; a vocabulary is refused where it is read."""
-        return len(served.labels) or 1 if self.target == "all" else 1
+        """How many targets each method explains."""
+        return count_targets(self.target, served)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,12 @@ class Explained:
 
     attributions: tuple[Attribution, ...]
     refused: tuple[tuple[str, Refusal], ...] = ()
+
+
+def count_targets(target: Any, served: Served) -> int:
+    """How many targets an asked one stands for; a vocabulary is refused where it is read."""
+    head = served.explainer.live.head
+    return len(head.labels) or 1 if target == "all" and not head.writes else 1
 
 
 def key_of(specs: Sequence[Spec], seed: int) -> str:
@@ -80,7 +88,7 @@ def explain_batch(
     for number, one in enumerate(wanted):
         try:
             row = read_row(served, one.inputs, one.long)
-            check_cost(one, served, len(row), passes)
+            check_cost(one, served, [len(row)], passes)
         except (TokenlightError, Refusal) as refused:
             answers[number] = refused
         else:
@@ -96,7 +104,8 @@ def explain_batch(
 def explain_steps(served: Served, one: Wanted, passes: int) -> Steps:
     """The same for one request alone, method by method."""
     row = read_row(served, one.inputs, "truncate" if one.long == "stride" else one.long)
-    check_cost(one, served, len(row), passes)
+    stride = one.long == "stride" and is_long(served.explainer, one.inputs)
+    check_cost(one, served, _windows(served, one.inputs) if stride else [len(row)], passes)
     given = one.inputs if one.long == "stride" else row
     found: list[Attribution] = []
     refused: list[tuple[str, Refusal]] = []
@@ -122,16 +131,28 @@ def read_text(served: Served, asked: TextAsked) -> TokenRow:
     return read_row(served, asked.inputs, "error")
 
 
-def check_cost(one: Wanted, served: Served, tokens: int, most: int) -> None:
-    """Refuse what would take this machine minutes."""
-    cost = token_passes(one.methods, tokens, one.targets(served))
-    quick = 3 * tokens * len(one.methods) * one.targets(served)
+def _windows(served: Served, inputs: Any) -> list[int]:
+    """How many tokens stand in each window of a long text that is explained; of a question all
+    windows are read, and one is explained."""
+    limit = served.explainer.max_tokens
+    assert limit is not None
+    overlap = int(limit * OVERLAP)
+    cut = encode_windows(inputs, served.explainer.tokenizer, limit=limit, overlap=overlap)
+    return [len(row) for row, _ in cut][: 1 if served.task == "span" else None]
+
+
+def check_cost(one: Wanted, served: Served, windows: Sequence[int], most: int) -> None:
+    """Refuse what would take this machine minutes; ``windows``: how many tokens each one has."""
+    targets = one.targets(served)
+    cost = sum(token_passes(one.methods, tokens, targets) for tokens in windows)
+    quick = 3 * max(windows) * len(one.methods)  # one pass of whatever the model reads is served
     if cost > most and cost > quick:
         raise Refusal(
             422,
             "too_costly",
-            f"this would send {cost:,} tokens through the model, and at most {most:,} are served.",
-            "Give a shorter text, fewer samples, or a method that needs one pass.",
+            f"this costs as much as sending {cost:,} tokens through the model, and at most "
+            f"{most:,} are served.",
+            "Give a shorter text, fewer samples or targets, or a method that needs one pass.",
         )
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from tokenlight.attribution import Attribution
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import not_found
+
+BANDS = 4  # kinds of random orders that are remembered of one explanation
 
 
 @dataclass(eq=False)
@@ -24,12 +31,33 @@ class Entry:
     pinned: bool = False
     curve: dict[str, Any] | None = None
     bands: dict[tuple[int, int], Any] = field(default_factory=dict)  # by random orders and seed
+    weight: int = 0  # bytes, as the store counted them last
 
-    @property
-    def numbers(self) -> int:
-        """About how many numbers it holds."""
-        layers = 0 if self.attribution.layers is None else len(self.attribution.layers)
-        return len(self.attribution) * (layers + 16)
+    def remember(self, key: tuple[int, int], band: Any) -> None:
+        """What random orders did; only the last few kinds of asking are remembered."""
+        self.bands[key] = band
+        for older in list(self.bands)[:-BANDS]:
+            del self.bands[older]
+
+    def weighed(self) -> int:
+        """About how many bytes of memory it takes, its game included."""
+        image = self.attribution.row.image
+        shown = 0 if image is None else image.pixels.nbytes  # and as it is drawn
+        return shown + sum(held(part) for part in (self.attribution, self.curve, self.bands))
+
+
+def held(value: Any) -> int:
+    """Bytes of memory that a value takes with all that is in it; what is shared counts each time."""
+    inner: Iterable[Any] = ()
+    if isinstance(value, tuple | list):
+        inner = value
+    elif isinstance(value, dict):
+        inner = chain(value.keys(), value.values())
+    elif isinstance(value, np.ndarray):
+        return value.nbytes
+    elif hasattr(value, "__dataclass_fields__"):
+        inner = (getattr(value, name) for name in value.__dataclass_fields__)
+    return sys.getsizeof(value) + sum(map(held, inner))
 
 
 class Kept:
@@ -38,7 +66,7 @@ class Kept:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._numbers = 0
+        self._bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -49,9 +77,18 @@ class Kept:
         entry = Entry(secrets.token_urlsafe(12), attribution, model, pinned)
         with self._lock:
             self._entries[entry.id] = entry
-            self._numbers += 0 if pinned else entry.numbers
-            self._make_room(entry)
+        self.weigh([entry])
         return entry
+
+    def weigh(self, entries: Sequence[Entry]) -> None:
+        """Count anew what these take, when a game or a test was added; the oldest make room."""
+        for entry in entries:
+            weight = 0 if entry.pinned else entry.weighed()
+            with self._lock:
+                if entry.id in self._entries:
+                    self._bytes += weight - entry.weight
+                    entry.weight = weight
+                    self._make_room(entry)
 
     def get(self, identity: str) -> Entry:
         """The entry of this id; it becomes the newest."""
@@ -69,9 +106,9 @@ class Kept:
         limits = self._limits
         for identity in list(self._entries):
             free = [e for e in self._entries.values() if not e.pinned]
-            if len(free) <= limits.kept_attributions and self._numbers <= limits.kept_numbers:
+            if len(free) <= limits.kept_attributions and self._bytes <= limits.kept_bytes:
                 return
             entry = self._entries[identity]
             if not entry.pinned and entry is not newest:
                 del self._entries[identity]
-                self._numbers -= entry.numbers
+                self._bytes -= entry.weight

@@ -11,6 +11,8 @@ class Limits:
 
     ``passes``: tokens that one request may send through a model, each time counted. ``waiting``:
     requests that wait for one model; ``lengthy``: those among them that take seconds.
+    ``open_pixels``: of all pictures in one opened file. ``beside``: opened files and downloads in
+    work at one time. ``kept_bytes``: memory of all that is kept of explanations and their games.
     ``gather_seconds``: how long the first of a batch waits for others to join it.
     ``idle_seconds``: how long nobody must have asked before background work goes on.
     """
@@ -19,6 +21,7 @@ class Limits:
     body_bytes: int = 256 * 1024
     open_bytes: int = 4 * 1024 * 1024
     open_entries: int = 64
+    open_pixels: int = 2048 * 2048
     methods: int = 12
     evaluated_methods: int = 4
     metrics: int = 4
@@ -36,4 +39,5 @@ class Limits:
     answer_seconds: float = 30.0
     evaluate_seconds: float = 120.0
     kept_attributions: int = 1024
-    kept_numbers: int = 2_000_000
+    kept_bytes: int = 256 * 1024 * 1024
+    beside: int = 2

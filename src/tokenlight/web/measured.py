@@ -4,27 +4,28 @@ which methods work on a model at all."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tokenlight.attribution import Attribution
+from tokenlight.capture.randomised import stages
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.evaluated import Evaluation, built, read_labels
 from tokenlight.evaluation.measuring import Known, Record, check, measure
+from tokenlight.metrics._metric import Metric
 from tokenlight.trust import trusted
-from tokenlight.web.allowed import spec
+from tokenlight.web.allowed import built_method, spec, token_passes
 from tokenlight.web.asking import AttentionAsked, EvaluateAsked, TextAsked
-from tokenlight.web.explaining import Wanted, explain_steps, read_text
+from tokenlight.web.explaining import Wanted, count_targets, explain_steps, read_row, read_text
 from tokenlight.web.games import Play, bands, curves, told
 from tokenlight.web.kept import Entry
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import Refusal, refusal
 from tokenlight.web.serving import Served
 from tokenlight.web.worker import Steps
-
-VARIANTS = 22  # changed texts that a metric asks about, roughly, for the estimate of its cost
 
 
 def trust_steps(served: Served, attribution: Attribution, limits: Limits) -> Steps:
@@ -44,30 +45,32 @@ def trust_steps(served: Served, attribution: Attribution, limits: Limits) -> Ste
 
 
 def game_steps(served: Served, entries: Sequence[Entry], orders: int, seed: int) -> Steps:
-    """The games of kept explanations; what was played before is not asked again."""
+    """The games of kept explanations; what was played lately is not asked again."""
     plays = {entry.id: Play.of(entry.attribution, entry.id) for entry in entries}
+    key = (orders, seed)
+    chance = {entry.id: entry.bands.get(key) for entry in entries}
     for group in _groups([entry for entry in entries if entry.curve is None]):
         yield
         made = curves(served, [plays[entry.id] for entry in group])
         for entry, curve in zip(group, made, strict=True):
             entry.curve = curve
-    key = (orders, seed)
-    for group in _groups([entry for entry in entries if orders and key not in entry.bands]):
+    for group in _groups([entry for entry in entries if orders and chance[entry.id] is None]):
         yield
         made = bands(served, [plays[entry.id] for entry in group], orders, seed)
         for entry, band in zip(group, made, strict=True):
-            entry.bands[key] = band
-    return played(entries, orders, seed)
+            chance[entry.id] = band
+            entry.remember(key, band)
+    return [told(plays[entry.id], entry.curve or {}, chance[entry.id]) for entry in entries]
 
 
 def played(entries: Sequence[Entry], orders: int, seed: int) -> list[dict[str, Any]] | None:
     """The games, where all of them were played before."""
-    key = (orders, seed)
-    if any(entry.curve is None or (orders and key not in entry.bands) for entry in entries):
+    found = [(entry, entry.curve, entry.bands.get((orders, seed))) for entry in entries]
+    if any(curve is None or (orders and band is None) for _, curve, band in found):
         return None
     return [
-        told(Play.of(entry.attribution, entry.id), entry.curve or {}, entry.bands.get(key))
-        for entry in entries
+        told(Play.of(entry.attribution, entry.id), curve or {}, band)
+        for entry, curve, band in found
     ]
 
 
@@ -98,7 +101,7 @@ def evaluate_steps(served: Served, asked: EvaluateAsked, limits: Limits) -> Step
     labels = read_labels(asked.labels, served.explainer.live.head)
     check(metrics.values(), served.explainer.live.head, Known(labels, None))
     yield
-    _check_size(served, asked, limits)
+    _check_size(served, asked, metrics.values(), limits)
     records: list[Record] = []
     refused: list[dict[str, Any]] = []
     for number, text in enumerate(asked.asked):
@@ -140,22 +143,40 @@ def _explained(
     return made
 
 
-def _check_size(served: Served, asked: EvaluateAsked, limits: Limits) -> None:
-    tokens = 0
+def _check_size(
+    served: Served, asked: EvaluateAsked, metrics: Collection[Metric], limits: Limits
+) -> None:
+    """Count every explanation, the further ones that a metric needs, and its changed texts."""
+    changed = sum(len(metric.points) + 1 for metric in metrics if metric.asks)
+    further = sum(_further(served, metric) for metric in metrics)
+    methods = []
+    for one in dict.fromkeys(asked.methods):
+        with suppress(TokenlightError, Refusal):  # it is said, text by text, when its turn comes
+            methods.append(built_method(spec("methods", one, served.heads), asked.seed))
+    targets, cost = count_targets(asked.target, served), 0
     for text in asked.asked:
         try:
-            tokens += len(read_text(served, text))
+            tokens = len(read_row(served, text.inputs, "truncate"))
         except TokenlightError:
-            tokens += served.explainer.max_tokens or 0
-    cost = tokens * len(asked.methods) * len(asked.metrics) * VARIANTS
+            continue  # likewise
+        explained = token_passes(methods, tokens, targets * (1 + further))
+        cost += explained + tokens * changed * len(methods) * targets
     if cost > limits.evaluated_passes:
         raise Refusal(
             422,
             "too_costly",
-            f"this would send about {cost:,} tokens through the model, and at most "
+            f"this costs about as much as sending {cost:,} tokens through the model, and at most "
             f"{limits.evaluated_passes:,} are served.",
             "Give fewer or shorter texts, methods or metrics; or use: tokenlight evaluate.",
         )
+
+
+def _further(served: Served, metric: Metric) -> int:
+    """How many further explanations a metric needs of each."""
+    live = served.explainer.live
+    if metric.further == "randomised":
+        return len(stages(live))
+    return len(live.head.labels) if metric.further == "classes" else 0
 
 
 def attention_steps(served: Served, asked: AttentionAsked, limits: Limits) -> Steps:

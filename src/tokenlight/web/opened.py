@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from functools import cache
-from math import isfinite
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, get_type_hints
 
@@ -15,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokenlight.attribution import FORMAT, Attribution
 from tokenlight.errors import TokenlightError
+from tokenlight.pictures import stored_pixels
 from tokenlight.target import Prediction, ResolvedTarget
 from tokenlight.tokens import TokenRow
 from tokenlight.web.limits import Limits
@@ -22,6 +22,8 @@ from tokenlight.web.refusals import Refusal
 
 DEEPEST = 12  # tables within tables
 LARGEST = 1e300
+MOST_TOKENS = 20_000
+MOST_LAYERS = 1_000
 
 
 def opened(content: Any, limits: Limits) -> list[Attribution]:
@@ -31,6 +33,8 @@ def opened(content: Any, limits: Limits) -> list[Attribution]:
         raise _damaged(
             f"this file holds {len(entries)} explanations; 1 to {limits.open_entries} can be opened."
         )
+    if sum(map(_pixels, entries)) > limits.open_pixels:
+        raise _damaged(f"its pictures have more than {limits.open_pixels:,} pixels together.")
     return [_checked(entry) for entry in entries]
 
 
@@ -59,6 +63,18 @@ def _damaged(why: str) -> Refusal:
     return Refusal(422, "damaged_file", why, hint)
 
 
+def _pixels(entry: Any) -> int:
+    """How large its picture is, before it is unpacked; what is wrong with an entry is said later."""
+    row = entry.get("row") if isinstance(entry, Mapping) else None
+    image = row.get("image") if isinstance(row, Mapping) else None
+    if image is None:
+        return 0
+    try:
+        return stored_pixels(image)
+    except (TokenlightError, KeyError, TypeError, ValueError) as wrong:
+        raise _damaged(f"row.image: {wrong}") from wrong
+
+
 def _checked(entry: Any) -> Attribution:
     if not isinstance(entry, Mapping) or entry.get("format") != FORMAT:
         raise _damaged(f"this is no saved attribution of format {FORMAT}.")
@@ -80,6 +96,8 @@ def _checked(entry: Any) -> Attribution:
         _of_its_types(name, part)
     _words_are_words(made)
     _in_step(made)
+    if len(made) > MOST_TOKENS or (made.layers is not None and len(made.layers) > MOST_LAYERS):
+        raise _damaged(f"more than {MOST_TOKENS:,} tokens or {MOST_LAYERS:,} layers.")
     return dataclasses.replace(made, model=bare(made.model))
 
 
@@ -91,7 +109,7 @@ def _plain(value: Any, deep: int) -> None:
         if any(0xD800 <= ord(character) <= 0xDFFF for character in value):
             raise _damaged("it holds half of a surrogate pair, which is no character.")
     elif isinstance(value, int | float):
-        if not isfinite(value) or abs(value) > LARGEST:
+        if not abs(value) <= LARGEST:  # nor is it NaN
             raise _damaged("it holds a number that is too large.")
     elif isinstance(value, Mapping):
         for name, inner in value.items():
@@ -150,6 +168,21 @@ def _in_step(made: Attribution) -> None:
         raise _damaged("row.token_types: not one a token.")
     if min(row.ids) < 0 or not set(row.attention) <= {0, 1} or row.cut < 0:
         raise _damaged("row: an id, a mask or a count is out of range.")
+    _places_in_row(row)
+    layers = made.layers
+    if layers is not None and (layers.ndim != 2 or layers.shape[1] != tokens or not len(layers)):
+        raise _damaged("layers: not one row a layer with one number a token.")
+    tables = [made.logits] if layers is None else [made.logits, layers]
+    if made.logits.ndim != 1 or not all(np.isfinite(table).all() for table in tables):
+        raise _damaged("logits or layers: no table of finite numbers.")
+    _prediction_in_step(made)
+
+
+def _places_in_row(row: TokenRow) -> None:
+    if row.at is not None and not 0 <= row.at < len(row):
+        raise _damaged(f"row.at: {row.at} is no place of its {len(row)} tokens.")
+    if row.image is not None and row.image.rows * row.image.columns > len(row):
+        raise _damaged("row.image: it has more patches than there are tokens.")
     for span, segment in zip(row.spans, row.segments, strict=True):
         if segment is not None and not 0 <= segment < len(row.texts):
             raise _damaged(f"row.segments: {segment} names no text.")
@@ -157,12 +190,6 @@ def _in_step(made: Attribution) -> None:
             continue
         if not 0 <= span[0] <= span[1] <= len(row.texts[segment]):
             raise _damaged(f"row.spans: {span} is outside its text.")
-    layers = made.layers
-    if layers is not None and (layers.ndim != 2 or layers.shape[1] != tokens or not len(layers)):
-        raise _damaged("layers: not one row a layer with one number a token.")
-    if made.logits.ndim != 1 or (layers is not None and not np.isfinite(layers).all()):
-        raise _damaged("logits or layers: no table of finite numbers.")
-    _prediction_in_step(made)
 
 
 def _prediction_in_step(made: Attribution) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +22,9 @@ KINDS: dict[Format, str] = {
     "svg": "image/svg+xml",
     "png": "image/png",
 }
+
+MOST_NAMES = 1_000  # rows and columns of a heat map: each name takes milliseconds to draw
+_drawing = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,19 @@ def _drawn(given: Sequence[Attribution], form: Format, figure: Figure) -> bytes:
     if figure == "layers":
         if len(given) != 1:
             raise BadInput("a heat map of layers shows one explanation; give one id.")
+        if given[0].layers is not None and sum(given[0].layers.shape) > MOST_NAMES:
+            raise BadInput(
+                f"a heat map of {' × '.join(map(str, given[0].layers.shape))} layers and tokens is "
+                f"more than a figure can show; together at most {MOST_NAMES:,}."
+            )
         drawing = late("tokenlight.plots.figures", "heat_map")(given[0])
     else:
         drawing = late("tokenlight.plots.figures", "bars")(list(given))
     from matplotlib import rc_context
 
     drawn = io.BytesIO()
-    # Fixed names and no date: the same figure is the same file.
-    with rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
+    # Fixed names and no date: the same figure is the same file. The context is the whole process's.
+    with _drawing, rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
         if form == "svg":
             drawing.savefig(drawn, format="svg", metadata={"Date": None})
         else:

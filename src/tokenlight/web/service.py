@@ -91,7 +91,9 @@ class Service:
         else:
             job = worker.quick(wanted)
         made: Explained = await self._answer(job, self.limits.answer_seconds)
-        entries = [self.kept.put(a, served.name) for a in made.attributions]
+        entries = await asyncio.to_thread(
+            lambda: [self.kept.put(a, served.name) for a in made.attributions]
+        )
         if asked.trust:
             for entry in entries:
                 await self._trust(entry, served)
@@ -108,6 +110,7 @@ class Service:
         attribution = entry.attribution
         job = self._worker(served).lengthy(lambda: trust_steps(served, attribution, self.limits))
         entry.attribution = await self._answer(job, self.limits.evaluate_seconds)
+        self.kept.weigh([entry])
 
     async def perturb(self, asked: PerturbAsked) -> dict[str, Any]:
         """Games of explanations (kept beside them), or of an order that a person chose."""
@@ -123,7 +126,12 @@ class Service:
         def steps() -> Steps:
             return game_steps(served, entries, asked.random_orders, asked.seed)
 
-        return self._played(served, games or await self._lengthy(served, steps))
+        if games is None:
+            try:
+                games = await self._lengthy(served, steps)
+            finally:  # some of them may have been played before it was given up
+                self.kept.weigh(entries)
+        return self._played(served, games)
 
     async def _own_game(self, asked: PerturbAsked) -> dict[str, Any]:
         text = asked.asked
@@ -251,6 +259,11 @@ def _fits(attribution: Attribution, served: Served) -> bool:
     explainer, row = served.explainer, attribution.row
     limit = explainer.max_tokens
     known = max(row.ids) < explainer.live.vocabulary and (limit is None or len(row) <= limit)
+    config = explainer.live.model.config.get_text_config()
+    kinds = getattr(config, "type_vocab_size", None) or explainer.live.vocabulary
+    known = known and all(0 <= kind < kinds for kind in row.token_types or ())
+    # No head that is served reads one token's output, compares with a vector, or sees a picture.
+    known = known and row.at is None and row.anchor is None and row.image is None
     same = served.task != "classification" or list(attribution.prediction.labels) == served.labels
     return known and same and _target_fits(attribution, served)
 

@@ -6,9 +6,10 @@ import csv
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tokenlight.attribution import Attribution
 from tokenlight.errors import DamagedFile, TokenlightError
@@ -34,7 +35,7 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """As the page reads it."""
-        link = f"/api/opened/{self.name}/report" if self.report is not None else None
+        link = f"/api/opened/{quote(self.name, safe='')}/report" if self.report else None
         return {"name": self.name, "report": link, "manifest": self.manifest, **self.tables}
 
 
@@ -53,8 +54,7 @@ def shelf(places: Sequence[str], limits: Limits) -> Shelf:
         place = Path(given)
         keep_secret({given, str(place.resolve()), str(place.resolve().parent)})
         if place.is_dir() and any((place / name).is_file() for name in (RUN, SUMMARY)):
-            run = _run(place)
-            found.runs[_free(run.name, found.runs)] = run
+            _put(_run(place), found)
         elif place.is_dir():
             _folder(place, found, limits)
         else:
@@ -62,12 +62,17 @@ def shelf(places: Sequence[str], limits: Limits) -> Shelf:
     return found
 
 
+def _put(run: Run, found: Shelf) -> None:
+    name = _free(run.name, found.runs)
+    found.runs[name] = replace(run, name=name)
+
+
 def _folder(place: Path, found: Shelf, limits: Limits) -> None:
     """Attribution files and runs in a folder; other JSON files are passed over."""
     runs = [p for p in sorted(place.iterdir()) if p.is_dir() and (p / RUN).is_file()]
     files = sorted(place.glob("*.json"))[:MOST_FILES]
     for one in runs:
-        found.runs[_free(one.name, found.runs)] = _run(one)
+        _put(_run(one), found)
     opened_any = bool(runs)
     for one in files:
         try:

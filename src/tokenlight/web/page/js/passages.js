@@ -18,13 +18,24 @@ function pieces(row) {
   });
 }
 
-/** Special token → [segment, token it follows there]; -1 where it stands before the first. */
+/**
+ * Special token → [segment, token it follows there]; -1 where it stands before the segment's first:
+ * no text is before it, or its token type says that it opens the text behind it.
+ */
 function homesOfSpecials(row) {
   const homes = new Map();
-  let last = [row.segments.find((segment) => segment !== null), -1];
-  row.segments.forEach((segment, place) => {
-    if (segment === null || row.spans[place] === null) homes.set(place, last);
-    else last = [segment, place];
+  const own = (place) => row.segments[place] !== null && row.spans[place] !== null;
+  const types = row.token_types ?? row.segments.map(() => 0);
+  let before = -1;
+  row.segments.forEach((_, place) => {
+    if (own(place)) {
+      before = place;
+      return;
+    }
+    const behind = row.segments.findIndex((_, later) => later > place && own(later));
+    const turns = () => types[before] !== types[place] && types[place] === types[behind];
+    const opens = behind >= 0 && (before < 0 || turns());
+    homes.set(place, opens ? [row.segments[behind], -1] : [row.segments[before], before]);
   });
   return homes;
 }
