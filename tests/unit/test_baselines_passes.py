@@ -110,10 +110,11 @@ def test_the_batch_size_changes_no_draw_and_no_score(method, batch_tokens):
 
 @pytest.mark.parametrize("method", SAMPLED)
 def test_another_seed_draws_other_numbers_and_is_recorded(method):
-    first, second = (EXPLAINER.explain(TEXT, method, seed=seed) for seed in (1, 2))
+    options = {"mask": "random", "heads": np.eye(3, 4)} if method == "mask_lrp" else {}
+    first, second = (EXPLAINER.explain(TEXT, (method, options), seed=seed) for seed in (1, 2))
     assert np.abs(first.scores - second.scores).max() > 0
     assert first.options["seed"] == 1
-    own = EXPLAINER.explain(TEXT, (method, {"seed": 2}), seed=1)
+    own = EXPLAINER.explain(TEXT, (method, {**options, "seed": 2}), seed=1)
     np.testing.assert_array_equal(own.scores, second.scores)
 
 
@@ -152,6 +153,11 @@ def test_a_baseline_without_its_token_is_refused():
         ("lime", {"mask_probability": 1.0}, "replaces no token or all"),
         ("occlusion", {"window": 0}, "window=0"),
         ("occlusion", {"stride": 0}, "stride=0"),
+        ("occlusion", {"window": 2, "stride": 3}, "stride=3 steps over tokens .* from 1 to 2"),
+        ("rollout", {"start_layer": -1}, r"start_layer=-1 leaves no block: .* \(0 to 2\)"),
+        ("rollout", {"start_layer": 3}, "start_layer=3 leaves no block"),
+        ("att_grads", {"variant": "grad_sam", "reduce": "mean_query"}, "use the method grad_sam"),
+        ("att_grads", {"preset": "official", "reduce": "auto"}, "use the method att_gradcam"),
     ],
 )
 def test_options_that_leave_nothing_are_refused(method, options, said):

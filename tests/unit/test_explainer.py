@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from transformers import (
     BertForMultipleChoice,
     BertForNextSentencePrediction,
@@ -16,7 +19,7 @@ from transformers import (
 
 from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
-from tokenlight import Attribution, Explainer, Tokens
+from tokenlight import Attribution, Contrast, Explainer, Tokens
 from tokenlight.capture.rewired import rewired
 from tokenlight.errors import BadInput, TextTooLong, UnknownName, UnsupportedModel
 
@@ -137,6 +140,17 @@ class TestLongTexts:
         sums = [EXPLAINER.explain(row, "cat", target=0).scores.sum() for row in rows]
         assert found[0].scores.sum() == pytest.approx(np.mean(sums))
 
+    def test_windows_are_all_asked_for_the_classes_of_the_whole_text(self):
+        text = "good great charming fun love it . " * 8 + "bad dull slow hate plot . " * 10
+        said = EXPLAINER.explain(text, "cat", long="stride").prediction.label
+        for other in {*EXPLAINER.labels} - {said}:
+            found, named = (
+                EXPLAINER.explain(text, "cat", Contrast(this, other), long="stride")
+                for this in ("predicted", said)
+            )
+            assert found.target.name == f"{said} rather than {other}"
+            np.testing.assert_array_equal(found.scores, named.scores)
+
     def test_a_text_that_fits_is_explained_as_a_whole(self):
         strided = EXPLAINER.explain("good film", "attcat", long="stride")
         np.testing.assert_array_equal(strided.scores, EXPLAINER.explain("good film").scores)
@@ -185,6 +199,34 @@ class TestRewiring:
                 self.states(model)
                 with rewired(model, attention="own", gradients=False):
                     self.states(model)
+        assert same(before, snapshot(model))
+
+    @pytest.mark.parametrize("method", ["attcat", "transatt", "occlusion"])
+    def test_an_explained_model_can_die(self, method):
+        model = tiny_bert()
+        Explainer(model, TOKENIZER).explain(TEXTS, method)
+        alive = weakref.ref(model)
+        del model
+        gc.collect()
+        assert alive() is None
+
+    def test_the_copies_that_randomisation_makes_die(self):
+        def models():
+            gc.collect()
+            return sum(type(one) is type(EXPLAINER.model) for one in gc.get_objects())
+
+        before = models()
+        EXPLAINER.evaluate(EXPLAINER.explain(TEXTS, ["attcat"]), ["randomisation"])
+        assert models() == before
+
+    def test_modules_that_a_model_got_later_are_rewired_too(self):
+        model = tiny_bert()
+        explainer = Explainer(model, TOKENIZER)
+        expected = explainer.explain("good film", "attcat")
+        model.classifier = nn.Sequential(nn.Dropout(0.9), model.classifier).train()
+        before = snapshot(model)
+        found = explainer.explain("good film", "attcat")
+        np.testing.assert_array_equal(found.scores, expected.scores)
         assert same(before, snapshot(model))
 
     def test_hooks_the_person_caused_stay_and_states_are_told_once(self):

@@ -58,6 +58,14 @@ def test_heads_are_positions_and_the_root_has_none(sentences):
     assert [word.relation for word in sentences[0].words][5:7] == ["amod", "obj"]
 
 
+def test_only_ends_of_lines_end_lines(sentences, tmp_path):
+    path = tmp_path / "other.conllu"
+    path.write_bytes(CONLLU.replace("\n", "\r\n").encode("utf-8"))
+    assert read_conllu(path) == sentences
+    path.write_text(CONLLU.replace("film", "fi\u2028lm"), encoding="utf-8")
+    assert len(read_conllu(path)) == 2
+
+
 def test_a_compressed_file_reads_the_same(sentences, tmp_path):
     path = tmp_path / "two.conllu.gz"
     path.write_bytes(gzip.compress(CONLLU.encode("utf-8")))

@@ -7,12 +7,15 @@ import json
 import numpy as np
 import pytest
 import torch
+from transformers import FalconConfig, FalconForSequenceClassification
 from typer.testing import CliRunner
 
 from tests.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.recording import record
 from tokenlight.cli.heads import heads as heads_command
-from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.heads.mask import HeadMask, head_mask, read_heads
 from tokenlight.heads.sentence import Sentence, Word
 from tokenlight.heads.statistics import Reading, head_statistics, own_positional_heads
@@ -123,6 +126,46 @@ def test_batches_change_no_count(statistics):
     single = head_statistics(explainer.live, TOKENIZER, corpus(), batch_tokens=1)
     np.testing.assert_array_equal(single.hits, statistics.hits)
     np.testing.assert_array_equal(single.positions, statistics.positions)
+
+
+def test_a_model_that_padding_changes_reads_sentences_of_one_length_together(
+    statistics, monkeypatch
+):
+    def unproof(live, _row, *, maps):
+        assert maps
+        live.padding_proof = False
+
+    def recorded(live, rows, sites):
+        assert len({len(row) for row in rows}) == 1
+        return record(live, rows, sites)
+
+    monkeypatch.setattr(LiveModel, "verify", unproof)
+    monkeypatch.setattr("tokenlight.heads.statistics.record", recorded)
+    found = head_statistics(Explainer(planted_model(), TOKENIZER).live, TOKENIZER, corpus())
+    np.testing.assert_array_equal(found.positions, statistics.positions)
+
+
+def test_a_model_whose_maps_are_another_models_is_refused():
+    torch.manual_seed(0)
+    config = FalconConfig(
+        vocab_size=len(TOKENIZER), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        alibi=True, num_labels=2, pad_token_id=0,
+    )  # fmt: skip
+    live = Explainer(FalconForSequenceClassification(config).eval(), TOKENIZER).live
+    with pytest.raises(UnsupportedModel, match="other logits when its attention maps are asked"):
+        head_statistics(live, TOKENIZER, corpus()[:2])
+
+
+def test_an_encoder_without_a_head_is_proved_by_numbers_that_are_not_zero(monkeypatch):
+    probed = []
+    probe = LiveModel._probe
+    monkeypatch.setattr(
+        LiveModel, "_probe", lambda *a, **k: probed.append(probe(*a, **k)) or probed[-1]
+    )
+    live = Explainer(planted_model().bert, TOKENIZER).live
+    head_statistics(live, TOKENIZER, corpus()[:2])
+    assert len(probed) == 4
+    assert all(bool((logits != 0).all()) for logits in probed)
 
 
 def test_no_sentence_is_refused():
@@ -241,6 +284,35 @@ def test_without_heads_the_positional_ones_are_taken_and_it_says_so():
     found = Explainer(tiny_bert()).explain(ROWS, "mask_lrp")
     assert "no heads were given" in found.notes[0]
     assert "tokenlight heads MODEL" in found.notes[0]
+
+
+@pytest.mark.parametrize("mask", ["random", "corrupted"])
+def test_without_heads_there_is_nothing_to_draw_from(mask):
+    with pytest.raises(BadInput, match=f"mask='{mask}' needs heads.*tokenlight heads MODEL"):
+        Explainer(tiny_bert()).explain(ROWS, ("mask_lrp", {"mask": mask}))
+
+
+@pytest.mark.parametrize("heads", [None, np.eye(3, 4)])
+@pytest.mark.parametrize("rate", [-0.1, 5.0, float("nan")])
+def test_a_corruption_that_is_no_share_is_refused(heads, rate):
+    with pytest.raises(BadInput, match="corruption=.* is no share of heads"):
+        Explainer(tiny_bert()).explain(ROWS, ("mask_lrp", {"heads": heads, "corruption": rate}))
+
+
+@pytest.mark.parametrize("options", [{"mask": "random"}, {"mask": "corrupted", "corruption": 0.5}])
+def test_the_seed_of_explain_draws_the_mask(options):
+    explainer = Explainer(tiny_bert())
+    method = ("mask_lrp", {"heads": np.eye(3, 4), **options})
+    found = [explainer.explain(ROWS, method, seed=seed) for seed in (0, 1, 2)]
+    assert len({one.scores.tobytes() for one in found}) > 1
+    assert [one.options.get("seed") for one in found] == [None, 1, 2]
+    own = explainer.explain(ROWS, (method[0], method[1] | {"seed": 1}), seed=5)
+    np.testing.assert_array_equal(own.scores, found[1].scores)
+
+
+def test_a_seed_that_draws_nothing_is_not_recorded():
+    found = Explainer(tiny_bert()).explain(ROWS, ("mask_lrp", {"heads": np.eye(3, 4)}), seed=7)
+    assert set(found.options) == {"heads"}
 
 
 def test_without_heads_syntactic_ones_are_refused_with_the_command():

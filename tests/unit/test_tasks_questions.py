@@ -113,6 +113,40 @@ class TestHeads:
         assert names == ["question", "context", *["special"] * (family != "gpt2")]
 
 
+class TestAnswersOfOneToken:
+    TOKENS = range(8, 16)  # of the context
+
+    def scores(self, method, **span):
+        return BERT.explain(ASKED, method, SpanTarget(**span)).scores
+
+    @pytest.mark.parametrize("method", ["gae", "grads", "att_grads", "att_gradcam"])
+    @pytest.mark.parametrize("sides", [("start",), ("end",), ("start", "end")])
+    def test_the_answer_itself_has_a_score(self, method, sides):
+        own = [
+            self.scores(method, **({"start": None, "end": None} | dict.fromkeys(sides, at)))[at]
+            for at in self.TOKENS
+        ]
+        assert np.abs(own).max() > 0
+
+    def test_a_positive_gradient_at_the_answer_is_kept(self):
+        assert max(self.scores("cam", start=at, end=at)[at] for at in self.TOKENS) > 0
+
+    def test_attention_flows_to_the_answer(self):
+        assert self.scores("attention_flow", start=9, end=9)[9] > 0
+
+    @pytest.mark.parametrize("method", ["gae", "grads", "att_gradcam", "cam", "attention_flow"])
+    def test_the_first_token_is_nothing_to_itself(self, method):
+        assert self.scores(method, start=0, end=0)[0] == 0
+
+    def test_the_lowest_score_is_for_a_class_alone(self):
+        zero, lowest = (
+            self.scores(("transatt", {"cls_value": value}), start=9, end=9)
+            for value in ("zero", "min")
+        )
+        assert zero[9] > zero.min()
+        np.testing.assert_array_equal(zero, lowest)
+
+
 class TestGivenAnswers:
     @every_head
     def test_an_answer_is_found_by_its_characters(self, family):
@@ -301,9 +335,26 @@ class TestWindows:
 
     def test_answers_that_share_no_window_cannot_be_held_against_each_other(self):
         last = Question(self.asked.question, self.asked.context + " a red dog")
-        with pytest.raises(BadTarget, match="never stand in one window"):
+        with pytest.raises(BadTarget, match="never stand in one window") as refusal:
             BERT.explain(last, "cat", Contrast(SpanTarget(answer="slow", occurrence=0), "red dog"),
                          long="stride")  # fmt: skip
+        assert "explain each by itself" in str(refusal.value)
+        assert "as a whole" not in str(refusal.value)
+
+    @pytest.mark.parametrize(
+        ("this", "that", "missing"),
+        [
+            (True, None, "the answer stands"),
+            (True, False, "the first answer of the contrast stands"),
+            (False, True, "the second answer of the contrast stands"),
+        ],
+    )
+    def test_an_answer_longer_than_a_window_is_the_one_that_is_named(self, this, that, missing):
+        answers = {True: self.filler.strip() + " the cat sat in town", False: "in town"}
+        wanted = answers[this] if that is None else Contrast(answers[this], answers[that])
+        with pytest.raises(BadTarget, match=f"{missing} as a whole in none of the") as refusal:
+            BERT.explain(self.asked, "cat", wanted, long="stride")
+        assert "never stand in one window" not in str(refusal.value)
 
     def test_a_context_that_fits_is_read_as_a_whole(self):
         whole, strided = (BERT.explain(ASKED, "attcat", long=way) for way in ("error", "stride"))

@@ -76,6 +76,11 @@ class TestMasked:
         with pytest.raises(error, match="fills in|name the tokens"):
             filler.explain(given, target=target)
 
+    def test_occlusion_never_replaces_the_mask(self, filler):
+        found = filler.explain(MASKED, ("occlusion", {"window": 1, "special": "replace"}))
+        assert found.scores[found.row.at] == 0
+        assert np.count_nonzero(found.scores) == len(found) - 1
+
     def test_removing_words_never_removes_the_mask(self, filler):
         found = filler.explain([MASKED, "a [MASK] cat sat on the mat"], ["occlusion", "random"])
         measured = filler.evaluate(found, ["aopc", "lodds", ("aopc", {"perturb": "mask"})])

@@ -92,34 +92,51 @@ class LiveModel:
         if self.patches is not None:
             pixels = self.patches.pixel_values(rows)
             return {"pixel_values": pixels}, pixels.new_ones(len(rows), len(rows[0])).bool(), None
-        filler = self.pad_id
+        width = width or max(len(row) for row in rows)
+        filler = self.filler(rows)
         if filler is None:
-            used = {i for row in rows for i in row.ids}
-            filler = next(i for i in range(self.vocabulary + 1) if i not in used)
-            if filler == self.vocabulary and len({len(row) for row in rows}) > 1:
+            if any(len(row) < width for row in rows):
                 raise UnsupportedModel(
                     "this model has no padding id and the batch uses its whole vocabulary; set "
                     "model.config.pad_token_id."
                 )
-        width = width or max(len(row) for row in rows)
-
-        def table(values: Sequence[Sequence[int]], fill: int) -> Tensor:
-            padded = np.full((len(values), width), fill, dtype=np.int64)
-            for into, value in zip(padded, values, strict=True):
-                into[: len(value)] = value
-            return torch.from_numpy(padded).to(self.device)
-
+            filler = self.vocabulary  # an id that no token has
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         real = torch.arange(width, device=self.device)[None, :] < lengths[:, None]
+        return self.padded(rows, filler, width), real, filler
+
+    def filler(self, rows: Sequence[Any]) -> int | None:
+        """The model's padding id; where it has none, the lowest that no row uses, if any; none for
+        pictures."""
+        if self.pad_id is not None or self.patches is not None:
+            return self.pad_id
+        used = np.unique(np.concatenate([row.ids for row in rows]))
+        free = np.setdiff1d(np.arange(min(self.vocabulary, len(used) + 1)), used)
+        return int(free[0]) if len(free) else None
+
+    def padded(self, rows: Sequence[Any], filler: int, width: int) -> dict[str, Tensor]:
+        """Rows of tokens as arguments of the model, ``batch token``, ``filler`` at their right."""
+        lengths = np.array([len(row.ids) for row in rows])
+        real = np.arange(width) < lengths[:, None]
+
+        def table(values: Sequence[Any], fill: int) -> Tensor:
+            padded = np.full(real.shape, fill, dtype=np.int64)
+            padded[real] = np.concatenate(values)
+            return torch.from_numpy(padded).to(self.device)
+
         arguments = {
             "input_ids": table([row.ids for row in rows], filler),
             "attention_mask": table([row.attention for row in rows], 0),
         }
-        if "token_type_ids" in self.accepts and any(row.token_types for row in rows):
-            # A row without segment ids beside others has zeros, the models' own default.
-            types = [row.token_types or (0,) * len(row) for row in rows]
-            arguments["token_type_ids"] = table(types, 0)
-        return arguments | self.places([row.at for row in rows], rows), real, filler
+        types = [row.token_types for row in rows]
+        if "token_type_ids" in self.accepts and any(own is not None for own in types):
+            # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
+            zeros = np.zeros(width, dtype=np.int64)
+            given = [
+                zeros[:n] if own is None else own for own, n in zip(types, lengths, strict=True)
+            ]
+            arguments["token_type_ids"] = table(given, 0)
+        return arguments | self.places([row.at for row in rows], rows)
 
     def places(self, at: Sequence[int | None], rows: Sequence[Any]) -> dict[str, Tensor]:
         """What the head must be told of each row beside its tokens: the token it is asked about
@@ -186,6 +203,10 @@ class LiveModel:
             return
         name = type(self.model).__name__
         row = row if self.patches is not None else _short(row, PROBE_TOKENS)
+        if self.head.reads == "pair" and row.anchor is None:
+            # Compared with nothing, any two computations would look alike.
+            width = self.model.config.get_text_config().hidden_size
+            row = replace(row, anchor=tuple(np.cos(np.arange(width)).tolist()))
         bare = self._probe(row, None)
         if not bool(torch.isfinite(bare).all()):
             raise NotFinite(f"{name} gives NaN or infinity: {_where(self, row)}.")

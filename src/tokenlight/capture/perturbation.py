@@ -25,7 +25,7 @@ from tokenlight.progress import Advance
 from tokenlight.progress import progress as progress_bar
 from tokenlight.tokens import TokenRow, Tokens
 
-__all__ = ["Original", "Readable", "StandIns", "Variant", "stream_logits"]
+__all__ = ["Original", "Readable", "StandIns", "Variant", "key_of", "stream_logits"]
 
 # Sequences that are looked at together: sorted, freed of duplicates, packed. What an interrupt loses.
 WINDOW = {"cpu": 1024, "cuda": 16384}
@@ -112,7 +112,7 @@ class _Engine:
         order: list[int] = []
         for sequence in window:
             row = _variant(sequence)
-            place = places.setdefault(_key(row), len(rows))
+            place = places.setdefault(key_of(row), len(rows))
             if place == len(rows):
                 rows.append(row)
             order.append(place)
@@ -120,7 +120,7 @@ class _Engine:
         ids = np.concatenate([row.ids for row in rows])
         _check(self.live, lengths, ids)
         self.live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
-        done = self._run(rows, lengths, _filler(self.live, ids), advance)
+        done = self._run(rows, lengths, self.live.filler(rows), advance)
         advance(len(window) - len(rows))
         return _Window(order, lengths, done)
 
@@ -183,7 +183,8 @@ def _row(variant: Variant) -> TokenRow:
     return replace(row, at=variant.at, anchor=variant.anchor, image=variant.image)
 
 
-def _key(row: Variant) -> bytes:
+def key_of(row: Variant) -> bytes:
+    """Equal for rows that the model cannot tell apart."""
     # The length first: else the bytes of a short row could read as those of a longer one.
     types = b"" if row.token_types is None else row.token_types.tobytes()
     place = b"" if row.at is None else row.at.to_bytes(4, "little")
@@ -212,36 +213,10 @@ def _out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _filler(live: LiveModel, ids: np.ndarray) -> int | None:
-    """The model's padding id; where it has none, an id that no row uses; none for pictures."""
-    if live.pad_id is not None or live.patches is not None:
-        return live.pad_id
-    used = np.unique(ids)
-    free = np.setdiff1d(np.arange(min(live.vocabulary, len(used) + 1)), used)
-    return int(free[0]) if len(free) else None
-
-
 def _forward(live: LiveModel, rows: Sequence[Variant], filler: int | None) -> Tensor:
     if live.patches is not None:
         arguments = {"pixel_values": live.patches.pixel_values(rows)}
         return live.logits_of(live.call(arguments), arguments)
-    lengths = np.array([len(row.ids) for row in rows])
-    real = np.arange(lengths.max()) < lengths[:, None]
-
-    def table(arrays: Sequence[np.ndarray], fill: int) -> Tensor:
-        padded = np.full(real.shape, fill, dtype=np.int64)
-        padded[real] = np.concatenate(arrays)
-        return torch.from_numpy(padded).to(live.device)
-
-    arguments = {
-        "input_ids": table([row.ids for row in rows], 0 if filler is None else filler),
-        "attention_mask": table([row.attention for row in rows], 0),
-    }
-    if "token_type_ids" in live.accepts and any(row.token_types is not None for row in rows):
-        # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
-        types = [
-            np.zeros_like(r.attention) if r.token_types is None else r.token_types for r in rows
-        ]
-        arguments["token_type_ids"] = table(types, 0)
-    arguments |= live.places([row.at for row in rows], rows)
+    width = max(len(row.ids) for row in rows)
+    arguments = live.padded(rows, 0 if filler is None else filler, width)
     return live.logits_of(live.call(arguments), arguments)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from tokenlight.capture import seam
@@ -32,15 +33,16 @@ def lock_of(model: nn.Module) -> threading.RLock:
 class _Wiring:
     """What a model is made of, kept so that the next pass need not look again.
 
-    ``capturing``: the hooks by which transformers shows hidden states, as (table, key, hook);
-    ``marked``: the modules it marks as hooked. ``switched``: attention names known to take hold.
+    Modules are held weakly or named by their number, so that a model can die. ``capturing``: the
+    hooks by which transformers shows hidden states, as (module, table, key, hook); ``marked``: the
+    modules it marks as hooked. ``switched``: attention names known to take hold.
     """
 
-    modules: list[nn.Module]
+    modules: list[ReferenceType[nn.Module]]
     configs: list[Any]
-    embeddings: list[nn.Module]
-    capturing: list[tuple[dict[Any, Any], Any, Any]] = field(default_factory=list)
-    marked: list[nn.Module] = field(default_factory=list)
+    embeddings: list[int]
+    capturing: list[tuple[int, str, int, Any]] = field(default_factory=list)
+    marked: list[int] = field(default_factory=list)
     switched: set[str] = field(default_factory=set)
 
 
@@ -58,33 +60,39 @@ def rewired(
     """
     with ExitStack() as undo:
         undo.enter_context(lock_of(model))
-        wiring = _wiring(model)
-        undo.enter_context(_hooks_kept(wiring))
-        undo.enter_context(_evaluating(wiring.modules))
-        undo.enter_context(_frozen(wiring.modules))
+        modules = _modules(model)
+        wiring = _wiring(model, modules)
+        undo.enter_context(_hooks_kept(wiring, modules))
+        undo.enter_context(_evaluating(modules))
+        undo.enter_context(_frozen(modules))
         undo.enter_context(_attention_switched(model, wiring, attention))
         undo.enter_context(_padding_known(model, filler))
         undo.enter_context(torch.set_grad_enabled(gradients))
         if gradients:
-            for embedding in wiring.embeddings:
-                undo.callback(embedding.register_forward_hook(_begin_graph).remove)
+            for number in wiring.embeddings:
+                undo.callback(modules[number].register_forward_hook(_begin_graph).remove)
         yield
 
 
-def _wiring(model: PreTrainedModel) -> _Wiring:
+def _modules(model: PreTrainedModel) -> list[nn.Module]:
+    """The model and every module in it, each once: ``model.modules()`` in a fifth of its time."""
+    modules: list[nn.Module] = [model]
+    seen: set[nn.Module] = {model}
+    for module in modules:  # grows as it is walked
+        if module._modules:
+            for child in module._modules.values():
+                if child is not None and child not in seen:
+                    seen.add(child)
+                    modules.append(child)
+    return modules
+
+
+def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
     """The wiring found before, unless the model is made of other modules now."""
-    modules: list[nn.Module] = []
-    seen: set[int] = set()
-    waiting: list[nn.Module] = [model]
-    while waiting:
-        module = waiting.pop()
-        if id(module) not in seen:
-            seen.add(id(module))
-            modules.append(module)
-            waiting.extend(child for child in module._modules.values() if child is not None)
     known = _wirings.get(model)
-    if known is None or known.modules != modules:
-        known = _Wiring(modules, _configs(modules), token_embeddings(model))
+    if known is None or [module() for module in known.modules] != modules:
+        embeddings = [modules.index(embedding) for embedding in token_embeddings(model)]
+        known = _Wiring([ref(module) for module in modules], _configs(modules), embeddings)
         _wirings[model] = known
     return known
 
@@ -146,10 +154,11 @@ def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
 
 
 @contextmanager
-def _hooks_kept(wiring: _Wiring) -> Iterator[None]:
+def _hooks_kept(wiring: _Wiring, modules: list[nn.Module]) -> Iterator[None]:
     """Take back the hooks that transformers installs on the first pass that asks for states; put
     the same ones in place for the next pass, which then need not install them."""
-    capturing, marked = wiring.capturing, wiring.marked
+    capturing = [(getattr(modules[i], name), key, hook) for i, name, key, hook in wiring.capturing]
+    marked = [modules[i] for i in wiring.marked]
     if capturing and not any(CAPTURING in module.__dict__ for module in marked):
         for table, key, hook in capturing:
             table[key] = hook
@@ -163,18 +172,20 @@ def _hooks_kept(wiring: _Wiring) -> Iterator[None]:
             for module in marked:
                 module.__dict__.pop(CAPTURING, None)
         return
-    tables = [module.__dict__[name] for module in wiring.modules for name in HOOK_TABLES]
-    before = [set(table) for table in tables]
-    unmarked = [module for module in wiring.modules if CAPTURING not in module.__dict__]
+    first = RemovableHandle.next_id  # hooks are numbered as they come
+    unmarked = [i for i, module in enumerate(modules) if CAPTURING not in module.__dict__]
     try:
         yield
     finally:
-        new = [(t, key) for t, kept in zip(tables, before, strict=True) for key in t.keys() - kept]
+        tables = [
+            (i, name, getattr(m, name)) for i, m in enumerate(modules) for name in HOOK_TABLES
+        ]
+        new = [(i, name, table, key) for i, name, table in tables for key in table if key >= first]
         if new:
-            wiring.capturing = [(table, key, table.pop(key)) for table, key in new]
-            wiring.marked = [module for module in unmarked if CAPTURING in module.__dict__]
-            for module in wiring.marked:
-                delattr(module, CAPTURING)
+            wiring.capturing = [(i, name, key, table.pop(key)) for i, name, table, key in new]
+            wiring.marked = [i for i in unmarked if CAPTURING in modules[i].__dict__]
+            for i in wiring.marked:
+                delattr(modules[i], CAPTURING)
 
 
 @contextmanager
@@ -198,12 +209,12 @@ def _frozen(modules: list[nn.Module]) -> Iterator[None]:
         if parameter is not None and parameter.requires_grad
     ]
     for parameter in free:
-        parameter.requires_grad_(False)
+        parameter.requires_grad = False
     try:
         yield
     finally:
         for parameter in free:
-            parameter.requires_grad_(True)
+            parameter.requires_grad = True
 
 
 def takes_seam(model: PreTrainedModel) -> bool:

@@ -142,6 +142,11 @@ class Readout:
     weights: Tensor
     single: Tensor
 
+    @property
+    def own(self) -> Tensor:
+        """``batch token``: the one token that is read, where there is only one."""
+        return (self.weights > 0) & self.single[:, None]
+
 
 @dataclass(frozen=True, eq=False)
 class Tape:
@@ -161,6 +166,11 @@ class Tape:
     def rows(self) -> tuple[TokenRow, ...]:
         """The tokens of each example."""
         return self.recording.rows
+
+    @property
+    def spans(self) -> bool:
+        """Whether the targets are answer spans: then the rows read are those of answer tokens."""
+        return self.targets[0].kind == "span"
 
     @cached_property
     def real(self) -> Tensor:
@@ -227,13 +237,17 @@ class Tape:
     def read(self, matrix: Tensor, *, zero_readout: bool = True) -> Tensor:
         """Row(s) of ``matrix`` (``batch query key``) that the head reads, their mean where several.
 
-        A single read-out token's own score is set to zero, as all row-reading official codes do.
+        ``zero_readout``, as all row-reading official codes do: a class's single read-out token has
+        score zero; of an answer's rows only cell [0, 0] is zero, for its own tokens matter.
         """
+        if zero_readout and self.spans:
+            matrix = without_first_cell(matrix)
         row = torch.einsum("bq,bqk->bk", self.readout.weights.to(matrix.dtype), matrix)
-        if not zero_readout:
-            return row
-        own = (self.readout.weights > 0) & self.readout.single[:, None]
-        return row.masked_fill(own, 0.0)
+        return self.without_readout(row) if zero_readout else row
+
+    def without_readout(self, scores: Tensor) -> Tensor:
+        """Scores (``batch token``) with zero at a class's single read-out token."""
+        return scores if self.spans else scores.masked_fill(self.readout.own, 0.0)
 
     def mean_query(self, matrix: Tensor) -> Tensor:
         """Mean over real queries of ``batch query key``: ``batch key``."""
@@ -286,6 +300,13 @@ class Tape:
     def _out(self, tensor: Tensor) -> Tensor:
         dtype = torch.promote_types(tensor.dtype, torch.float32)
         return tensor.detach().to(self.recording.logits.device, dtype)
+
+
+def without_first_cell(matrix: Tensor) -> Tensor:
+    """``batch query key`` with cell [0, 0] zero."""
+    cell = torch.zeros_like(matrix, dtype=torch.bool)
+    cell[:, 0, 0] = True
+    return matrix.masked_fill(cell, 0.0)
 
 
 def _not_on_graph(kind: str, layer: int) -> str:

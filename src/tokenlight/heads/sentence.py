@@ -57,7 +57,8 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
     """Each sentence's lines, with the number of the first."""
     lines: list[str] = []
     first = 1
-    for number, line in enumerate([*text.splitlines(), ""], start=1):
+    # Not splitlines: it cuts at characters that words may hold, such as U+2028.
+    for number, line in enumerate([*text.replace("\r\n", "\n").split("\n"), ""], start=1):
         if line.strip():
             if not lines:
                 first = number

@@ -163,7 +163,9 @@ def head_statistics(
     if not rows:
         raise BadInput("no sentence was given, so there is nothing to count.")
     counted = _Counts(reading, max(len(row) for row in rows))
-    for pack in packs([len(row) for row in rows], batch_tokens):
+    live.verify(rows[0], maps=True)
+    lengths = [len(row) for row in rows]
+    for pack in packs(lengths, batch_tokens, padding_proof=live.padding_proof):
         recording = record(live, [rows[i] for i in pack], frozenset({Site.ATTENTION}))
         counted.add(recording, [sentences[i] for i in pack])
         if advance is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import abc
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,10 +12,42 @@ from torch import Tensor
 from tokenlight.capture.objective import Of
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._language_model import LanguageModel
+from tokenlight.methods._language_model import LanguageModel, language_model
+from tokenlight.methods._method import Method
 
 Special = Literal["exclude", "include"]
 Layer = int | Literal["middle", "all"]
+
+
+class DecodedMethod(Method):
+    """A method that decodes saliency of hidden states; its subclasses have these options, and score
+    one layer. ``of``: what the gradient at the states is of."""
+
+    layer: Layer
+    tau: int | None
+    special: Special
+    lm: Any
+    cites: ClassVar[str] = "hou2023decoding"
+    signed: ClassVar[bool] = False
+    of: ClassVar[Of] = "target"
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.HIDDEN, Site.GRAPH})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        model = language_model(tape.recording.live, self.lm)
+        decoder = Decoder(tape, model, tau=self.tau, special=self.special)
+        layers = layers_of(tape, self.layer)
+        found = [
+            self.decoded(decoder, tape.hidden[layer], gradient)
+            for layer, gradient in zip(layers, gradients_at(tape, layers, self.of), strict=True)
+        ]
+        return torch.stack(found, dim=1) if self.layer == "all" else found[0]
+
+    @abc.abstractmethod
+    def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
+        """Scores, ``batch token``, of states and their gradient, ``batch token hidden``."""
 
 
 class Decoder:
@@ -85,7 +118,7 @@ def layers_of(tape: Tape, layer: Layer) -> list[int]:
     return [layer % count]
 
 
-def gradients_at(tape: Tape, layers: list[int], of: Of = "target") -> list[Tensor]:
+def gradients_at(tape: Tape, layers: list[int], of: Of) -> list[Tensor]:
     """Gradients at hidden states, ``batch token hidden``; the backward goes no lower than they are."""
     if of == "target" and Site.HIDDEN_GRADIENT in tape.recording.sites:
         return [tape.hidden_gradient[layer] for layer in layers]

@@ -44,7 +44,7 @@ class Method(abc.ABC):
     ``per_layer``: the call always gives ``batch layer token``, whose sum over layers is the score;
     other methods may give it with certain options;
     ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds a text;
-    ``draws``: it samples, and its option ``seed`` is the one given to ``explain`` unless set;
+    ``draws``: it can sample, and its option ``seed`` is the one given to ``explain`` unless set;
     ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
     ``presets``: named option sets that reproduce an official code or a paper's reading.
     """

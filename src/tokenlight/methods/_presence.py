@@ -22,9 +22,10 @@ def players(row: TokenRow) -> np.ndarray:
     return np.flatnonzero(~kept_always(row))
 
 
-def kept_always(row: TokenRow) -> np.ndarray:
-    """``token``: true where a token is no part of the text, or is the question itself."""
-    kept = np.array(row.special)
+def kept_always(row: TokenRow, *, special: bool = True) -> np.ndarray:
+    """``token``: true where a token is no part of the text (unless ``special`` ones may go, too), or
+    is the question itself."""
+    kept = np.array(row.special) & special
     if row.at is not None:
         kept[row.at] = True
     return kept

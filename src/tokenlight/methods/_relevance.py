@@ -11,12 +11,15 @@ from torch import Tensor
 from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._method import Method
-from tokenlight.methods._reduce import without_first_cell
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 
 Rules = Literal["ours", "orig", "gpt2_official"]
 QaRelevance = Literal["position", "broadcast"]
+PRESETS: dict[str, dict[str, object]] = {
+    "official": {"rules": "ours", "qa_relevance": "broadcast"},
+    "chefer_orig": {"rules": "orig"},
+}
 RULES: dict[str, RuleSet] = {"ours": CHEFER, "orig": CHEFER_ORIG, "gpt2_official": MASK_LRP_GPT2}
 
 
@@ -43,6 +46,11 @@ class RelevanceMethod(Method):
         return tape.relevance(self.route(tape))
 
 
+def routed(tape: Tape, rules: Rules, qa: QaRelevance, **further: Any) -> Route:
+    """The way down by a named rule set; an answer's row laid over all tokens if ``qa`` says so."""
+    return Route(RULES[rules], spread=qa == "broadcast" and tape.spans, **further)
+
+
 def over_terms(tape: Tape, score: Callable[[Tape], Tensor]) -> Tensor:
     """Σ weight · score over the logits of the target: a contrast is the difference of two
     explanations, a span the sum of its start's and its end's."""
@@ -62,19 +70,3 @@ def rolled_out(steps: Sequence[Tensor], *, row_normalize: bool) -> Tensor:
         flow = matrix if flow is None else matrix @ flow
     assert flow is not None
     return flow
-
-
-def read_row(tape: Tape, matrix: Tensor) -> Tensor:
-    """The row of ``batch query key`` that the head reads. A class: the read-out token's own score is
-    zero. An answer position: only cell [0, 0] is, as in the official code."""
-    if tape.targets[0].kind == "span":
-        return tape.read(without_first_cell(matrix), zero_readout=False)
-    return tape.read(matrix)
-
-
-def without_readout(tape: Tape, scores: Tensor) -> Tensor:
-    """Scores (``batch token``) with zero at a classifier's single read-out token."""
-    if tape.targets[0].kind == "span":
-        return scores
-    own = (tape.readout.weights > 0) & tape.readout.single[:, None]
-    return scores.masked_fill(own, 0.0)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced
 from tokenlight.methods.att_gradcam import AttentionGradCam
@@ -37,6 +38,14 @@ class AttentionTimesGradients(Method):
         "paper": {},
         "official": {"variant": "gradcam_last"},
     }
+
+    def __post_init__(self) -> None:
+        if self.variant != "paper" and self.reduce != "cls_row":
+            other = "grad_sam" if self.variant == "grad_sam" else "att_gradcam"
+            raise BadInput(
+                f"reduce={self.reduce!r} belongs to variant='paper'; for variant={self.variant!r} use "
+                f"the method {other} with this option."
+            )
 
     @property
     def needs(self) -> frozenset[Site]:

@@ -45,7 +45,7 @@ class AttentionFlow(Method):
             n = len(row)
             sources = read[example, :n].nonzero().flatten().tolist()
             flow = _flows(maps[example, :, :n, :n].numpy(), sources)
-            if len(sources) == 1:
+            if sources == [0] or (len(sources) == 1 and not tape.spans):  # as Tape.read does
                 flow[sources[0]] = 0.0
             scores[example, :n] = torch.from_numpy(flow)
         return scores

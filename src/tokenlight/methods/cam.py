@@ -17,8 +17,9 @@ class AttentionCam(Method):
 
     .. math:: s_j = \Bigl(\frac1{Hn}\sum_{h,i} G^L_{h,i,j}\Bigr)^+, \qquad s_r = 0
 
-    Uses the gradient alone, no attention value. For answer spans the first token is zero instead of
-    the read-out. Often zero for every token: a weak baseline (Mask-LRP, table 1).
+    :math:`G^L` is ``head query key``, :math:`r` a class's single read-out token; for answer spans
+    :math:`s_0 = 0` in its place. Uses the gradient alone, no attention value. Often zero for every
+    token: a weak baseline (Mask-LRP, table 1).
     Differs from the official code: its mean runs over padded queries too, ours over real ones.
     """
 
@@ -31,8 +32,9 @@ class AttentionCam(Method):
 
     def __call__(self, tape: Tape) -> Tensor:
         scores = tape.mean_query(tape.attention_gradient[-1].mean(dim=1)).clamp(min=0)
-        own = (tape.readout.weights > 0) & tape.readout.single[:, None]
-        return scores.masked_fill(own, 0.0)
+        if tape.spans:
+            scores[:, 0] = 0.0
+        return tape.without_readout(scores)
 
 
 METHOD = AttentionCam

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._decoding import Decoder, Layer, Special, gradients_at, layers_of
-from tokenlight.methods._language_model import language_model, name_of
-from tokenlight.methods._method import Method
+from tokenlight.methods._decoding import DecodedMethod, Decoder, Layer, Special
+from tokenlight.methods._language_model import name_of
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedGradCam(Method):
+class DecodedGradCam(DecodedMethod):
     r"""Grad-CAM at layer :math:`l`, credited to the tokens a language model reads off each state.
 
     .. math:: s_u = \Bigl(\sum_j \hat D_l[u, j]\, a_j\Bigr)^+, \quad
@@ -38,25 +36,8 @@ class DecodedGradCam(Method):
     relu: Literal["outside", "inside", "none"] = "outside"
     special: Special = "exclude"
     lm: Any = field(default=None, metadata={"recorded": name_of})
-    cites: ClassVar[str] = "hou2023decoding"
-    signed: ClassVar[bool] = False
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN, Site.GRAPH})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        model = language_model(tape.recording.live, self.lm)
-        decoder = Decoder(tape, model, tau=self.tau, special=self.special)
-        layers = layers_of(tape, self.layer)
-        gradients = gradients_at(tape, layers)
-        found = [
-            self._decoded(decoder, tape.hidden[layer], gradient)
-            for layer, gradient in zip(layers, gradients, strict=True)
-        ]
-        return torch.stack(found, dim=1) if self.layer == "all" else found[0]
-
-    def _decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
+    def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient)
         if self.relu == "inside":
             saliency = saliency.clamp(min=0)

@@ -8,15 +8,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._decoding import Decoder, Layer, Special, gradients_at, layers_of
-from tokenlight.methods._language_model import language_model, name_of
-from tokenlight.methods._method import Method
+from tokenlight.capture.objective import Of
+from tokenlight.methods._decoding import DecodedMethod, Decoder, Layer, Special
+from tokenlight.methods._language_model import name_of
 from tokenlight.methods._word_gradient import l1_shares
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedSimple(Method):
+class DecodedSimple(DecodedMethod):
     r"""AllenNLP's simple gradient at layer :math:`l`, decoded as ``decoded_gradcam`` does.
 
     .. math:: s_u = \frac{r_u}{\sum_i r_{u(i)}}, \quad r_u = \sum_j \hat D_l[u, j]\, |v_j|, \quad
@@ -37,25 +36,9 @@ class DecodedSimple(Method):
     times_input: bool = True
     special: Special = "exclude"
     lm: Any = field(default=None, metadata={"recorded": name_of})
-    cites: ClassVar[str] = "hou2023decoding"
-    signed: ClassVar[bool] = False
+    of: ClassVar[Of] = "loss"
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN, Site.GRAPH})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        model = language_model(tape.recording.live, self.lm)
-        decoder = Decoder(tape, model, tau=self.tau, special=self.special)
-        layers = layers_of(tape, self.layer)
-        gradients = gradients_at(tape, layers, "loss")
-        found = [
-            self._decoded(decoder, tape.hidden[layer], gradient)
-            for layer, gradient in zip(layers, gradients, strict=True)
-        ]
-        return torch.stack(found, dim=1) if self.layer == "all" else found[0]
-
-    def _decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
+    def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient) if self.times_input else gradient.sum(-1)
         if self.abs == "inside":
             saliency = saliency.abs()

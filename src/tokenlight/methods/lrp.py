@@ -10,12 +10,12 @@ from torch import Tensor
 from tokenlight.capture.flow import Route
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._relevance import (
-    RULES,
+    PRESETS,
     QaRelevance,
     RelevanceMethod,
     Rules,
     over_terms,
-    without_readout,
+    routed,
 )
 
 
@@ -37,25 +37,21 @@ class LayerwiseRelevance(RelevanceMethod):
     zero_readout: bool = True
     qa_relevance: QaRelevance = "position"
     cites: ClassVar[str] = "bach2015pixelwise"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "official": {"rules": "ours", "qa_relevance": "broadcast"},
-        "chefer_orig": {"rules": "orig"},
-    }
+    presets: ClassVar[dict[str, dict[str, object]]] = PRESETS
 
     @property
     def needs(self) -> frozenset[Site]:
         return frozenset({Site.RELEVANCE, Site.READOUT})
 
     def route(self, tape: Tape) -> Route:
-        broadcast = self.qa_relevance == "broadcast" and tape.targets[0].kind == "span"
-        return Route(RULES[self.rules], spread=broadcast)
+        return routed(tape, self.rules, self.qa_relevance)
 
     def __call__(self, tape: Tape) -> Tensor:
         return over_terms(tape, self._score)
 
     def _score(self, tape: Tape) -> Tensor:
         scores = tape.relevance(self.route(tape)).hidden[0].sum(dim=-1)
-        return without_readout(tape, scores) if self.zero_readout else scores
+        return tape.without_readout(scores) if self.zero_readout else scores
 
 
 METHOD = LayerwiseRelevance

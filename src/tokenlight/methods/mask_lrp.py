@@ -13,19 +13,18 @@ from tokenlight.errors import BadInput
 from tokenlight.late import late
 from tokenlight.methods._head_gates import Choice, Conserve, gates, own_parts, parts_of
 from tokenlight.methods._relevance import (
-    RULES,
     QaRelevance,
     RelevanceMethod,
     Rules,
     over_terms,
-    read_row,
     rolled_out,
-    without_readout,
+    routed,
 )
 from tokenlight.relevance.case import Case
 from tokenlight.relevance.division import safe_divide
 from tokenlight.relevance.products import contributions
 
+DRAWN = ("random", "corrupted")  # masks that the option seed decides
 # What is computed of a text's own attention where no heads are given.
 OWN_HEADS = (
     "no heads were given: positional heads were taken from each text's own attention, syntactic "
@@ -66,6 +65,7 @@ class MaskedRelevance(RelevanceMethod):
     rules: Rules = "ours"
     qa_relevance: QaRelevance = "position"
     cites: ClassVar[str] = "song2024mask"
+    draws: ClassVar[bool] = True
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "official": {"qa_relevance": "broadcast"},
         "paper": {
@@ -77,10 +77,17 @@ class MaskedRelevance(RelevanceMethod):
     }
 
     def __post_init__(self) -> None:
+        if self.mask not in DRAWN:  # a seed that draws nothing makes no other explanation
+            object.__setattr__(self, "seed", 0)
+        if not 0 <= self.corruption <= 1:
+            raise BadInput(
+                f"corruption={self.corruption} is no share of heads; give a number from 0 to 1."
+            )
         if self.heads is None:
-            if self.mask == "syntactic":
+            if self.mask in ("syntactic", *DRAWN):
                 raise BadInput(
-                    "mask='syntactic' needs heads=…: syntactic heads are found on parsed text. "
+                    f"mask={self.mask!r} needs heads=…: without them only positional heads are known, "
+                    "those of each text's own attention. "
                     "Run: tokenlight heads MODEL --conllu FILE -o heads.json"
                 )
         elif not isinstance(self.heads, str):
@@ -104,14 +111,13 @@ class MaskedRelevance(RelevanceMethod):
             choice = Choice(self.mask, self.mask_values, self.corruption, self.seed)
             parts = parts_of(self.heads, choice, tape)
         through = gates(parts, self.conserve, binary=self.mask_values == "binary")
-        broadcast = self.qa_relevance == "broadcast" and tape.targets[0].kind == "span"
-        return Route(RULES[self.rules], spread=broadcast, gates=through, key=id(self))
+        return routed(tape, self.rules, self.qa_relevance, gates=through, key=id(self))
 
     def __call__(self, tape: Tape) -> Tensor:
         return over_terms(tape, self._input if self.score == "input" else self._rollout)
 
     def _input(self, tape: Tape) -> Tensor:
-        return without_readout(tape, self.flow(tape).hidden[0].sum(dim=-1))
+        return tape.without_readout(self.flow(tape).hidden[0].sum(dim=-1))
 
     def _rollout(self, tape: Tape) -> Tensor:
         steps = [
@@ -120,7 +126,7 @@ class MaskedRelevance(RelevanceMethod):
                 tape.attention_gradient, self.saved(tape, self.flow(tape)), strict=True
             )
         ]
-        return read_row(tape, rolled_out(steps, row_normalize=self.row_normalize))
+        return tape.read(rolled_out(steps, row_normalize=self.row_normalize))
 
     def saved(self, tape: Tape, flow: Flow) -> list[Tensor]:
         """The relevance of each map that the rollout reads, ``batch head query key``."""

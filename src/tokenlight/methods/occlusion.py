@@ -10,9 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import BadInput
 from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
-from tokenlight.methods._presence import Baseline, laid_out, values_without
+from tokenlight.methods._presence import Baseline, kept_always, laid_out, values_without
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Occlusion(Method):
 
     Windows of ``window`` tokens every ``stride`` tokens; :math:`x_{w \to b}`, ``token``, has the token
     ``baseline`` in the window's places. ``special="keep"`` leaves special tokens in them as they
-    are, ``"replace"`` does not. Signed. Equals Captum's Occlusion.
+    are, ``"replace"`` does not; the token a model is asked about always stays. Signed. Equals
+    Captum's Occlusion.
     Differs from the Thermostat code (``preset="thermostat"``): it puts the id 0 in, which is ``<s>``
     to RoBERTa and no padding, also in the place of special tokens.
     """
@@ -48,8 +50,13 @@ class Occlusion(Method):
     def __call__(self, tape: Tape) -> Tensor:
         at_least_one("window", self.window)
         at_least_one("stride", self.stride)
+        if self.stride > self.window:
+            raise BadInput(
+                f"stride={self.stride} steps over tokens that no window of {self.window} covers; "
+                f"give a stride from 1 to {self.window}."
+            )
         covered = [self._windows(len(row)) for row in tape.rows]
-        kept = [np.array(row.special) & (self.special == "keep") for row in tape.rows]
+        kept = [kept_always(row, special=self.special == "keep") for row in tape.rows]
         gone = [windows & ~own for windows, own in zip(covered, kept, strict=True)]
         found = values_without(tape, gone, self.baseline)
         falls = [

@@ -10,12 +10,12 @@ from torch import Tensor
 from tokenlight.capture.flow import Route
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._relevance import (
-    RULES,
+    PRESETS,
     QaRelevance,
     RelevanceMethod,
     Rules,
     over_terms,
-    read_row,
+    routed,
 )
 
 
@@ -35,25 +35,21 @@ class PartialRelevance(RelevanceMethod):
     clamp: bool = True
     qa_relevance: QaRelevance = "position"
     cites: ClassVar[str] = "voita2019analyzing"
-    presets: ClassVar[dict[str, dict[str, object]]] = {
-        "official": {"rules": "ours", "qa_relevance": "broadcast"},
-        "chefer_orig": {"rules": "orig"},
-    }
+    presets: ClassVar[dict[str, dict[str, object]]] = PRESETS
 
     @property
     def needs(self) -> frozenset[Site]:
         return frozenset({Site.RELEVANCE, Site.READOUT})
 
     def route(self, tape: Tape) -> Route:
-        broadcast = self.qa_relevance == "broadcast" and tape.targets[0].kind == "span"
-        return Route(RULES[self.rules], top_only=True, spread=broadcast)
+        return routed(tape, self.rules, self.qa_relevance, top_only=True)
 
     def __call__(self, tape: Tape) -> Tensor:
         return over_terms(tape, self._score)
 
     def _score(self, tape: Tape) -> Tensor:
         maps = tape.relevance(self.route(tape)).attention[-1]
-        return read_row(tape, (maps.clamp(min=0) if self.clamp else maps).mean(dim=1))
+        return tape.read((maps.clamp(min=0) if self.clamp else maps).mean(dim=1))
 
 
 METHOD = PartialRelevance

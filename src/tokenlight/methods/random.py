@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Method
 
 
@@ -36,9 +36,7 @@ class RandomScores(Method):
     def __call__(self, tape: Tape) -> Tensor:
         scores = np.zeros(tuple(tape.real.shape))
         for row, into in zip(tape.rows, scores, strict=True):
-            digest = hashlib.blake2b(row.fingerprint.encode(), digest_size=8).digest()
-            generator = np.random.default_rng([self.seed, int.from_bytes(digest, "little")])
-            into[: len(row)] = generator.random(len(row))
+            into[: len(row)] = generator(self.seed, row).random(len(row))
         return torch.from_numpy(scores)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
-from tokenlight.methods._reduce import Reduce, reduced
+from tokenlight.methods._reduce import Reduce, reduced, require_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class AttentionRollout(Method):
         return frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
+        require_block(self.start_layer, len(tape.attention))
         flow: Tensor | None = None
         partial = []
         for maps in tape.attention[self.start_layer :]:
@@ -62,19 +63,10 @@ class AttentionRollout(Method):
                 step = step / step.sum(dim=-1, keepdim=True)
             flow = step if flow is None else step @ flow
             partial.append(flow)
-        if flow is None:
-            raise _no_layer_left(self.start_layer, len(tape.attention))
+        assert flow is not None
         if self.average_layers:
             return tape.mean_query(torch.stack(partial).mean(dim=0))
         return reduced(flow, tape, self.reduce)
-
-
-def _no_layer_left(start: int, layers: int) -> Exception:
-    from tokenlight.errors import BadInput
-
-    return BadInput(
-        f"start_layer={start} leaves no block: this model has {layers} (0 to {layers - 1})."
-    )
 
 
 METHOD = AttentionRollout

@@ -10,15 +10,14 @@ from torch import Tensor
 
 from tokenlight.capture.flow import Route
 from tokenlight.capture.tape import Site, Tape
-from tokenlight.errors import BadInput
+from tokenlight.methods._reduce import require_block
 from tokenlight.methods._relevance import (
-    RULES,
     QaRelevance,
     RelevanceMethod,
     Rules,
     over_terms,
-    read_row,
     rolled_out,
+    routed,
 )
 
 
@@ -34,7 +33,7 @@ class TransformerAttribution(RelevanceMethod):
     :math:`k` is ``start_layer``; one forward, one gradient and one relevance backward. Scores are not
     negative. Chefer et al., CVPR 2021; what the Mask-LRP repository calls GAE is this method.
     Differs from the paper: it has no row norm, all code has (``row_normalize``). ``cls_value="min"``
-    gives the read-out token the row's minimum, as Chefer's own repository does.
+    gives a class's read-out token the row's minimum, as Chefer's own repository does.
     """
 
     rules: Rules = "ours"
@@ -55,16 +54,10 @@ class TransformerAttribution(RelevanceMethod):
         return frozenset({Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def route(self, tape: Tape) -> Route:
-        broadcast = self.qa_relevance == "broadcast" and tape.targets[0].kind == "span"
-        return Route(RULES[self.rules], spread=broadcast)
+        return routed(tape, self.rules, self.qa_relevance)
 
     def __call__(self, tape: Tape) -> Tensor:
-        blocks = len(tape.recording.attention)
-        if not 0 <= self.start_layer < blocks:
-            raise BadInput(
-                f"start_layer={self.start_layer} leaves no block: this model has {blocks} "
-                f"(0 to {blocks - 1})."
-            )
+        require_block(self.start_layer, len(tape.recording.attention))
         return over_terms(tape, self._score)
 
     def _score(self, tape: Tape) -> Tensor:
@@ -74,13 +67,11 @@ class TransformerAttribution(RelevanceMethod):
             for gradient, maps in zip(tape.attention_gradient, relevance, strict=True)
         ]
         flow = rolled_out(steps[self.start_layer :], row_normalize=self.row_normalize)
-        scores = read_row(tape, flow)
-        if self.cls_value == "zero":
-            return scores
+        if self.cls_value == "zero" or tape.spans:
+            return tape.read(flow)
         row = tape.read(flow, zero_readout=False)
         lowest = row.masked_fill(~tape.real, torch.inf).amin(dim=1, keepdim=True)
-        own = (tape.readout.weights > 0) & tape.readout.single[:, None]
-        return torch.where(own, lowest, scores)
+        return torch.where(tape.readout.own, lowest, row)
 
 
 METHOD = TransformerAttribution
