@@ -5,7 +5,7 @@ from pathlib import Path
 from tokenlight import Explainer
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
-from tokenlight.trust import trusted
+from tokenlight.trust import all_trusted
 
 SENTENCES = [
     "A charming and often affecting journey.",
@@ -16,8 +16,8 @@ METHODS = ["attcat", "gae", "transatt", "rollout"]
 
 explainer = Explainer.from_pretrained("tokenlight/sentiment")
 found = explainer.explain(SENTENCES, METHODS)
-# How far can the first method be believed? Remove its top tokens and see what the model says.
-found = [trusted(explainer, a) if a.method == METHODS[0] else a for a in found]
+# How far can each be believed? Remove its top words and see what the model says.
+found = all_trusted(explainer, found)
 show(found, words=True)
 place = Path("demo") / "explanations.html"
 place.parent.mkdir(exist_ok=True)

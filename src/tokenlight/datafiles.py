@@ -88,7 +88,8 @@ def _rows(place: Path) -> Iterator[Mapping[str, Any]]:
             case ".tsv":
                 yield from csv.DictReader(io.StringIO(_text(place)), delimiter="\t")
             case ".txt":
-                yield from ({"text": line} for line in _text(place).splitlines() if line.strip())
+                lines = io.StringIO(_text(place), newline=None)  # cuts at ends of lines only
+                yield from ({"text": line.rstrip("\n")} for line in lines if line.strip())
             case ".parquet":
                 yield from _parquet(place)
             case ending:

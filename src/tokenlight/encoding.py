@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
 from tokenlight.tokens import Long, Question, Span, TextInput, TokenRow
 
 
-def encode(text: TextInput, tokenizer: Any, *, limit: int | None, long: Long = "error") -> TokenRow:
-    """Tokenise one text, pair or question; never cuts it unless ``long="truncate"`` says so."""
+class Encoded(NamedTuple):
+    """What a fast tokenizer made of one text, or of one window of it."""
+
+    piece: Any  # tokenizers.Encoding
+    typed: bool  # whether the model is told the segment ids
+
+
+def encode(
+    text: TextInput,
+    tokenizer: Any,
+    *,
+    limit: int | None,
+    long: Long = "error",
+    whole: Encoded | None = None,
+) -> TokenRow:
+    """Tokenise one text, pair or question; never cuts it unless ``long="truncate"`` says so.
+
+    ``whole``: the text as :func:`encoded_together` has read it already.
+    """
     if tokenizer is None:
         raise BadInput(
             "this Explainer has no tokenizer, so it cannot read text; give Tokens.from_ids(…) or "
@@ -23,26 +40,50 @@ def encode(text: TextInput, tokenizer: Any, *, limit: int | None, long: Long = "
             "Tokens.from_ids(…)."
         )
     texts = _parts(text)
-    whole = _encoded(tokenizer, texts, None, text)
+    if whole is None:
+        (whole,) = _encoded(tokenizer, texts, None, text)
     cut = 0
-    if limit is not None and len(whole["input_ids"]) > limit:
+    if limit is not None and len(whole.piece) > limit:
         if long != "truncate":
             raise TextTooLong(
-                f"the text has {len(whole['input_ids'])} tokens but this model reads at most "
+                f"the text has {len(whole.piece)} tokens but this model reads at most "
                 f"{limit}. Either give long='truncate' (explain the first {limit} tokens; what is "
                 "cut is recorded), long='stride' (overlapping windows over the whole text; on the "
                 "command line --long truncate or --long stride), or a shorter text."
             )
-        total = len(whole["input_ids"])
-        whole = _encoded(tokenizer, texts, limit, text)
-        cut = total - len(whole["input_ids"])
-    row = _row(whole, tokenizer, texts, cut)
+        total = len(whole.piece)
+        (whole,) = _encoded(tokenizer, texts, limit, text)
+        cut = total - len(whole.piece)
+    row = _row(whole, texts, cut)
     if all(row.special):
         raise BadInput(
             f"the text {texts[0][:40]!r} has no token besides the model's special tokens; "
             "give a text with at least one word."
         )
     return row
+
+
+def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoded | None]:
+    """Each text as the tokenizer reads it, in one call for all: its threads share the work.
+
+    None for what is no plain text or has something wrong: read alone, it says what.
+    """
+    found: list[Encoded | None] = [None] * len(texts)
+    if not getattr(tokenizer, "is_fast", False):
+        return found
+    parts: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
+    for place, text in enumerate(texts):
+        try:
+            read = _parts(text)
+        except BadInput:
+            continue
+        parts.setdefault(len(read), []).append((place, read))
+    for group in parts.values():
+        columns = [list(column) for column in zip(*(read for _, read in group), strict=True)]
+        encoded = _pieces(tokenizer(*columns, **ASKED))
+        for (place, _), one in zip(group, encoded, strict=True):
+            found[place] = one
+    return found
 
 
 def _parts(text: TextInput) -> tuple[str, ...]:
@@ -69,11 +110,16 @@ def readable(part: Any) -> None:
         raise BadInput(f"expected text, got {type(part).__name__}: {str(part)[:60]!r}.")
     if not part.strip():
         raise BadInput(f"the text {part!r} is empty; give a text with at least one word.")
-    if any(0xD800 <= ord(character) <= 0xDFFF for character in part):
+    try:
+        part.encode("utf-8")
+    except UnicodeEncodeError as half:
         raise BadInput(
             f"the text {part[:40]!r} holds half of a surrogate pair, which is no character; "
             "decode the bytes again, for example with errors='replace'."
-        )
+        ) from half
+
+
+ASKED = {"return_offsets_mapping": True, "return_special_tokens_mask": True, "verbose": False}
 
 
 def _encoded(
@@ -82,34 +128,35 @@ def _encoded(
     limit: int | None,
     given: TextInput,
     overlap: int | None = None,
-) -> Any:
+) -> list[Encoded]:
     truncation: Any = False
     if overlap is not None:
         truncation = "only_first" if len(texts) == 1 else "only_second"
     elif limit is not None:
         truncation = "only_second" if isinstance(given, Question) else "longest_first"
     try:
-        return tokenizer(
+        encoded = tokenizer(
             *texts,
             truncation=truncation,
             max_length=limit,
             stride=overlap or 0,
             return_overflowing_tokens=overlap is not None,
-            return_offsets_mapping=True,
-            return_special_tokens_mask=True,
-            verbose=False,
+            **ASKED,
         )
     except Exception as refused:
         raise TextTooLong(
             f"cannot cut this input to {limit} tokens: {refused}. The first part alone fills the "
             "window; give a shorter one."
         ) from refused
+    return _pieces(encoded)
 
 
-def _row(
-    encoded: Any, tokenizer: Any, texts: tuple[str, ...], cut: int, window: int = 0
-) -> TokenRow:
-    piece = encoded.encodings[window]
+def _pieces(encoded: Any) -> list[Encoded]:
+    return [Encoded(piece, "token_type_ids" in encoded) for piece in encoded.encodings]
+
+
+def _row(encoded: Encoded, texts: tuple[str, ...], cut: int) -> TokenRow:
+    piece = encoded.piece
     sequences = tuple(piece.sequence_ids)
     # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
     special = tuple(
@@ -124,8 +171,8 @@ def _row(
     return TokenRow(
         ids=tuple(piece.ids),
         attention=(1,) * len(piece.ids),
-        token_types=tuple(piece.type_ids) if "token_type_ids" in encoded else None,
-        pieces=tuple(str(token) for token in tokenizer.convert_ids_to_tokens(piece.ids)),
+        token_types=tuple(piece.type_ids) if encoded.typed else None,
+        pieces=tuple(piece.tokens),
         special=special,
         spans=spans,
         segments=segments,
@@ -143,15 +190,15 @@ def encode_windows(
     Of a pair or question the second part is cut into windows, the first stands in every window.
     """
     texts = _parts(text)
-    whole = _row(_encoded(tokenizer, texts, None, text), tokenizer, texts, 0)
+    whole = _row(_encoded(tokenizer, texts, None, text)[0], texts, 0)
     cut_part = len(texts) - 1
     encoded = _encoded(tokenizer, texts, limit, text, overlap)
     groups: dict[int | None, list[int]] = {}
     for place, segment in enumerate(whole.segments):
         groups.setdefault(segment, []).append(place)
     windows, start = [], 0
-    for number in range(len(encoded.encodings)):
-        row = _row(encoded, tokenizer, texts, 0, number)
+    for window in encoded:
+        row = _row(window, texts, 0)
         held = sum(segment == cut_part for segment in row.segments)
         begins = {segment: iter(places) for segment, places in groups.items()}
         begins[cut_part] = iter(groups[cut_part][start : start + held])

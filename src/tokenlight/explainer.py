@@ -16,6 +16,7 @@ import transformers
 from tokenlight import registry
 from tokenlight.asked import How, listed, naming, one_of
 from tokenlight.attribution import Attribution
+from tokenlight.capture.headed import TAKEN
 from tokenlight.capture.live import LiveModel, Pooling
 from tokenlight.capture.packing import packs
 from tokenlight.capture.recording import record
@@ -24,7 +25,7 @@ from tokenlight.errors import BadInput, NotFinite
 from tokenlight.likeness import explain_likeness
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
-from tokenlight.reading import jobs
+from tokenlight.reading import jobs, together
 from tokenlight.target import Continuation, Prediction, TargetLike
 from tokenlight.tokens import ExplainMask, Long, TokenRow, explain_masked
 from tokenlight.version import VERSION
@@ -68,7 +69,9 @@ class Explainer:
         from tokenlight.loading import load, pooling_of
 
         model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
-        return cls(model, tokenizer, name=str(name), pooling=pooling_of(str(name)))
+        headed = type(model).__name__.endswith(tuple(TAKEN))
+        pooling: Pooling = "mean" if headed else pooling_of(str(name), **hub)
+        return cls(model, tokenizer, name=str(name), pooling=pooling)
 
     def __repr__(self) -> str:
         return f"<Explainer {self.name}: {type(self.live.model).__name__}>"
@@ -170,14 +173,15 @@ class Explainer:
         among, first = (len(texts), 0) if first is None else (0, first)
         results: list[list[Attribution]] = [[] for _ in texts]
         work: list[tuple[int, TokenRow, TargetLike]] = []
-        for number, (text, target) in enumerate(zip(texts, targets, strict=True)):
+        read = together(self, texts, how)
+        for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
             with naming(first + number, among):
                 if how.long == "stride" and is_long(self, text):
                     results[number] = explain_long(self, text, target, how)
                 elif self.live.head.reads == "pair":
                     results[number] = explain_likeness(self, text, target, how)
                 else:
-                    work += [(number, row, asked) for row, asked in jobs(self, text, target, how)]
+                    work += [(number, *job) for job in jobs(self, text, target, how, whole)]
         if work:
             self.verify(work[0][1], how)
         done: list[list[Attribution]] = [[] for _ in work]

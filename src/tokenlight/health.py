@@ -51,7 +51,8 @@ def _conservation(attribution: Attribution) -> Iterator[dict[str, str]]:
 def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str, str]]:
     """Explain the text beside a longer one: padding and neighbours must not move its scores."""
     known = attribution.method in registry.names("methods")
-    if not known or attribution.steps or "windows" in attribution.extras:
+    apart = {"windows", "likeness"} & {*attribution.extras}  # of rows that no one pass reads
+    if not known or attribution.steps or apart:
         return
     if registry.find("methods", attribution.method).slow:  # type: ignore[attr-defined]
         return
@@ -77,14 +78,16 @@ def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str,
 
 
 def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:
-    """A longer text, so that the text itself is padded; a picture with every other patch hidden."""
+    """A longer text asked about at the same token, so that the text itself is padded; a picture with
+    every other patch hidden."""
     if row.image is not None:
         ids = (HIDDEN if i % 2 and not row.special[i] else SEEN for i in range(len(row)))
         return replace(row, ids=tuple(ids))
     limit = explainer.max_tokens or 2 * len(row)
     twice = slice(0, max(limit, len(row)))
     types = None if row.token_types is None else [(row.token_types * 2)[twice]]
-    return Tokens.from_ids([(row.ids * 2)[twice]], None, types).rows[0]
+    longer = Tokens.from_ids([(row.ids * 2)[twice]], None, types).rows[0]
+    return replace(longer, at=row.at)
 
 
 def _truncation(attribution: Attribution) -> Iterator[dict[str, str]]:

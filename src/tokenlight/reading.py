@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenlight.capture.perturbation import stream_logits
-from tokenlight.encoding import encode
+from tokenlight.encoding import Encoded, encode, encoded_together
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
 from tokenlight.pictures import is_picture
 from tokenlight.progress import progress as progress_bar
 from tokenlight.prompt import Chat, encode_prompt, extended, written_from
 from tokenlight.target import Continuation, NextToken, TargetLike, TokenTarget
 from tokenlight.tokens import Question, TokenRow, named, trimmed
+from tokenlight.wording import way
 
 if TYPE_CHECKING:
     from tokenlight.asked import How
@@ -23,7 +26,18 @@ if TYPE_CHECKING:
 Job = tuple[TokenRow, TargetLike]
 
 
-def jobs(explainer: Explainer, text: Any, target: Any, how: How) -> list[Job]:
+def together(explainer: Explainer, texts: Sequence[Any], how: How) -> list[Encoded | None]:
+    """Texts as the tokenizer reads them, all in one call, where nothing but that is to be done with
+    them; None for each that has a way of its own."""
+    ways = explainer.live.head.reads, how.long
+    if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
+        return [None] * len(texts)
+    return encoded_together(texts, explainer.tokenizer)
+
+
+def jobs(
+    explainer: Explainer, text: Any, target: Any, how: How, whole: Encoded | None = None
+) -> list[Job]:
     """The rows that answer one question about one text, each with its target.
 
     Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
@@ -31,7 +45,7 @@ def jobs(explainer: Explainer, text: Any, target: Any, how: How) -> list[Job]:
     """
     if isinstance(target, Continuation):
         return _continued(explainer, text, target, how)
-    row = read(explainer, text, how)
+    row = read(explainer, text, how, whole)
     match explainer.live.head.reads:
         case "mask":
             return [_masked(explainer, row, target)]
@@ -39,14 +53,15 @@ def jobs(explainer: Explainer, text: Any, target: Any, how: How) -> list[Job]:
             return _labelled(explainer, row, target)
     if isinstance(target, TokenTarget):
         raise BadTarget(
-            f"{target!r} asks for one token's label, but {name_of(explainer)} gives none: "
-            f"{explainer.live.head.does}."
+            f"{way(repr(target), f'--token {target.at}')} asks for one token's label, but "
+            f"{name_of(explainer)} gives none: {explainer.live.head.does}."
         )
     return [(row, target)]
 
 
-def read(explainer: Explainer, text: Any, how: How) -> TokenRow:
-    """One text as the model will read it in the explanation pass."""
+def read(explainer: Explainer, text: Any, how: How, whole: Encoded | None = None) -> TokenRow:
+    """One text as the model will read it in the explanation pass; ``whole``: as :func:`together` has
+    it already."""
     if explainer.live.patches is not None:
         return _pictured(explainer, text, how)
     if isinstance(text, TokenRow):
@@ -59,7 +74,8 @@ def read(explainer: Explainer, text: Any, how: How) -> TokenRow:
                 text, explainer.tokenizer, limit=explainer.max_tokens, long=how.long
             )
         else:
-            row = encode(text, explainer.tokenizer, limit=explainer.max_tokens, long=how.long)
+            limit = explainer.max_tokens
+            row = encode(text, explainer.tokenizer, limit=limit, long=how.long, whole=whole)
     return explainer.prepared(row, how)
 
 
@@ -79,9 +95,8 @@ def check_kind(explainer: Explainer, text: object) -> None:
     elif isinstance(text, Chat) and head.reads != "next":
         wrong = f"{name} holds no chats"
     elif isinstance(text, str | tuple) and head.kind == "span":
-        raise BadInput(
-            f"{name} answers questions about a context; give Question(question=…, context=…)."
-        )
+        give = way("Question(question=…, context=…)", "--question and --context")
+        raise BadInput(f"{name} answers questions about a context; give {give}.")
     elif isinstance(text, tuple) and head.reads in ("next", "mask", "token"):
         wrong = f"{name} reads one text, not a pair"
     elif isinstance(text, str) and head.reads == "pair":
@@ -100,9 +115,8 @@ def _pictured(explainer: Explainer, given: Any, how: How) -> TokenRow:
     ):
         raise UnsupportedModel(f"{name_of(explainer)} reads no text: {does}.")
     if how.explain_mask != "none":
-        raise BadInput(
-            f"explain_mask={how.explain_mask!r} hides separators of a text; a picture has none."
-        )
+        given = way(f"explain_mask={how.explain_mask!r}", f"--explain-mask {how.explain_mask}")
+        raise BadInput(f"{given} hides separators of a text; a picture has none. Leave it out.")
     if image is None:
         return patches.row(given, explainer.tokenizer)
     if image.patch != patches.patch or len(given) != len(patches.read(image)):
@@ -157,7 +171,8 @@ def _written_on(explainer: Explainer, row: TokenRow, tokens: int) -> TokenRow:
     """The prompt and what the model itself writes after it, the likeliest token each time, until
     its end-of-text token."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        raise BadTarget(f"Continuation(tokens={tokens!r}) writes nothing; give 1 or more.")
+        asked = way(f"Continuation(tokens={tokens!r})", f"--generate {tokens}")
+        raise BadTarget(f"{asked} writes nothing; give 1 or more.")
     model = explainer.live.model
     ends = getattr(model, "generation_config", None) or model.config
     stops = ends.eos_token_id if isinstance(ends.eos_token_id, list) else [ends.eos_token_id]
@@ -176,7 +191,11 @@ def _written_on(explainer: Explainer, row: TokenRow, tokens: int) -> TokenRow:
     if not written:
         raise BadInput(
             f"{name_of(explainer)} writes nothing after this prompt: its likeliest next token ends "
-            "the text. Give Continuation('…') with the text to explain, or explain 'predicted'."
+            "the text. Give "
+            + way(
+                "Continuation('…') with the text to explain, or explain 'predicted'.",
+                "--continue with the text to explain, or leave --generate out.",
+            )
         )
     return extended(row, written, explainer.tokenizer)
 
@@ -194,10 +213,11 @@ def _masked(explainer: Explainer, row: TokenRow, target: Any) -> Job:
         return replace(row, at=_place(row, target)), target.label
     places = [place for place, i in enumerate(row.ids) if i == mask]
     if len(places) != 1:
+        by_number = way(f"TokenTarget({places[0]}, …)", f"--token {places[0]}") if places else ""
         raise BadInput(
             f"{name_of(explainer)} fills in masked tokens, and the text has {len(places)}: write "
             f"{name} once where the word is to be"
-            + (f", or name one by its number: TokenTarget({places[0]}, …)." if places else ".")
+            + (f", or name one by its number: {by_number}." if places else ".")
         )
     return replace(row, at=places[0]), target
 
@@ -217,9 +237,12 @@ def _labelled(explainer: Explainer, row: TokenRow, target: Any) -> list[Job]:
         f"{row.surface[place]} {labels[int(np.argmax(logits))]}"
         for place, logits in zip(firsts, found, strict=True)
     )
+    word = row.surface[firsts[0]]
+    one = way(f"TokenTarget('{word}')", f"--token {shlex.quote(word)}")
+    every = way("target='all'", "--target all")
     raise BadTarget(
-        f"{name_of(explainer)} labels each token, so say which: TokenTarget('{row.surface[firsts[0]]}'"
-        f") or its number, or target='all' for every word. It says: {', '.join(said)}."
+        f"{name_of(explainer)} labels each token, so say which: {one} or its number, or {every} for "
+        f"every word. It says: {', '.join(said)}."
     )
 
 
@@ -248,11 +271,15 @@ def _place(row: TokenRow, target: TokenTarget) -> int:
     if target.occurrence is None and len(places) > 1:
         raise BadTarget(
             f"the word {at!r} stands {len(places)} times in the text, at tokens "
-            f"{', '.join(map(str, places))}; give occurrence=0 … {len(places) - 1}, or the number."
+            f"{', '.join(map(str, places))}; give {way('occurrence=', '--occurrence ')}0 … "
+            f"{len(places) - 1}, or the number of the token."
         )
     number = target.occurrence or 0
     if not 0 <= number < len(places):
-        raise BadTarget(f"the word {at!r} stands {len(places)} times; occurrence={number} is none.")
+        raise BadTarget(
+            f"{way('occurrence=', '--occurrence ')}{number} does not exist: the word {at!r} stands "
+            f"{len(places)} time{'s' * (len(places) > 1)} in the text, counted from 0."
+        )
     return places[number]
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenlight.attribution import Attribution
-from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.perturbation import Original, StandIns, Variant, key_of, stream_logits
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.measuring import needs_one_piece
 from tokenlight.health import health
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
 CHANCE = "no better than chance"
+ORDERS, CHOICES, TOP = 50, 100, 3
 Ask = Callable[[Sequence[Variant]], np.ndarray]
 
 
@@ -34,9 +36,9 @@ def trusted(  # noqa: PLR0913 - the keywords users set, each by name
     explainer: Explainer,
     attribution: Attribution,
     *,
-    orders: int = 50,
-    choices: int = 100,
-    top: int = 3,
+    orders: int = ORDERS,
+    choices: int = CHOICES,
+    top: int = TOP,
     seed: int = 0,
     repeat: bool = True,
 ) -> Attribution:
@@ -47,9 +49,61 @@ def trusted(  # noqa: PLR0913 - the keywords users set, each by name
     not change it. Where the model has no probability to watch, or the text is longer than it reads,
     the verdict says so.
     """
+    sizes = orders, choices, top
+    return _trusted(explainer, attribution, _Asked(explainer.live), sizes, seed, repeat)
+
+
+def all_trusted(
+    explainer: Explainer,
+    attributions: Sequence[Attribution],
+    *,
+    seed: int = 0,
+    advance: Callable[[int], None] | None = None,
+) -> list[Attribution]:
+    """:func:`trusted` for each. Explanations of one text are held against the same random orders and
+    choices, so what the model says to those is asked once for all of them."""
+    found: list[Attribution] = []
+    asked, text = _Asked(explainer.live), ""
+    for attribution in attributions:
+        if attribution.row.fingerprint != text:
+            asked, text = _Asked(explainer.live), attribution.row.fingerprint
+        found.append(_trusted(explainer, attribution, asked, (ORDERS, CHOICES, TOP), seed, True))
+        if advance is not None:
+            advance(1)
+    return found
+
+
+class _Asked:
+    """What a model has said to changed texts; each is asked once."""
+
+    def __init__(self, live: LiveModel) -> None:
+        self.live = live
+        self.answers: dict[bytes, np.ndarray] = {}
+
+    def logits(self, variants: Sequence[Variant]) -> list[np.ndarray]:
+        """The logits of each, in order."""
+        keys = [key_of(variant) for variant in variants]
+        new = {
+            key: variant
+            for key, variant in zip(keys, variants, strict=True)
+            if key not in self.answers
+        }
+        said = stream_logits(self.live, new.values(), progress=False)
+        self.answers |= zip(new, said, strict=True)
+        return [self.answers[key] for key in keys]
+
+
+def _trusted(
+    explainer: Explainer,
+    attribution: Attribution,
+    asked: _Asked,
+    sizes: tuple[int, int, int],
+    seed: int,
+    repeat: bool,
+) -> Attribution:
     checks = health(explainer, attribution, repeat=repeat)
     try:
-        found = _tested(explainer, attribution, (orders, choices, top), seed)
+        found = _tested(explainer, attribution, asked, sizes, seed)
     except TokenlightError as refused:
         found = {"verdict": f"not tested: {refused}", "grade": "untested"}
     trust = {**found, "health": checks, "health_line": " · ".join(c["says"] for c in checks)}
@@ -57,7 +111,11 @@ def trusted(  # noqa: PLR0913 - the keywords users set, each by name
 
 
 def _tested(
-    explainer: Explainer, attribution: Attribution, sizes: tuple[int, int, int], seed: int
+    explainer: Explainer,
+    attribution: Attribution,
+    asked: _Asked,
+    sizes: tuple[int, int, int],
+    seed: int,
 ) -> dict[str, Any]:
     head = explainer.live.head
     needs_probabilities(head, "the removal test")
@@ -69,8 +127,7 @@ def _tested(
     generator = np.random.default_rng([seed, len(original), *attribution.row.ids])
 
     def ask(variants: Sequence[Variant]) -> np.ndarray:
-        logits = stream_logits(explainer.live, variants, progress=False)
-        pairs = zip(variants, logits, strict=True)
+        pairs = zip(variants, asked.logits(variants), strict=True)
         return np.array([chance(head, attribution.target, v, values) for v, values in pairs])
 
     orders, choices, top = sizes

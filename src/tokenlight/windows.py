@@ -18,7 +18,7 @@ from tokenlight.capture.recording import record
 from tokenlight.encoding import encode, encode_windows
 from tokenlight.errors import BadInput, BadTarget
 from tokenlight.reading import check_kind
-from tokenlight.target import Contrast, Head, Prediction, as_span
+from tokenlight.target import Contrast, Head, Prediction, ResolvedTarget, as_span
 from tokenlight.tokens import TextInput, TokenRow
 
 if TYPE_CHECKING:
@@ -29,22 +29,29 @@ OVERLAP = 0.25  # of a window is shared with the one before it
 
 
 def is_long(explainer: Explainer, text: Any) -> bool:
-    """Whether a text has more tokens than the model reads."""
-    if isinstance(text, TokenRow) or explainer.max_tokens is None:
+    """Whether a text has more tokens than the model reads, so that windows are asked for.
+
+    A prompt has none: it goes to where prompts are laid out, which refuses one that is too long.
+    """
+    limit, reads = explainer.max_tokens, explainer.live.head.reads
+    if isinstance(text, TokenRow) or limit is None or reads in ("next", "image"):
         return False
-    return len(encode(text, explainer.tokenizer, limit=None)) > explainer.max_tokens
+    check_kind(explainer, text)
+    # A model without head reads the two texts it compares one by one.
+    parts = text if reads == "pair" and isinstance(text, tuple) else (text,)
+    return any(len(encode(part, explainer.tokenizer, limit=None)) > limit for part in parts)
 
 
 def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -> list[Attribution]:
     """Explain every window for one target of the whole text and add the scores up."""
     limit = explainer.max_tokens
     assert limit is not None
-    check_kind(explainer, text)
     if explainer.live.head.kind != "span" and explainer.live.head.reads != "text":
         raise BadInput(
             "long='stride' explains the mean over windows of a text, which only classifiers and "
             "question-answering heads have: a next token, a blank, a word's label or a cosine has "
-            "one window. Give long='truncate' or a shorter text."
+            "one window. Give long='truncate' (on the command line --long truncate) or a shorter "
+            "text."
         )
     overlap = int(limit * OVERLAP)
     cut = encode_windows(text, explainer.tokenizer, limit=limit, overlap=overlap)
@@ -61,7 +68,7 @@ def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -
         whole_logits = np.mean(logits, axis=0)
         prediction = head.predict(whole_logits, rows[0])
         resolved = head.resolve(target, whole_logits, rows[0])
-        targets = [t.terms[0][0][0] if t.kind == "class" else target for t in resolved]
+        targets = [_classes(one) for one in resolved]
     parts = _explained(explainer, rows, weights, targets, how)
     row = encode(text, explainer.tokenizer, limit=None)
     whole = _Whole(
@@ -78,6 +85,12 @@ def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -
         _stitched([group[i] for group in explained], whole, span=head.kind == "span")
         for i in range(len(explained[0]))
     ]
+
+
+def _classes(target: ResolvedTarget) -> int | Contrast:
+    """The classes of the whole text's target, so that no window puts its own prediction there."""
+    this, *that = [place[0] for place, _ in target.terms]
+    return Contrast(this, that[0]) if that else this
 
 
 def _logits(explainer: Explainer, rows: list[TokenRow], how: How) -> list[np.ndarray]:
@@ -109,10 +122,7 @@ def _answered(
     head.takes(target)
     moved = {i: own for i, (row, at) in enumerate(cut) if (own := _moved(target, row, at))}
     if not moved:
-        raise BadTarget(
-            "the answer stands in none of the windows as a whole, or the two answers of a contrast "
-            "never stand in one window; explain a shorter context."
-        )
+        raise BadTarget(_in_no_window(target, cut))
     values = {i: _score(head, own, logits[i], cut[i][0]) for i, own in moved.items()}
     least = isinstance(target, SpanTarget) and target.no_answer
     best = (min if least else max)(values, key=lambda i: values[i])
@@ -121,6 +131,26 @@ def _answered(
     nulls = [one.null_score for one in said if one.null_score is not None]
     prediction = dataclasses.replace(first, null_score=min(nulls, default=None))
     return _Answered(np.eye(len(cut))[best], logits[best], moved[best], prediction)
+
+
+def _in_no_window(target: Any, cut: list[tuple[TokenRow, tuple[int, ...]]]) -> str:
+    """Why no window can explain the target: an answer that none holds, or two that none holds both."""
+    if not isinstance(target, Contrast):
+        missing = "answer"
+    elif not any(_moved(target.this, row, places) for row, places in cut):
+        missing = "first answer of the contrast"
+    elif not any(_moved(target.that, row, places) for row, places in cut):
+        missing = "second answer of the contrast"
+    else:
+        return (
+            "the two answers of the contrast never stand in one window, so no pass of the model has "
+            f"both ({len(cut)} windows were read); explain each by itself, or give a shorter context "
+            "that holds both."
+        )
+    return (
+        f"the {missing} stands as a whole in none of the {len(cut)} windows; name a shorter answer, or "
+        "give a shorter context."
+    )
 
 
 def _score(head: Head, target: Any, logits: np.ndarray, row: TokenRow) -> float:

@@ -159,6 +159,24 @@ def test_prompts_are_compared_on_the_words_of_the_text(tokenizer):
     assert same.failures(Limits()) == []
 
 
+@pytest.mark.filterwarnings("ignore")  # the library's own words on its processor kernels
+def test_a_quantised_model_is_compared_with_the_full_one(tokenizer, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    from transformers import BitsAndBytesConfig
+
+    tiny_bert(torch.float32, hidden_size=64, intermediate_size=128).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    full = Explainer.from_pretrained(tmp_path)
+    eight_bit = Explainer.from_pretrained(
+        tmp_path, quantization_config=BitsAndBytesConfig(load_in_8bit=True), device_map="cpu"
+    )
+    found = compare(Side(full), Side(eight_bit), [Example(text) for text in TEXTS])
+    assert found.texts == 4
+    assert found.flips.mean == 0
+    assert 0.8 < found.focus.mean <= 1
+    assert found.change.mean != 0  # eight bits were indeed read
+
+
 def test_every_limit_is_checked(tokenizer):
     a, b = sides(tokenizer, prompt="bad dull {text}")
     found = compare(a, b, [Example(text) for text in TEXTS])

@@ -9,7 +9,7 @@ import torch
 from tests.planted import planted, scored
 from tests.tiny import tiny_bert
 from tokenlight import Explainer, registry
-from tokenlight.errors import BadInput, BadTarget, NotFinite, UnsupportedModel
+from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError, UnsupportedModel
 from tokenlight.metrics._interval import curve_intervals, mean_interval, statistic_interval
 from tokenlight.postprocess import absolute, merge_words
 
@@ -80,6 +80,21 @@ def test_a_model_with_one_output_is_refused_before_any_work(name, tokenizer):
     a = explainer.explain("good film", "attcat")
     with pytest.raises(BadTarget, match="has one output \\(score\\) and no probabilities"):
         explainer.evaluate(a, name)
+
+
+@pytest.mark.parametrize("name", ["deletion", "hiding_game"])
+def test_what_a_model_with_one_output_is_sent_to_measures_it(name, tokenizer):
+    explainer = Explainer(tiny_bert(id2label={0: "score"}, label2id={"score": 0}), tokenizer)
+    a = explainer.explain("good film", "attcat")
+    with pytest.raises(TokenlightError) as refused:
+        explainer.evaluate(a, name, labels=[0])
+    advised = [
+        one for one in registry.names("metrics") if one != name and one in str(refused.value)
+    ]
+    assert len(advised) > 1
+    for one in advised:
+        found = explainer.evaluate(a, one, labels=[0], spans=[[(0, 4)]])
+        assert found.summary[one]["count"] == 1
 
 
 def test_a_classifier_with_one_class_is_refused_since_its_probability_is_always_one(tokenizer):

@@ -330,6 +330,11 @@ def test_parquet_and_plain_text_are_read(tmp_path):
     assert read(write(tmp_path, "a.txt", "one\n\ntwo\n")) == [Example("one"), Example("two")]
 
 
+def test_a_line_of_plain_text_ends_where_the_line_ends(tmp_path):
+    place = write(tmp_path, "d.txt", "good\u2028film\u0085here\r\n\nbad\n")
+    assert [example.text for example in read(str(place))] == ["good\u2028film\u0085here", "bad"]
+
+
 def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
     rows = [
         {"premise": "a", "hypothesis": "b", "label": "2"},
@@ -428,6 +433,30 @@ def test_a_damaged_part_is_named(explainer, tmp_path):
     (part,) = (tmp_path / "parts").iterdir()
     part.write_text('{"record": {}}\n')
     with pytest.raises(DamagedFile, match="delete it and run the command again"):
+        evaluate_file(explainer, examples(2), JOB, tmp_path)
+
+
+def test_every_character_of_an_answer_survives_its_file(tokenizer, tmp_path):
+    """JSON leaves characters alone that str.splitlines() takes for the end of a line."""
+    explainer = Explainer(tiny_bert_qa(), tokenizer)
+    context = "the cat sat\u2028on\u2029the\u0085red mat"
+    given = [Example(Question("who sat", context), None, ((context.index("sat"), len(context)),))]
+    answer = {"target": "sat\u2028on\u2029the\u0085red"}
+    job = Job([("attcat", {})], [("precision_at_k", {})], answer)
+    for _ in range(2):
+        found, refused = evaluate_file(explainer, given, job, tmp_path)
+        assert refused == []
+        assert found.summary["precision_at_k"]["count"] == 1
+    (part,) = (tmp_path / "parts").iterdir()
+    assert "\u2028" in part.read_text("utf-8")  # else this test tests nothing
+
+
+def test_a_retrained_model_of_the_same_name_is_refused_by_the_folder(explainer, tmp_path):
+    evaluate_file(explainer, examples(2), JOB, tmp_path)
+    evaluate_file(explainer, examples(2), JOB, tmp_path)
+    with torch.no_grad():
+        explainer.model.classifier.weight.add_(0.1)
+    with pytest.raises(BadInput, match="other settings \\(weights differ"):
         evaluate_file(explainer, examples(2), JOB, tmp_path)
 
 

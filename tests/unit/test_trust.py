@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from transformers import BertForTokenClassification, BertModel
 
 from tests.planted import oracle, planted, scored
-from tests.tiny import tiny_bert, tiny_bert_qa
-from tokenlight import Attribution, Explainer, Question
+from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
+from tokenlight import Attribution, Explainer, Question, TokenTarget
+from tokenlight.health import health
 from tokenlight.postprocess import merge_words
-from tokenlight.trust import trusted, wilson
+from tokenlight.trust import all_trusted, trusted, wilson
 
 WORDS = list(range(10, 26))
 
@@ -102,6 +104,26 @@ def test_the_same_seed_gives_the_same_trust():
     assert of("random", seed=3)["percentile"] != of("random", seed=4)["percentile"]
 
 
+def test_several_explanations_of_a_text_are_each_tested_and_share_what_is_asked(tokenizer):
+    explainer = Explainer(tiny_bert(dtype=torch.float32), tokenizer)
+    texts = ["the film is not very good and we love this movie", "a dull plot"]
+    made = explainer.explain(texts, ["attcat", "gae", "random"])
+    asked = []
+    explainer.live.model.register_forward_pre_hook(
+        lambda _module, _args, given: asked.append(len(given["input_ids"])), with_kwargs=True
+    )
+    alone = [trusted(explainer, attribution) for attribution in made]
+    one_by_one = sum(asked)
+    asked.clear()
+    together = all_trusted(explainer, made)
+    for one, other in zip(together, alone, strict=True):
+        found, wanted = one.extras["trust"], other.extras["trust"]
+        assert found["verdict"] == wanted["verdict"]
+        assert found["percentile"] == wanted["percentile"]
+        assert found["aopc"] == pytest.approx(wanted["aopc"], abs=1e-5)
+    assert sum(asked) < 0.7 * one_by_one
+
+
 def test_words_of_several_tokens_are_removed_whole(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     a = trusted(explainer, explainer.explain("charming slower film was fun and good", "attcat"))
@@ -144,6 +166,21 @@ def test_health_of_a_sound_explanation(tokenizer):
     assert all(check["state"] == "good" for check in trust["health"])
     quick = trusted(explainer, a, repeat=False).extras["trust"]
     assert [check["check"] for check in quick["health"]] == ["truncation", "ties"]
+
+
+def test_health_of_one_token_among_many_and_of_two_texts(tokenizer):
+    tagger = BertForTokenClassification(tiny_config())
+    embedder = BertModel(tiny_config(), add_pooling_layer=False)
+    for model, text, target, repeated in (
+        (tiny_bert_lm(), "the film was [MASK] and slow", "predicted", "good"),
+        (randomised(tagger, torch.float64), "the film was charming", TokenTarget("film"), "good"),
+        # Each of the two is explained alone, so there is no batch to change its scores.
+        (randomised(embedder, torch.float64), ("the film", "a fun movie"), "predicted", None),
+    ):
+        explainer = Explainer(model, tokenizer)
+        a = explainer.explain(text, "attcat", target)
+        states = {check["check"]: check["state"] for check in health(explainer, a, repeat=True)}
+        assert states.get("batch") == repeated
 
 
 def test_health_shows_a_cut_ties_and_lost_relevance(tokenizer):

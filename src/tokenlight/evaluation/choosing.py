@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -18,6 +17,7 @@ from tokenlight.asked import listed
 from tokenlight.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.evaluated import evaluate
+from tokenlight.evaluation.weights import weight_digest
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -51,7 +51,7 @@ def best(
     default candidates is kept in a file under the model's name and read from there the next time,
     unless more texts are at hand than it was made on (``refresh=True`` measures anew).
     """
-    key = _fingerprint(explainer)
+    key = f"{explainer.name}@{weight_digest(explainer)}"  # a retrained model is chosen for anew
     if candidates is None and not refresh:
         kept = _kept().get(key)
         if kept is not None and kept["texts"] >= min(len(texts), SAMPLE):
@@ -148,15 +148,6 @@ def _reason(ranked: Sequence[str], found: dict[str, Any], texts: int, left: int)
     if "random" in found and found["random"]["mean"] >= first["mean"]:
         sentence += "; no method beats random here, so trust none of them much"
     return sentence + (f"; time ran out before {left} others" if left > 0 else "")
-
-
-def _fingerprint(explainer: Explainer) -> str:
-    """The model's name and a digest of its weights: a retrained model is chosen for anew."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name, weight in explainer.live.model.named_parameters():
-        few = weight.detach().flatten()[:16].float().cpu().numpy()
-        digest.update(f"{name}{tuple(weight.shape)}".encode() + few.tobytes())
-    return f"{explainer.name}@{digest.hexdigest()}"
 
 
 def cache_folder() -> Path:

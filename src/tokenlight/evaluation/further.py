@@ -48,7 +48,12 @@ def further_explanations(explainer: Explainer, cases: Sequence[Case], metric: Me
 
     stages: list[Further] = [
         _explained_again(
-            Fresh(model, explainer.tokenizer, name=f"{explainer.name}, {stage} randomised"),
+            Fresh(
+                model,
+                explainer.tokenizer,
+                name=f"{explainer.name}, {stage} randomised",
+                pooling=explainer.live.pooling,
+            ),
             cases,
             target_again,
         )

@@ -18,6 +18,7 @@ from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.evaluation.evaluated import Evaluation, built, frequencies_for, read_labels
 from tokenlight.evaluation.measuring import Known, Record, check
 from tokenlight.evaluation.shard import Job, Refusal, explained, measured
+from tokenlight.evaluation.weights import weight_digest
 from tokenlight.progress import progress as progress_bar
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _shard(
 def _read(place: Path) -> tuple[list[Record], list[Refusal]]:
     records, refusals = [], []
     try:
-        for line in place.read_text(encoding="utf-8").splitlines():
+        # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
+        for line in filter(None, place.read_text(encoding="utf-8").split("\n")):
             entry = json.loads(line)
             if "record" in entry:
                 records.append(Record.from_dict(entry["record"]))
@@ -118,6 +120,7 @@ def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) ->
         digest.update(repr(example).encode())
     return {
         "model": explainer.name,
+        "weights": weight_digest(explainer),
         "methods": repr(list(job.methods)),
         "metrics": repr(list(job.metrics)),
         "how": repr(sorted(job.how.items())),

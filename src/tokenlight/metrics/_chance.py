@@ -12,6 +12,10 @@ from tokenlight.metrics._metric import Answers, Case
 from tokenlight.target import Head, ResolvedTarget
 
 Watched = Literal["explained", "predicted", "label"]
+FOR_ONE_OUTPUT = (
+    "measure its explanations with randomisation or, where a person marked what matters, with "
+    "rationale or precision_at_k"
+)
 SMALLEST = 1e-12  # a probability below is taken as this before its logarithm
 
 
@@ -20,8 +24,7 @@ def needs_probabilities(head: Head, metric: str) -> None:
     if head.kind == "classification" and head.problem == "regression":
         raise BadTarget(
             f"{metric} watches a probability, but this model has one output "
-            f"({head.labels[0]}) and no probabilities; measure its explanations with rationale, "
-            "kendall or randomisation."
+            f"({head.labels[0]}) and no probabilities; {FOR_ONE_OUTPUT}."
         )
     if head.kind == "classification" and head.problem == "single" and len(head.labels) == 1:
         raise BadTarget(

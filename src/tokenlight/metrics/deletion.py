@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tokenlight.capture.perturbation import Variant
-from tokenlight.errors import BadInput
 from tokenlight.metrics._chance import Watched, chances, needs_probabilities
+from tokenlight.metrics._curve import CurveMetric
 from tokenlight.metrics._erasing import Perturb, candidates, erased
-from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._metric import Answers, Better, Case, Measured
 from tokenlight.metrics._ranking import ranked_among, shares_to_counts
 from tokenlight.target import Head
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion(Metric):
+class Deletion(CurveMetric):
     r"""Area under the target's probability while the top-ranked tokens or patches are hidden.
 
     .. math:: \mathrm{AUC} = \int_0^1 p(c\mid x\setminus \mathrm{top}_f)\,df
@@ -41,13 +39,8 @@ class Deletion(Metric):
     def labelled(self) -> bool:
         return self.target == "label"
 
-    @property
-    def points(self) -> tuple[float, ...]:
-        return tuple(step / self.steps for step in range(self.steps + 1))
-
     def check(self, head: Head) -> None:
-        if self.steps < 1:
-            raise BadInput(f"steps={self.steps} leaves no curve; give 1 or more.")
+        self.check_steps()
         needs_probabilities(head, self.name)
 
     def variants(self, case: Case) -> list[Variant]:
@@ -58,13 +51,8 @@ class Deletion(Metric):
             for count in shares_to_counts(self.points, len(order))
         ]
 
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is hidden at the step that counts ``count`` tokens: the first of ``order``."""
-        return order[:count]
-
     def measure(self, case: Case, answers: Answers) -> Measured:
-        curve = chances(case, answers, self.target)
-        return Measured(float(np.trapezoid(curve, self.points)), tuple(map(float, curve)))
+        return self.area(chances(case, answers, self.target))
 
 
 METRIC = Deletion

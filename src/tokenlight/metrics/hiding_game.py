@@ -9,14 +9,16 @@ import numpy as np
 
 from tokenlight.capture.perturbation import Variant
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
+from tokenlight.metrics._chance import FOR_ONE_OUTPUT
+from tokenlight.metrics._curve import CurveMetric
 from tokenlight.metrics._erasing import candidates
-from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._metric import Answers, Better, Case, Measured
 from tokenlight.metrics._ranking import ranked_among, shares_to_counts
 from tokenlight.target import Head
 
 
 @dataclass(frozen=True, slots=True)
-class HidingGame(Metric):
+class HidingGame(CurveMetric):
     r"""Area under the accuracy curve while the top-ranked tokens are hidden.
 
     .. math:: \mathrm{AUC} = \int_0^1 \Pr\bigl[\arg\max_c p(c\mid x\setminus \mathrm{top}_f) = y\bigr]\,df
@@ -48,18 +50,14 @@ class HidingGame(Metric):
     def labelled(self) -> bool:
         return self.reference == "label"
 
-    @property
-    def points(self) -> tuple[float, ...]:
-        return tuple(step / self.steps for step in range(self.steps + 1))
-
     def check(self, head: Head) -> None:
-        if self.steps < 1:
-            raise BadInput(f"steps={self.steps} leaves no curve; give 1 or more.")
+        self.check_steps()
         if head.kind == "span" or head.problem != "single" or len(head.labels) < 2:
+            instead = FOR_ONE_OUTPUT if len(head.labels) == 1 else "use aopc instead"
             raise UnsupportedModel(
                 f"{self.name} counts right classifications, which needs a model that chooses one of "
                 f"several classes; this one has {len(head.labels)} "
-                f"({'a span head' if head.kind == 'span' else head.problem}). Use aopc instead."
+                f"({'a span head' if head.kind == 'span' else head.problem}); {instead}."
             )
 
     def variants(self, case: Case) -> list[Variant]:
@@ -75,10 +73,6 @@ class HidingGame(Metric):
             ),
         ]
 
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is hidden at the step that counts ``count`` tokens: the first of ``order``."""
-        return order[:count]
-
     def measure(self, case: Case, answers: Answers) -> Measured:
         logits = np.stack([values for _, values in answers])
         if not np.isfinite(logits).all():
@@ -87,8 +81,7 @@ class HidingGame(Metric):
         if self.reference == "label" and case.label is None:
             raise BadInput("this text has no label.")
         truth = case.label if self.reference == "label" else whole
-        right = (np.array(said) == truth).astype(np.float64)
-        return Measured(float(np.trapezoid(right, self.points)), tuple(map(float, right)))
+        return self.area((np.array(said) == truth).astype(np.float64))
 
 
 METRIC = HidingGame

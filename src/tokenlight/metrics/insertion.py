@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tokenlight.metrics._metric import Better
 from tokenlight.metrics.deletion import Deletion
 
@@ -24,10 +22,7 @@ class Insertion(Deletion):
     """
 
     better: ClassVar[Better] = "higher"
-
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is hidden at the step that counts ``count`` tokens: all behind the first."""
-        return order[count:]
+    shows: ClassVar[bool] = True
 
 
 METRIC = Insertion

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tokenlight.metrics._metric import Better
 from tokenlight.metrics.hiding_game import HidingGame
 
@@ -23,10 +21,7 @@ class RevealingGame(HidingGame):
     """
 
     better: ClassVar[Better] = "higher"
-
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is hidden at the step that counts ``count`` tokens: all behind the first."""
-        return order[count:]
+    shows: ClassVar[bool] = True
 
 
 METRIC = RevealingGame
