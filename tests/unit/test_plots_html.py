@@ -165,6 +165,25 @@ def test_a_pair_stands_on_two_lines_with_shares():
     assert ends == ["[SEP]", "[SEP]"]
 
 
+def test_two_texts_read_apart_keep_their_special_tokens_on_their_lines():
+    texts = ["A cat.", "The kitten."]
+    one, two = (row_of([text], [split(text)]) for text in texts)
+    row = replace(
+        row_of(texts, [split(text) for text in texts]),
+        **{
+            name: getattr(one, name) + getattr(two, name)
+            for name in ("ids", "attention", "pieces", "special", "spans", "words")
+        },
+        token_types=(0,) * len(one) + (1,) * len(two),
+        segments=one.segments + tuple(None if s is None else 1 for s in two.segments),
+    )
+    lines = Reader(page(attribution_of(row, np.ones(len(row))))).lines
+    assert [[m[2] for m in line.marks if "chip" in m[0]] for line in lines] == [
+        ["[CLS]", "[SEP]"]
+    ] * 2
+    assert lines[1].marks[0][2] == "[CLS]"
+
+
 def test_words_are_a_second_view_of_the_same_text():
     text = "truly affecting"
     row = row_of([text], [[(0, 5), (6, 12), (12, 15)]], words=[0, 1, 1])
@@ -197,9 +216,38 @@ def test_the_heat_map_has_a_row_a_layer_and_their_sum():
     assert re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table) == ["L0", "L1", "L2", "Sum"]
     last = table[table.index(">Sum</th>") :]
     shown = [float(x.replace("−", "-")) for x in re.findall(r">([+−]\d\.\d\d)</td>", last)]
-    whole = np.vstack([a.layers, a.scores])
-    expected = a.scores / np.linalg.norm(whole)
+    words = np.vstack([a.layers, a.scores])[:, 1:-1]
+    expected = a.scores / np.linalg.norm(words)
     np.testing.assert_allclose(shown, expected, atol=0.0051)
+
+
+def layer_cells(source):
+    """Looks and numbers of the layer table, row by row."""
+    table = source[source.index('<table class="heat summed">') : source.index("</table>")]
+    rows = re.findall(r"<tr><th scope=.*?</tr>", table)
+    return [re.findall(r'<td class="(.*?)" title=".*?">(.*?)</td>', row) for row in rows]
+
+
+def test_special_tokens_neither_pale_the_words_nor_shrink_their_numbers():
+    row = row_of(["good film"], [split("good film")])
+    layers = np.array([[900.0, 1.0, -0.5, -900.0], [900.0, 0.5, -0.5, -900.0]])
+    a = attribution_of(row, layers.sum(axis=0), layers=layers)
+    source = page(a)
+    first, _, total = layer_cells(source)
+    assert [look for look, _ in first] == ["f12 special", "f12", "a6", "a12 special"]
+    assert [look for look, _ in total] == ["f12 special", "f12", "a8", "a12 special"]
+    assert [number for _, number in total][1:3] == ["+0.67", "−0.45"]
+    assert "Colours are scaled to the words; special tokens may exceed the scale." in source
+    alone = attribution_of(row_of(["good film"], [split("good film")], special=False), [1, 2],
+                           layers=np.array([[1.0, 2.0]]))  # fmt: skip
+    assert "special tokens may exceed" not in page(alone)
+
+
+@pytest.mark.parametrize(("words", "opened"), [(38, True), (39, False)])
+def test_a_wide_layer_table_waits_until_it_is_opened(words, opened):
+    source = page(sample("word " * words, layers=2))
+    details = re.search(r"<details( open)?>\s*<summary><b>Layer by layer", source)
+    assert bool(details[1]) is opened
 
 
 def test_a_very_long_heat_map_leaves_out_its_weakest_columns_and_says_so():
@@ -330,3 +378,12 @@ def test_an_attribution_draws_itself(tmp_path, capsys):
     assert a.save(tmp_path / "a.html").read_text(encoding="utf-8") == page([a])
     a.show()
     assert "charming" in capsys.readouterr().out
+
+
+def test_a_verdict_stands_under_the_text_and_a_few_words_under_the_name():
+    verdict = "removing the 3 top words (never, but, dull) drops P(positive) from 0.92 to 0.00"
+    made = sample()
+    long = page([replace(made, extras={"trust": {"verdict": verdict}})])
+    assert f'<p class="note">{verdict}</p>' in long
+    short = page([replace(made, extras={"trust": {"verdict": "not tested"}})])
+    assert "<small>not tested</small>" in short

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
 from tokenlight.plots.colours import STEPS, shade
+from tokenlight.plots.html import page
 from tokenlight.plots.terminal import console_on, show
 from tokenlight.target import Prediction
 
@@ -123,6 +124,15 @@ def test_words_are_merged_on_request():
     row = row_of(["affecting"], [[(0, 6), (6, 9)]], words=[0, 0])
     output = printed(attribution_of(row, [0, 0.25, 0.5, 0]), colours=None, words=True)
     assert "affecting(+0.75)" in output
+
+
+@pytest.mark.parametrize(("half", "said"), [(0.9, False), (0.7, True)])
+def test_page_and_terminal_agree_when_special_tokens_are_worth_a_word(monkeypatch, half, said):
+    monkeypatch.setattr("tokenlight.plots.facts.HALF", half)
+    row = row_of(["good"], [[(0, 4)]])
+    a = attribution_of(row, [4.0, 2.0, 4.0])
+    assert ("special 80 % (+8)" in printed(a, colours=None)) is said
+    assert ("special tokens · 80 % of the weight, sum +8" in page(a)) is said
 
 
 def test_layers_are_hundredths_of_the_strongest_and_the_sum_is_last():

@@ -8,17 +8,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tokenlight.attribution import Attribution
+from tokenlight.plots.continuation import unread
 from tokenlight.plots.groups import TextGroup, method_label, strongest
 
 
 @dataclass(frozen=True, slots=True)
 class ClassTable:
-    """``values[row, column]``: rows are classes, columns tokens; ``scale`` is the full colour of all."""
+    """``values[row, column]``: rows are classes, columns tokens; ``scale`` is the full colour of all.
+
+    ``unread[row, column]``: whether the token was not yet written when the row's was explained.
+    """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     special: tuple[bool, ...]
     values: np.ndarray
+    unread: np.ndarray
     scale: float
     left_out: int = 0  # weak tokens left out to keep the table readable
 
@@ -39,6 +44,7 @@ class ClassTable:
             columns=tuple(self.columns[i] for i in kept),
             special=tuple(self.special[i] for i in kept),
             values=self.values[:, kept],
+            unread=self.unread[:, kept],
             left_out=left_out,
         )
 
@@ -60,5 +66,6 @@ def class_table(attributions: Sequence[Attribution]) -> ClassTable:
         first.tokens,
         first.row.special,
         np.vstack([a.scores for a in attributions]),
+        np.vstack([unread(a) for a in attributions]),
         max(strongest(a) for a in attributions),
     )

@@ -8,6 +8,7 @@ import io
 from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.errors import MissingExtra
@@ -27,10 +28,14 @@ AXES = {
 }
 ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 MARKS = "osv^D*PX<>hp"  # told apart without colours, too
+MOST = 12  # lines that can be told apart; of more, the best and chance are named
+NAMED = 6
 
 
 def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
-    """One panel a metric, one line a method, the 95 % interval as a band."""
+    """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
+    told apart those best by their mean place over all panels are named, and chance; the others are
+    grey."""
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
@@ -41,26 +46,49 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
     down = -(-len(keys) // across) or 1
     # A Figure of its own, never pyplot: no global state, no window, nothing to close.
     drawn = Figure(figsize=(6.2 * across, 4.2 * down), layout="constrained")
+    named = _named(evaluation, keys)
     for number, key in enumerate(keys):
         axes = drawn.add_subplot(down, across, number + 1)
         metric = evaluation.metrics[key]
-        for line, (name, part) in enumerate(evaluation.by_method.items()):
+        others = 0
+        for name, part in evaluation.by_method.items():
             if key not in part.curves:
                 continue
             points, intervals = part.curves[key]
-            colour = f"C{line % 10}"
             means = [interval.mean for interval in intervals]
-            mark = MARKS[line % len(MARKS)]
-            label = in_line(name)
-            axes.plot(points, means, color=colour, marker=mark, markersize=3.5, label=label)
+            if name not in named:
+                others += 1
+                label = None if others > 1 else f"{len(evaluation.methods) - len(named)} others"
+                axes.plot(points, means, color="0.8", linewidth=0.8, zorder=1, label=label)
+                continue
+            place = named.index(name)
+            colour, mark = f"C{place % 10}", MARKS[place % len(MARKS)]
+            axes.plot(points, means, color=colour, marker=mark, markersize=3.5, label=in_line(name))
             low, high = ([getattr(i, side) for i in intervals] for side in ("low", "high"))
             axes.fill_between(points, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.set_title(f"{in_line(key)}{ARROWS[metric.direction]}", parse_math=False, fontsize=11)
         axes.set_xlabel(AXES.get(metric.name, "share of tokens removed"))
         axes.grid(alpha=0.25)
-        many = len(evaluation.methods) > 12
-        axes.legend(fontsize=5 if many else 7, ncols=2 if many else 1)
+        axes.legend(fontsize=7)
     return drawn
+
+
+def _named(evaluation: Evaluation, keys: Sequence[str]) -> list[str]:
+    """Methods whose lines have names: all, or where they are too many the best ones and chance."""
+    if len(evaluation.methods) <= MOST:
+        return list(evaluation.methods)
+    places = dict.fromkeys(evaluation.methods, 0)
+    for key in keys:
+        sign = 1 if evaluation.metrics[key].direction == "lower" else -1
+        heights = {
+            name: sign * fmean(interval.mean for interval in part.curves[key][1])
+            for name, part in evaluation.by_method.items()
+            if key in part.curves
+        }
+        for place, name in enumerate(sorted(heights, key=lambda name: heights[name])):
+            places[name] += place
+    best = sorted(places, key=lambda name: places[name])[:NAMED]
+    return [*best, *(name for name in places if name == "random" and name not in best)]
 
 
 def _has_curve(evaluation: Evaluation, key: str) -> bool:

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from math import floor, log10
 from typing import Any
 
+import numpy as np
+
 from tokenlight.attribution import Attribution
+from tokenlight.plots.continuation import is_continuation
 from tokenlight.plots.groups import TextGroup
+from tokenlight.segments import SegmentShare
 
 MOST_LABELS = 8
+HALF = 0.5  # of the weight on special tokens is worth saying
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,37 @@ def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:
     return tuple(bars), max(0, len(ranked) - MOST_LABELS)
 
 
+def bars_belong_to(group: TextGroup) -> str:
+    """Whose probabilities the bars are, where a text has several: those of the first written token."""
+    if not is_continuation(group.first):
+        return ""
+    several = "; each row below has its own probability" if len(group.targets) > 1 else ""
+    return f"The bars are for {group.first.target.name}{several}"
+
+
+def chance_of_written(attribution: Attribution) -> str:
+    """How likely the model found a written token, and what it held likelier; else empty."""
+    index, said = attribution.target.index, attribution.prediction
+    if not is_continuation(attribution) or index is None or not said.ids:
+        return ""
+    likeliest = f"likeliest: ‘{said.label.strip() or said.label}’ {percent(said.probabilities[0])}"
+    if index == said.index:
+        return f"{percent(said.probabilities[0])} likely"
+    if index in said.ids:
+        return f"{percent(said.probabilities[said.ids.index(index)])} likely; {likeliest}"
+    if not attribution.logits.size:  # a file keeps only the likeliest
+        return f"not among the {len(said.ids)} likeliest; {likeliest}"
+    odds = np.exp(attribution.logits - attribution.logits.max())
+    return f"{percent(float(odds[index] / odds.sum()))} likely; {likeliest}"
+
+
+def weight_on_special(attribution: Attribution, *, always: bool) -> SegmentShare | None:
+    """What special tokens weigh: where they carry most, the words alone would tell another story;
+    None where that need not be said."""
+    own = next((part for part in attribution.segment_shares() if part.segment is None), None)
+    return own if own is not None and (always or own.share > HALF) else None
+
+
 def percent(chance: float) -> str:
     """A probability in per cent that never claims a certainty it does not have."""
     if 0.999 < chance < 1:
@@ -70,9 +106,9 @@ def percent(chance: float) -> str:
 
 
 def badges(attribution: Attribution) -> tuple[str, ...]:
-    """What is known about how far to trust it: a verdict, and how much relevance was kept or
-    how far the scores of a path method are from their sum."""
-    found: list[str] = []
+    """How likely a written token was, and what is known about how far to trust the scores: a
+    verdict, how much relevance was kept or how far a path method's are from their sum."""
+    found = [chance] if (chance := chance_of_written(attribution)) else []
     trust: Any = attribution.extras.get("trust")
     if isinstance(trust, dict) and trust.get("verdict"):
         found.append(str(trust["verdict"]))

@@ -12,6 +12,7 @@ from tokenlight.errors import MissingExtra
 from tokenlight.plots.colours import LIGHT_PAPER, STEPS, hexadecimal, ink, shade
 from tokenlight.plots.groups import grouped, method_label
 from tokenlight.plots.layers import SUM, layer_table
+from tokenlight.plots.pieces import strongest_pieces
 
 
 def heat_map(attribution: Attribution, *, palette: str = "green_red") -> Any:
@@ -48,12 +49,12 @@ def bars(
     down = -(-len(given) // across)
     figure = _figure(width=3.6 * across, height=0.9 + 0.28 * k * down)
     for number, attribution in enumerate(given):
-        best = attribution.top(k)[::-1]
+        best = strongest_pieces(attribution, k)[::-1]
         scores = [score for _, score in best]
         axes = figure.add_subplot(down, across, number + 1)
         full = {sign: hexadecimal(shade(sign * STEPS, palette=palette)) for sign in (1, -1)}
         axes.barh(range(len(best)), scores, color=[full[1 if s >= 0 else -1] for s in scores])
-        _ticks(axes.set_yticks, [_label(token) for token, _ in best])
+        _ticks(axes.set_yticks, [_label(piece.bracketed) for piece, _ in best])
         axes.axvline(0, color="black", linewidth=0.8)
         axes.set_title(
             _label(f"{method_label(attribution)} → {attribution.target.name}"),

@@ -12,10 +12,10 @@ from tokenlight.attribution import Attribution
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.colours import STEPS, shade
+from tokenlight.plots.grids import VEIL
 from tokenlight.plots.groups import TextGroup, grouped, method_label
 
 PANEL = 2.3  # inches
-VEIL = 0.78
 
 
 def figure(attributions: Attribution | Iterable[Attribution]) -> Any:

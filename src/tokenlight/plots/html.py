@@ -32,6 +32,7 @@ from tokenlight.plots.groups import (
     method_label,
     strongest,
 )
+from tokenlight.plots.heat_tables import class_heats
 
 
 def page(
@@ -99,6 +100,7 @@ def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
         "null": facts.null_line(first),
         "bars": bars,
         "more": more,
+        "bars_of": facts.bars_belong_to(group),
         "model": first.model,
         "photo": None if first.row.image is None else photo(first.row.image),
         "cut": first.row.cut,
@@ -115,10 +117,12 @@ def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
 
 def _classes(group: TextGroup, found: Sequence[Attribution]) -> dict[str, Any]:
     """One method's classes side by side, on one scale."""
+    written = is_continuation(found[0])
     return {
         "label": method_label(found[0]),
-        "title": "Token by token" if is_continuation(found[0]) else "Class by class",
-        "heats": views.class_heat(found),
+        "title": "Token by token" if written else "Class by class",
+        "written": written,
+        "heats": class_heats(found),
         "rows": [(a.target.name, _method(a, group.scale(a))) for a in found],
     }
 

@@ -26,13 +26,13 @@ class LayerTable:
     def scales(self) -> tuple[float, ...]:
         """Strength of the full colour, row by row: the layers share one so that they compare, the
         sum has its own, or it would leave them pale. Special tokens do not count."""
-        own = ~np.array(self.special, dtype=bool)
-        peaks = np.abs(self.values[:, own] if own.any() else self.values).max(axis=1, initial=0.0)
+        peaks = np.abs(self._own_values).max(axis=1, initial=0.0)
         return (*[float(peaks[:-1].max(initial=0.0))] * (len(peaks) - 1), float(peaks[-1]))
 
     def normalised(self) -> LayerTable:
-        """Divided by the Frobenius norm of the whole table, as the paper's figure is."""
-        norm = float(np.linalg.norm(self.values)) or 1.0
+        """Divided by the Frobenius norm of the text's own tokens, as the paper's figure is: one
+        strong separator would make every word +0.00."""
+        norm = float(np.linalg.norm(self._own_values)) or 1.0
         return replace(self, values=self.values / norm)
 
     def without_special(self) -> LayerTable:
@@ -46,6 +46,12 @@ class LayerTable:
         peaks = np.abs(self.values).max(axis=0)
         kept = np.sort(np.argsort(-peaks, kind="stable")[:most])
         return self._chosen(kept, len(self.columns) - most)
+
+    @property
+    def _own_values(self) -> np.ndarray:
+        """The cells of the text's own tokens, or of all where all are special."""
+        own = ~np.array(self.special, dtype=bool)
+        return self.values[:, own] if own.any() else self.values
 
     def _chosen(self, kept: np.ndarray, left_out: int) -> LayerTable:
         return LayerTable(

@@ -6,6 +6,7 @@ stretch. White space at a token's edge is not highlighted. Special tokens are ch
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,14 +54,24 @@ def _pieces(row: TokenRow) -> Iterator[Stretch]:
 
 
 def _homes(row: TokenRow) -> dict[int, tuple[int, int]]:
-    """Special token to (segment, the token it follows there): the segment before it, or the first
-    one (token -1) where none is."""
-    homes, last = {}, (next(s for s in row.segments if s is not None), -1)
-    for position, segment in enumerate(row.segments):
-        if segment is None or row.spans[position] is None:
-            homes[position] = last
-        else:
-            last = (segment, position)
+    """Special token to (segment, the token it follows there): the segment before it, or token -1
+    of the one behind it where none is before, or where its token type says that it opens that one
+    (two texts a model read apart have a [CLS] each)."""
+    chips = [p for p, s in enumerate(row.segments) if s is None or row.spans[p] is None]
+    own = sorted({*range(len(row))} - {*chips})
+    types = row.token_types or (0,) * len(row)
+    homes = {}
+    for position in chips:
+        place = bisect(own, position)
+        before, behind = own[place - 1] if place else None, own[place] if place < len(own) else None
+        opens = behind is not None and (
+            before is None or types[before] != types[position] == types[behind]
+        )
+        anchor = behind if opens else before
+        assert anchor is not None  # some token has a span
+        segment = row.segments[anchor]
+        assert segment is not None
+        homes[position] = (segment, -1 if opens else anchor)
     return homes
 
 

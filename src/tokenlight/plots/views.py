@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenlight.attribution import Attribution
-from tokenlight.plots.classes import ClassTable, class_table
 from tokenlight.plots.colours import step, step_name
-from tokenlight.plots.facts import Bar, even, number
+from tokenlight.plots.continuation import unread_whole
+from tokenlight.plots.facts import chance_of_written, even, number, weight_on_special
 from tokenlight.plots.grids import Grid, grid
 from tokenlight.plots.groups import strongest
-from tokenlight.plots.layers import SUM, layer_table
+from tokenlight.plots.heat_tables import Heat, layer_heat
 from tokenlight.plots.passages import Passage, Stretch, passages, stretch_score
+from tokenlight.plots.pieces import TOP, Piece, strongest_pieces
+from tokenlight.plots.roles import EXPLAINED, LATER, Roles, token_roles, with_roles, word_roles
 from tokenlight.plots.zoom import is_long, sentence_parts
 from tokenlight.postprocess import merge_words
 from tokenlight.segments import SegmentShare
+from tokenlight.tokens import TokenRow
 
-Spans = Mapping[str, frozenset[int]]  # look of an answer -> its tokens
 MOST_SENTENCES = 12  # that are seen at once
-MOST_COLUMNS = 300  # of a heat map; a book would make a page no browser opens
-TOP = 6
-HALF = 0.5  # of the score on special tokens is worth saying
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +56,13 @@ class SentenceBar:
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
-    """A heat map: column heads (name, special), and rows of (look, number, hover, special).
+class TopBar:
+    """One of the strongest tokens: the piece in its word, its score, and a bar."""
 
-    ``summed``: whether the last row is the sum of the others.
-    """
-
-    columns: tuple[tuple[str, bool], ...]
-    rows: tuple[tuple[str, tuple[tuple[str, str, str, bool], ...]], ...]
-    left_out: int
-    summed: bool = True
+    piece: Piece
+    number: str
+    width: float
+    look: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,36 +75,25 @@ class View:
     long: bool
     sentences: tuple[SentenceBar, ...]
     strongest: tuple[SentenceBar, ...]  # where there are too many to be seen at once
-    top: tuple[Bar, ...]
+    top: tuple[TopBar, ...]
     heat: Heat | None
     grid: Grid | None = None  # of a picture
 
 
 def views(attribution: Attribution, scale: float) -> tuple[View, ...]:
     """Token view and word view; one view where every word is one token."""
-    merged, answer = merge_words(attribution), spans_shown(attribution)
+    merged, roles = merge_words(attribution), token_roles(attribution)
     if len(merged) == len(attribution):
-        return (_view(attribution, scale, "", answer),)
+        return (_view(attribution, scale, "", roles),)
     # A word may be stronger than any of its tokens: its full colour grows with it.
     growth = strongest(merged) / (strongest(attribution) or 1.0)
-    words = _word_numbers(attribution)
-    in_words = {look: frozenset(words[i] for i in places) for look, places in answer.items()}
     return (
-        _view(attribution, scale, "tokens", answer),
-        _view(merged, scale * growth, "words", in_words),
+        _view(attribution, scale, "tokens", roles),
+        _view(merged, scale * growth, "words", word_roles(attribution)),
     )
 
 
-def _word_numbers(attribution: Attribution) -> list[int]:
-    """Where each token's word stands in the merged row."""
-    numbers: list[int] = []
-    for place, word in enumerate(attribution.row.words):
-        joined = place > 0 and word is not None and word == attribution.row.words[place - 1]
-        numbers.append(numbers[-1] if joined else numbers[-1] + 1 if numbers else 0)
-    return numbers
-
-
-def _view(attribution: Attribution, scale: float, kind: str, answer: Spans) -> View:
+def _view(attribution: Attribution, scale: float, kind: str, roles: Roles) -> View:
     found = passages(attribution.row)
     weights = {part.segment: part for part in attribution.segment_shares()}
     several = len(found) > 1
@@ -116,33 +101,23 @@ def _view(attribution: Attribution, scale: float, kind: str, answer: Spans) -> V
     for passage in found:
         part = weights.get(passage.segment) if several else None
         name, share = ("", "") if part is None else (part.name, weight(part))
-        lines.append(Line(_marks(attribution, passage, scale, answer), name, share))
-    own = weights.get(None)
-    # Where special tokens carry most of the score, the words alone would tell another story.
-    special = weight(own) if own is not None and (several or own.share > HALF) else ""
-    top = tuple(
-        Bar(
-            token,
-            number(score),
-            _percent(score, scale),
-            step_name(step(score, scale) or _sign(score)),
-        )
-        for token, score in attribution.top(TOP)
-        if score
-    )
+        if part is not None and unread_whole(attribution, passage.segment):
+            share = "nothing yet"
+        lines.append(Line(_marks(attribution, passage, scale, roles), name, share))
+    special = weight_on_special(attribution, always=several)
     names = {s: f"{part.name} · {weight(part)}" for s, part in weights.items() if several}
-    bars = _sentences(attribution, scale, answer, names)
+    bars = _sentences(attribution, scale, roles, names)
     widest = sorted(bars, key=lambda bar: -bar.width)[: TOP if len(bars) > MOST_SENTENCES else 0]
     few = {id(bar) for bar in widest}  # sentences may be equal
     return View(
         kind,
         tuple(lines),
-        special,
+        "" if special is None else weight(special),
         is_long(attribution),
         bars,
         tuple(bar for bar in bars if id(bar) in few),
-        top,
-        _heat(attribution),
+        tuple(_top_bar(piece, score, scale) for piece, score in strongest_pieces(attribution)),
+        layer_heat(attribution),
         grid(attribution, scale),
     )
 
@@ -153,7 +128,7 @@ def weight(part: SegmentShare) -> str:
 
 
 def _sentences(
-    attribution: Attribution, scale: float, answer: Spans, names: Mapping[int | None, str]
+    attribution: Attribution, scale: float, roles: Roles, names: Mapping[int | None, str]
 ) -> tuple[SentenceBar, ...]:
     found = sentence_parts(attribution)
     largest = max((abs(part.score) for part in found), default=0.0)
@@ -168,7 +143,7 @@ def _sentences(
                 even(part.score, largest),
                 _percent(part.score, largest),
                 step_name(step(part.score, largest) or _sign(part.score)),
-                _marks(attribution, Passage(segment, part.stretches), scale, answer),
+                _marks(attribution, Passage(segment, part.stretches), scale, roles),
                 largest > 0 and abs(part.score) == largest,
             )
         )
@@ -176,27 +151,33 @@ def _sentences(
 
 
 def _marks(
-    attribution: Attribution, passage: Passage, scale: float, answer: Spans
+    attribution: Attribution, passage: Passage, scale: float, roles: Roles
 ) -> tuple[Mark, ...]:
     row, marks = attribution.row, []
-    last = max(
-        (n for n, s in enumerate(passage.stretches) if s.positions and not s.special), default=0
-    )
-    for place, stretch in enumerate(passage.stretches):
+    for stretch, played in with_roles(attribution, passage, roles):
+        hover = _said_of(attribution, played)
         if not stretch.positions:
-            beyond = row.cut and place > last and stretch.text.strip()
-            marks.append(Mark(stretch.text, "cut" if beyond else ""))
+            marks.append(Mark(stretch.text, " ".join(played), hover))
             continue
         score = stretch_score(attribution, stretch)
         looks = ["chip" if stretch.special else "token"]
         if not stretch.special:
             looks.append(step_name(step(score, scale)))
-        looks += [look for look, places in answer.items() if places & {*stretch.positions}]
-        if not any(row.attention[position] for position in stretch.positions):
-            looks.append("masked")
-        hover = _hover(attribution, stretch, score)
+        looks += played
+        if hover is None or _seen(row, stretch):  # a word may be half written
+            masked = not _seen(row, stretch)
+            looks += ["masked"] * masked
+            of_score = _hover(attribution, stretch, score) + " · masked out" * masked
+            hover = of_score if hover is None else f"{of_score} · {hover}"
         marks.append(Mark(stretch.text, " ".join(filter(None, looks)), hover, stretch.special))
     return tuple(marks)
+
+
+def _said_of(attribution: Attribution, played: tuple[str, ...]) -> str | None:
+    """What hovering says of a token that was not read."""
+    if EXPLAINED in played:
+        return f"explained here: {chance_of_written(attribution) or attribution.target.name}"
+    return "not yet written" if LATER in played else None
 
 
 def _hover(attribution: Attribution, stretch: Stretch, score: float) -> str:
@@ -206,77 +187,16 @@ def _hover(attribution: Attribution, stretch: Stretch, score: float) -> str:
         + (f" {number(attribution.scores[p])}" if len(stretch.positions) > 1 else "")
         for p in stretch.positions
     ]
-    masked = "" if any(row.attention[p] for p in stretch.positions) else " · masked out"
-    return f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}{masked}"
+    return f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}"
 
 
-def spans_shown(attribution: Attribution) -> Spans:
-    """Positions of the answer that a span target explains, and of the one it is held against."""
-    if attribution.target.kind != "span":
-        return {}
-    if any(made.startswith("merge_words") for made in attribution.steps):
-        return {}  # the target counts tokens
-    found = {}
-    for look, sign in (("answer", 1), ("rival", -1)):
-        places = [at[0] for at, weight in attribution.target.terms if weight * sign > 0]
-        if places:
-            found[look] = frozenset(range(min(places), max(places) + 1))
-    return found
+def _seen(row: TokenRow, stretch: Stretch) -> bool:
+    return any(row.attention[position] for position in stretch.positions)
 
 
-def _heat(attribution: Attribution) -> Heat | None:
-    if attribution.layers is None or attribution.row.image is not None:
-        return None
-    table = layer_table(attribution).strongest(MOST_COLUMNS)
-    shares, rows = table.normalised().values, []
-    for name, scale, terms, parts in zip(
-        table.rows, table.scales, table.values, shares, strict=True
-    ):
-        cells = tuple(
-            (
-                step_name(step(float(term), scale)),
-                f"{part:+.2f}".replace("-", "−") if name == SUM else "",
-                f"{token}  {name}  {number(float(term))}",
-                special,
-            )
-            for term, part, token, special in zip(
-                terms, parts, table.columns, table.special, strict=True
-            )
-        )
-        rows.append((name, cells))
-    return Heat(tuple(zip(table.columns, table.special, strict=True)), tuple(rows), table.left_out)
-
-
-def class_heat(attributions: Sequence[Attribution]) -> tuple[tuple[str, Heat], ...]:
-    """One method's classes over the tokens, and over the words where these differ."""
-    if attributions[0].row.image is not None:
-        return ()  # heat maps over the picture say it better than a table of patches
-    merged = [merge_words(a) for a in attributions]
-    if len(merged[0]) == len(attributions[0]):
-        return (("", _class_heat(class_table(attributions))),)
-    readings = (("tokens", attributions), ("words", merged))
-    return tuple((kind, _class_heat(class_table(found))) for kind, found in readings)
-
-
-def _class_heat(whole: ClassTable) -> Heat:
-    table = whole.strongest(MOST_COLUMNS)
-    rows = tuple(
-        (
-            name,
-            tuple(
-                (
-                    step_name(step(float(score), table.scale)),
-                    number(float(score)) if not special else "",
-                    f"{token}  {name}  {number(float(score))}",
-                    special,
-                )
-                for score, token, special in zip(scores, table.columns, table.special, strict=True)
-            ),
-        )
-        for name, scores in zip(table.rows, table.values, strict=True)
-    )
-    columns = tuple(zip(table.columns, table.special, strict=True))
-    return Heat(columns, rows, table.left_out, summed=False)
+def _top_bar(piece: Piece, score: float, scale: float) -> TopBar:
+    look = step_name(step(score, scale) or _sign(score))
+    return TopBar(piece, number(score), _percent(score, scale), look)
 
 
 def _percent(score: float, scale: float) -> float:

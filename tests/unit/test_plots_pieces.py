@@ -1,0 +1,90 @@
+"""The strongest lists show a word piece inside its word, in page, terminal and figure."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.unit.hand_made import attribution_of, row_of, sample
+from tokenlight.plots.figures import bars
+from tokenlight.plots.html import page
+from tokenlight.plots.pieces import Piece, piece_in_word, strongest_pieces
+from tokenlight.plots.terminal import show
+
+THRILLER = row_of(["a thriller"], [[(0, 1), (2, 6), (6, 10)]], words=[0, 1, 1])
+
+
+def printed(attribution, colours=None):
+    stream = io.StringIO()
+    show(attribution, console=Console(file=stream, width=90, color_system=colours,
+                                      force_terminal=colours is not None))  # fmt: skip
+    return stream.getvalue()
+
+
+def test_a_piece_knows_the_rest_of_its_word():
+    assert piece_in_word(THRILLER, 3) == Piece("thri", "ller", "")
+    assert piece_in_word(THRILLER, 2) == Piece("", "thri", "ller")
+    assert piece_in_word(THRILLER, 3).bracketed == "thri[ller]"
+    assert piece_in_word(THRILLER, 1).is_whole
+    assert piece_in_word(THRILLER, 1).bracketed == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "at", "expected"),
+    [
+        ("time,", [(0, 4), (4, 5)], 0, Piece("", "time", "")),
+        ("time,", [(0, 4), (4, 5)], 1, Piece("", ",", "")),
+        ("don't,", [(0, 2), (2, 6)], 0, Piece("", "do", "n't")),
+        (" Lily", [(0, 2), (2, 5)], 0, Piece("", "L", "ily")),
+        ("naïveté", [(0, 3), (3, 7)], 1, Piece("naï", "veté", "")),
+        ("😀", [(0, 1), (0, 1)], 0, Piece("", "😀", "")),
+    ],
+)
+def test_punctuation_and_white_space_are_no_rest_of_a_word(text, spans, at, expected):
+    row = row_of([text], [spans], words=[0] * len(spans), special=False)
+    assert piece_in_word(row, at) == expected
+
+
+def test_a_very_long_word_shows_what_is_next_to_the_piece():
+    row = row_of(["abcdefghijklmnopqrstuvwxyz"], [[(0, 12), (12, 14), (14, 26)]], words=[0, 0, 0])
+    assert piece_in_word(row, 2) == Piece("…ghijkl", "mn", "opqrst…")
+
+
+def test_a_row_from_ids_shows_its_pieces_alone():
+    bare = replace(THRILLER, texts=(), spans=(None,) * 5, segments=(None,) * 5)
+    assert piece_in_word(bare, 3).is_whole
+
+
+def test_the_order_is_that_of_top():
+    a = sample()
+    assert [(p.text, s) for p, s in strongest_pieces(a, 4)] == a.top(4)
+
+
+def test_zeros_are_no_strongest_unless_there_are_no_others():
+    row = row_of(["a b"], [[(0, 1), (2, 3)]])
+    assert len(strongest_pieces(attribution_of(row, [0, 1, 0, 0]))) == 1
+    assert len(strongest_pieces(attribution_of(row, [0, 0, 0, 0]))) == 2
+    assert re.search(r"b\s+\+0", printed(attribution_of(row, [0, 0, 0, 0])))
+
+
+def test_page_terminal_and_figure_show_the_piece_in_its_word():
+    a = attribution_of(THRILLER, [0, 0.1, 0.2, -1, 0])
+    source = page(a)
+    assert re.search(r'title="thri\[ller\]"><i>thri</i>ller</span>', source)
+    assert re.search(r'title="\[thri\]ller">thri<i>ller</i></span>', source)
+    assert re.search(r"thri\[ller\]\s+-1\s+-{12}", printed(a))
+    assert re.search(r"\x1b\[2mthri\x1b\[0mller", printed(a, "truecolor"))
+    labels = [tick.get_text() for tick in bars(a).axes[0].get_yticklabels()]
+    assert labels == ["a", "[thri]ller", "thri[ller]"]
+
+
+def test_hostile_words_stay_text():
+    row = row_of(["<b>x\x1b[1m"], [[(0, 4), (4, 8)]], words=[0, 0])
+    a = attribution_of(row, np.array([0, 1, 2, 0]))
+    assert "<b>x" not in page(a)
+    assert "\x1b" not in printed(a)
