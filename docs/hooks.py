@@ -55,7 +55,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill the tables that class data and the command line know best; cut links out of the guide."""
-    return within(filled(markdown), page.file.src_uri)
+    return within(filled(markdown, page.file.src_uri), page.file.src_uri)
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -173,11 +173,16 @@ def within(markdown: str, address: str) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def filled(markdown: str) -> str:
-    """A page with each ``<!-- table: NAME -->`` replaced by what it names."""
-    makers = {"methods": methods_table, "metrics": metrics_table, "commands": commands}
+def filled(markdown: str, address: str = "") -> str:
+    """A page with each ``<!-- table: NAME -->`` replaced by what it names.
+
+    The page of the command line, which a checkout shows with its own short table, ends in the help
+    of every command.
+    """
+    makers = {"methods": methods_table, "metrics": metrics_table}
     makers |= {"models": models_table, "decisions": decisions}
-    return _MARKER.sub(lambda found: makers[found[1]](), markdown)
+    markdown = _MARKER.sub(lambda found: makers[found[1]](), markdown)
+    return f"{markdown}\n{commands()}\n" if address == "cli.md" else markdown
 
 
 def methods_table() -> str:
@@ -233,19 +238,38 @@ def decisions() -> str:
     return "\n".join(f"- [{title.lstrip('# ')}]({path})" for path, title in titles)
 
 
+def commands_table() -> str:
+    """One row a command; docs/cli.md holds it as it stands, so that a checkout shows it too."""
+    rows = ["| command | what it does |", "|---|---|"]
+    for name, command in _commands().items():
+        first = inspect.cleandoc(command.help).partition("\n\n")[0].replace("\n", " ")
+        rows.append(f"| `tokenlight {name}` | {first} |")
+    return "\n".join(rows)
+
+
 def commands() -> str:
     """The help of every command, as the terminal shows it."""
-    from typer.main import get_command
     from typer.testing import CliRunner
 
     from tokenlight.cli.app import app
 
     runner, parts = CliRunner(), []
-    named: list[list[str]] = []
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
-        named += [[name], *([name, inner] for inner in getattr(command, "commands", ()))]
-    for names in named:
-        shown = runner.invoke(app, [*names, "--help"], prog_name="tokenlight", env={"COLUMNS": "90"})
-        title = " ".join(names)
-        parts.append(f"### tokenlight {title}\n\n```text\n{shown.output.strip()}\n```")
+    for name in _commands():
+        given = [*name.split(), "--help"]
+        shown = runner.invoke(app, given, prog_name="tokenlight", env={"COLUMNS": "90"})
+        parts.append(f"### tokenlight {name}\n\n```text\n{shown.output.strip()}\n```")
     return "\n\n".join(parts)
+
+
+def _commands() -> dict[str, Any]:
+    """Every command by its words: ``bench``, ``bench run`` …"""
+    from typer.main import get_command
+
+    from tokenlight.cli.app import app
+
+    found: dict[str, Any] = {}
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
+        found[name] = command
+        for inner, own in getattr(command, "commands", {}).items():
+            found[f"{name} {inner}"] = own
+    return found

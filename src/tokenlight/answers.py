@@ -15,6 +15,7 @@ import numpy as np
 
 from tokenlight.errors import BadTarget
 from tokenlight.tokens import TokenRow
+from tokenlight.wording import way
 
 LONGEST_ANSWER = 30  # tokens; the bound the question-answering pipelines use for a valid span
 NO_ANSWER = "no answer"
@@ -63,8 +64,9 @@ def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[s
     if target.no_answer:
         at = null_place(row)
         if at is None:
+            given = way("no_answer", "--no-answer")
             raise BadTarget(
-                "no_answer is the span of the first special token ([CLS]), but this model's input "
+                f"{given} is the span of the first special token ([CLS]), but this model's input "
                 "begins with none; explain 'predicted' or a given answer."
             )
         return NO_ANSWER, _sides(at, at)
@@ -91,7 +93,7 @@ def contrast_terms(
         weights[at] = weights.get(at, 0.0) - weight
     terms = tuple((at, weight) for at, weight in weights.items() if weight)
     if not terms:
-        raise BadTarget(f"the contrast names one span twice: {name}.")
+        raise BadTarget(f"the contrast names one span twice: {name}. Give two that differ.")
     return f"{name} rather than {other.removeprefix('the answer ')}", terms
 
 
@@ -172,7 +174,8 @@ def answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
 
 def _found(answer: str, context: str, occurrence: int | None) -> tuple[int, int]:
     if not answer:
-        raise BadTarget("the answer is empty; give words of the context, or no_answer=True.")
+        none = way("no_answer=True", "--no-answer")
+        raise BadTarget(f"the answer is empty; give words of the context, or {none}.")
     starts = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
     if not starts:
         near = re.search(re.escape(answer), context, re.IGNORECASE)
@@ -185,14 +188,17 @@ def _found(answer: str, context: str, occurrence: int | None) -> tuple[int, int]
         where = ", ".join(map(str, starts[:6])) + " …" * (len(starts) > 6)
         raise BadTarget(
             f"the answer {answer!r} stands {len(starts)} times in the context (at characters "
-            f"{where}); say which with SpanTarget(answer=…, occurrence=0 to {len(starts) - 1}), on "
-            "the command line --occurrence."
+            f"{where}); say which with "
+            + way(
+                f"SpanTarget(answer=…, occurrence=0 to {len(starts) - 1}).",
+                f"--occurrence 0 to {len(starts) - 1}.",
+            )
         )
     chosen = occurrence or 0
     if not 0 <= chosen < len(starts):
         raise BadTarget(
-            f"occurrence={chosen} does not exist: the answer {answer!r} stands {len(starts)} "
-            f"time{'s' * (len(starts) > 1)} in the context, counted from 0."
+            f"{way('occurrence=', '--occurrence ')}{chosen} does not exist: the answer {answer!r} "
+            f"stands {len(starts)} time{'s' * (len(starts) > 1)} in the context, counted from 0."
         )
     return starts[chosen], starts[chosen] + len(answer)
 

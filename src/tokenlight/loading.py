@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
+from transformers.utils import cached_file
 
 from tokenlight import models
 from tokenlight.capture.headed import TAKEN, taken_in_words
@@ -64,17 +65,24 @@ def load(
             f"{' …' if len(missing) > 4 else ''}: they would be random numbers. Give a checkpoint "
             f"fine-tuned as {cls.__name__}."
         )
-    _put(model, device)
+    put(model, device)
     if cls.main_input_name == "pixel_values":
         return model.eval(), _processor(str(place), name, hub)
     return model.eval(), _tokenizer(str(place), name, hub)
 
 
-def _put(model: Any, device: str | torch.device | None) -> None:
+def put(model: Any, device: str | torch.device | None) -> None:
+    """Move a model to a device, and say in words why it cannot go there."""
     if device is None:
         return
     try:
         model.to(device)
+    except torch.OutOfMemoryError as full:
+        needed = sum(p.numel() * p.element_size() for p in model.parameters()) / 1e9
+        raise BadInput(
+            f"the device {str(device)!r} has no room left for this model, whose weights alone take "
+            f"{needed:.2g} GB. End what else fills it, or give another device or cpu."
+        ) from full
     except (AssertionError, RuntimeError) as refused:
         raise BadInput(
             f"the model cannot go to device {str(device)!r}: {str(refused).splitlines()[0]} Give cpu, "
@@ -159,14 +167,18 @@ def _class(name: str, config: Any) -> Any:
     )
 
 
-def pooling_of(name: str) -> Pooling:
-    """How a sentence-embedding model makes one vector of a text: as the file beside it says, and the
-    mean over its tokens where no file says anything."""
-    file = Path(models.resolve(name)) / "1_Pooling" / "config.json"
-    if not file.is_file():
+def pooling_of(name: str, **hub: Any) -> Pooling:
+    """How a sentence-embedding model makes one vector of a text: as the file beside it says, in its
+    folder, on the hub or in the cache, and the mean over its tokens where no file says anything."""
+    place = str(models.resolve(name))
+    try:
+        file = cached_file(place, "1_Pooling/config.json", **_for_tokenizer(hub))
+    except OSError:  # no such file, or offline and not in the cache
+        file = None
+    if file is None:
         return "mean"
     try:
-        says = json.loads(file.read_text(encoding="utf-8"))
+        says = json.loads(Path(file).read_text(encoding="utf-8"))
         chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
     except (ValueError, AttributeError) as broken:
         raise DamagedFile(f"{file} is no pooling file: {broken}.") from broken

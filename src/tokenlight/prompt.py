@@ -10,6 +10,7 @@ from typing import Any
 from tokenlight.encoding import number_words, readable
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, UnsupportedTokenizer
 from tokenlight.tokens import Long, Span, TokenRow
+from tokenlight.wording import way
 
 WRITTEN = "written"  # the name of the continuation among a row's texts
 
@@ -28,7 +29,11 @@ class Chat:
     def __init__(self, messages: Sequence[Mapping[str, str]], answer: bool = True) -> None:
         if not messages or isinstance(messages, str | Mapping):
             raise BadInput(
-                "a Chat is a list of messages, for example Chat([{'role': 'user', 'content': 'Hi'}])."
+                "a chat is a list of messages, for example "
+                + way(
+                    "Chat([{'role': 'user', 'content': 'Hi'}]).",
+                    '[{"role": "user", "content": "Hi"}] in the file of --chat.',
+                )
             )
         for number, message in enumerate(messages):
             if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
@@ -83,8 +88,9 @@ def encode_prompt(
         if long != "truncate":
             raise TextTooLong(
                 f"the prompt has {len(row)} tokens but this model reads at most {limit}. Give "
-                f"long='truncate' (keep the last {limit} tokens, which the model writes on from), "
-                "or a shorter prompt; windows (long='stride') have no next token in common."
+                f"long='truncate' (on the command line --long truncate) to keep the last {limit} "
+                "tokens, which the model writes on from, or a shorter prompt; windows "
+                "(long='stride') have no next token in common."
             )
         # What a model writes depends most on what stands right before: the beginning goes.
         lead = [i for i in range(len(row)) if row.special[i] and all(row.special[: i + 1])]

@@ -25,6 +25,7 @@ from tokenlight.answers import (
 from tokenlight.errors import BadTarget, UnknownName
 from tokenlight.tokens import TokenRow
 from tokenlight.vocabulary import Vocabulary
+from tokenlight.wording import way
 
 LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
 
@@ -155,18 +156,38 @@ class Head:
         """What this model can be asked, in words: the end of a message about a wrong use."""
         names = f"{', '.join(islice(self.labels, 6))}{' …' * (len(self.labels) > 6)}"
         if self.kind == "span":
-            return "it answers questions: give Question(question=…, context=…)"
-        return {
-            "text": f"it is a classifier with the labels {names}: give a text or a (text, text) pair",
-            "next": "it writes on: give a prompt, and as target 'predicted', NextToken(…), "
-            "Continuation(…) or Contrast(…)",
-            "mask": "it fills in a masked token: give a text with one, and as target 'predicted', a "
-            "token or Contrast(…)",
-            "token": f"it labels each token with one of {names}: give a text and TokenTarget(word)",
-            "pair": "it compares two texts: give a (text, text) pair",
-            "image": f"it classifies images as {names}: give Picture(file), a PIL image or an array "
-            "height × width × 3 of uint8",
+            give = way("Question(question=…, context=…)", "--question and --context")
+            return f"it answers questions: give {give}"
+        said, python, flags = {
+            "text": (
+                f"it is a classifier with the labels {names}",
+                "a text or a (text, text) pair",
+                "TEXT, or TEXT and --pair TEXT",
+            ),
+            "next": (
+                "it writes on",
+                "a prompt, and as target 'predicted', NextToken(…), Continuation(…) or Contrast(…)",
+                "TEXT or --chat; --target TOKEN, --rather-than TOKEN, --continue WORDS or "
+                "--generate N say what to explain",
+            ),
+            "mask": (
+                "it fills in a masked token",
+                "a text with one, and as target 'predicted', a token or Contrast(…)",
+                "TEXT with one; --target WORD and --rather-than WORD say what to explain",
+            ),
+            "token": (
+                f"it labels each token with one of {names}",
+                "a text and TokenTarget(word)",
+                "TEXT and --token WORD",
+            ),
+            "pair": ("it compares two texts", "a (text, text) pair", "TEXT and --pair TEXT"),
+            "image": (
+                f"it classifies images as {names}",
+                "Picture(file), a PIL image or an array height × width × 3 of uint8",
+                "--image FILE",
+            ),
         }[self.reads]
+        return f"{said}: give {way(python, flags)}"
 
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
         """Read one example's prediction off its logits."""
@@ -209,8 +230,9 @@ class Head:
             return (self._span(target, logits, row),)
         if target == "all":
             if self.writes:
+                everything = way("target='all'", "--target all")
                 raise BadTarget(
-                    f"target='all' would be {len(self.labels):,} explanations, one a token of the "
+                    f"{everything} would be {len(self.labels):,} explanations, one a token of the "
                     "vocabulary; name the tokens that interest you, or explain 'predicted'."
                 )
             return tuple(self._class(index) for index in range(len(self.labels)))
@@ -225,7 +247,7 @@ class Head:
             if this == that:
                 raise BadTarget(
                     f"the contrast of {target.this!r} and {target.that!r} names one class twice: "
-                    f"{self._named(this)}."
+                    f"{self._named(this)}. Give two that differ."
                 )
             name = f"{self._named(this)} rather than {self._named(that)}"
             return (ResolvedTarget("contrast", name, (((this,), 1.0), ((that,), -1.0))),)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokenlight.errors import BadInput
+from tokenlight.wording import way
 
 if TYPE_CHECKING:
     from tokenlight.pictures import PatchImage
@@ -209,9 +210,10 @@ def explain_masked(row: TokenRow, how: ExplainMask, tokenizer: Any) -> TokenRow:
     if how == "none":
         return row
     if tokenizer is None or tokenizer.sep_token_id is None:
+        given = way(f"explain_mask={how!r}", f"--explain-mask {how}")
         raise BadInput(
-            f"explain_mask={how!r} needs a tokenizer with a separator token; mask the positions "
-            "yourself with Tokens.from_ids(ids, attention_mask)."
+            f"{given} needs a tokenizer with a separator token, and this model's has none; leave it "
+            "out, or in Python mask the positions yourself with Tokens.from_ids(ids, attention_mask)."
         )
     hidden = {tokenizer.sep_token_id} | ({tokenizer.cls_token_id} if how == "cls_sep" else set())
     return row.masked([i in hidden for i in row.ids])

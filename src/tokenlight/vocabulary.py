@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from tokenlight.errors import BadTarget
+from tokenlight.wording import way
 
 
 class Vocabulary(Sequence[str]):
@@ -58,11 +60,14 @@ class Vocabulary(Sequence[str]):
             raise BadTarget(
                 f"{label!r} cannot be looked up without a tokenizer; give the token's number."
             )
+        # Behind a prompt that ends in a word, the blank belongs to the continuation.
+        written = f" {label}" if blank and label[:1].isalnum() else label
+        whole = way(f"Continuation({written!r})", f"--continue {shlex.quote(written)}")
         pieces = self.tokenizer.convert_ids_to_tokens(self._behind(label, blank=blank))
         raise BadTarget(
             f"{label!r} is {len(pieces)} tokens of this model ({', '.join(map(str, pieces))}), and a "
             "target is one. Give one of them, a shorter word, or, for a model that writes on, "
-            f"Continuation({label!r}), which explains them one by one."
+            f"{whole}, which explains them one by one."
         )
 
     def _find(self, label: str, *, blank: bool = True) -> int | None:

@@ -217,7 +217,7 @@ class TestClaims:
         assert "| near | holds weakly | First" in text
         assert "holds, but within chance (Best 0.500, Second 0.490, difference -" in text
 
-    def test_draws_are_compared_by_their_mean_on_each_text(self, tmp_path, monkeypatch):
+    def test_draws_are_compared_by_their_mean_on_each_text(self, tmp_path):
         claim = {"claim": "drawn", "metric": "AOPC", "better": "Best", "than": ["Random"]}
         text = report(made(tmp_path / "run", more={"expect": [claim]}), "md")
         assert "holds (Best 0.500, Random 0.250, difference +0.250 … +0.250)" in text
@@ -490,7 +490,9 @@ def test_texts_that_were_not_measured_are_told_with_the_reason(tmp_path):
     short = {"AOPC": None, "AOPC.curve": None, "AOPC.skipped": "the text has fewer than 20 tokens."}
     made(tmp_path / "run", instead={1: short})
     page = report(tmp_path / "run", "md")
-    assert f"{TEXTS - 1} of {TEXTS} planned (of the others: the text has fewer than 20 tokens)" in page
+    assert (
+        f"{TEXTS - 1} of {TEXTS} planned (of the others: the text has fewer than 20 tokens)" in page
+    )
     made(tmp_path / "none", instead=dict.fromkeys(range(TEXTS), short))
     said = report(tmp_path / "none", "md")
     assert "no text could be measured: the text has fewer than 20 tokens" in said

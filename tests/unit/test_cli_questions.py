@@ -70,7 +70,12 @@ def test_no_answer_may_be_explained_and_held_against_one(asked):
     ("arguments", "says"),
     [
         (("--target", "all"), "--target all explains every class, but a question is answered"),
-        (("--target", "the cat"), "stands 2 times in the context"),
+        (("--target", "the cat"), "say which with --occurrence 0 to 1."),
+        (("--target", "the cat", "--occurrence", "7"), "--occurrence 7 does not exist"),
+        (("--target", " "), "give words of the context, or --no-answer"),
+        (("--token", "cat"), "--token cat does not go with a question"),
+        (("--continue", "cat"), "--continue cat does not go with a question"),
+        (("--target", "in town", "--rather-than", "in town"), "Give two that differ"),
         (("--target", "a fish"), "'a fish' is not in the context"),
         (("--target", "town", "--no-answer"), "give either --target 'town' or --no-answer"),
         (("--occurrence", "1"), "give its words with --target"),
@@ -83,6 +88,7 @@ def test_what_cannot_be_is_one_message_in_words_of_the_command_line(asked, argum
     assert output == ""
     assert says in " ".join(errors.split())
     assert "Traceback" not in errors
+    assert "SpanTarget" not in errors
 
 
 def test_a_long_context_is_read_in_windows(asked):
@@ -100,7 +106,8 @@ def test_a_plain_text_is_refused_with_what_to_give(answerer, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(("explain", "good film", "-m", answerer))
     assert end.value.code == 2
-    assert "answers questions about a context" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "answers questions about a context; give --question and --context." in said
 
 
 def test_a_rival_alone_is_held_against_the_predicted_class(bert_folder, capsys, monkeypatch):

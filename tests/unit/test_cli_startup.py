@@ -1,5 +1,6 @@
 """The command line answers at once, and fails in words."""
 
+import logging
 import os
 import resource
 import subprocess
@@ -107,6 +108,45 @@ def test_verbose_adds_the_traceback(monkeypatch, capsys):
     assert errors.endswith("error: no way.\n")
 
 
+UNKNOWN = "someone/no-such-model"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "text", "-m", UNKNOWN],
+        ["doctor", UNKNOWN],
+        ["serve", "-m", UNKNOWN],
+        ["heads", UNKNOWN, "--conllu", "PARSED"],
+        ["idf", "TEXTS", "-o", "idf.json", "-m", UNKNOWN],
+        ["diff", UNKNOWN, UNKNOWN, "TEXTS", "--dtype-a", "bfloat16"],
+        ["evaluate", "TEXTS", "-o", "out", "-m", UNKNOWN],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_of_an_unknown_model_only_our_error_is_heard(monkeypatch, capsys, tmp_path, arguments):
+    import transformers
+
+    hub = logging.getLogger("huggingface_hub")
+    monkeypatch.setattr(hub, "level", logging.WARNING)  # as a new process has it
+    hub.manager._clear_cache()
+    files = {"TEXTS": tmp_path / "texts.txt", "PARSED": tmp_path / "parsed.conllu"}
+    files["TEXTS"].write_text("good film\n")
+    files["PARSED"].write_text("1\tfilm\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
+
+    def unreachable(*_, **__):
+        assert not logging.getLogger("huggingface_hub.utils").isEnabledFor(logging.WARNING)
+        raise OSError("We couldn't connect to the hub.")
+
+    for loader in (transformers.AutoConfig, transformers.AutoTokenizer):
+        monkeypatch.setattr(loader, "from_pretrained", unreachable)
+    assert leave([str(files.get(word, word)) for word in arguments]) == 2
+    *before, line = capsys.readouterr().err.splitlines()
+    assert before == ([f"loading {UNKNOWN} …"] if arguments[0] == "serve" else [])
+    assert line.startswith("error: no ")
+    assert f"found at '{UNKNOWN}': We couldn't connect to the hub. Give a folder" in line
+
+
 def test_an_interrupt_ends_with_130(monkeypatch):
     monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(KeyboardInterrupt()))
     assert leave(["explain", "text"]) == 130
@@ -133,6 +173,16 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
         (["a", "--method", "attcta"], "unknown method 'attcta'. Did you mean 'attcat'"),
         (["a", "--reference", "rolout"], "unknown method 'rolout'. Did you mean 'rollout'"),
         (["a", "--method", "attcat:hidden"], "an option is written name=value"),
+        (["a", "--method", "best", "--method", "gae"], "--method best chooses one method"),
+        (["a", "--fill", "blur"], "--fill blur says what a hidden patch of an image shows"),
+        (["a", "--fill", "mean"], "Leave --fill out, or give --image FILE"),
+        (["a", "--no-answer"], "give --question and --context with it"),
+        (["a", "--occurrence", "1"], "give --token WORD, or --question and --context"),
+        (["a", "--token", "3", "--occurrence", "1"], "is the number of one token"),
+        (["a", "--token", "a"], "--token a needs --model"),
+        (["a", "--continue", "b"], "--continue b needs --model"),
+        (["--chat", "c.json"], "--chat needs --model"),
+        (["--chat", "c.json", "--pair", "b"], "--chat stands in the place of a text"),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_model_is_loaded(
@@ -140,7 +190,7 @@ def test_wrong_arguments_are_refused_before_a_model_is_loaded(
 ):
     monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(AssertionError("loaded")))
     assert leave(["explain", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_wrong_choice_is_refused(capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -96,6 +97,56 @@ def test_what_does_not_go_together_is_refused(tokenlight, models, arguments, say
     code, _, errors = tokenlight("explain", PROMPT, "--model", models["writer"], *arguments)
     assert code != 0
     assert says in " ".join(errors.split())
+
+
+PYTHON = r"NextToken|TokenTarget|Contrast|SpanTarget|Continuation|Question\(|Picture|Chat\(|\w='"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("writer", [PROMPT, "--pair", "x"], "--continue WORDS or --generate N"),
+        ("writer", [PROMPT, "--token", "film"], "--token film asks for one token's label"),
+        ("writer", [PROMPT, "--target", "all"], "--target all would be"),
+        ("writer", [PROMPT, "--target", "charming"], "--continue ' charming', which explains"),
+        ("writer", [PROMPT, "--generate", "0"], "--generate 0 writes nothing"),
+        ("writer", ["--question", "who", "--context", "we"], "give TEXT or --chat"),
+        ("filler", [PROMPT, "--pair", "x"], "--target WORD and --rather-than WORD"),
+        ("filler", ["[MASK] film [MASK]"], "name one by its number: --token 1."),
+        ("filler", ["a [MASK] film", "--continue", "x"], "does not write on"),
+        ("tagger", [PROMPT], "say which: --token the or its number, or --target all"),
+        ("tagger", ["the film the", "--token", "the"], "give --occurrence 0 … 1"),
+        ("tagger", ["the film the", "--token", "the", "--occurrence", "2"], "--occurrence 2 does"),
+        ("tagger", ["--question", "who", "--context", "we"], "give TEXT and --token WORD"),
+        ("vectors", [PROMPT], "give TEXT and --pair TEXT"),
+    ],
+)
+def test_a_refusal_names_options_and_no_python(tokenlight, models, name, arguments, says):  # noqa: F811
+    code, output, errors = tokenlight("explain", *arguments, "--model", models[name])
+    said = " ".join(errors.split())
+    assert code == 2
+    assert output == ""
+    assert says in said
+    assert not re.search(PYTHON, said), said
+
+
+def test_python_still_hears_of_python(models):
+    from tokenlight import Explainer
+    from tokenlight.errors import BadTarget
+
+    explainer = Explainer.from_pretrained(models["tagger"])
+    with pytest.raises(BadTarget, match=r"TokenTarget\('the'\) or its number, or target='all'"):
+        explainer.explain(PROMPT)
+
+
+def test_one_of_several_equal_words_is_counted(tokenlight, models):  # noqa: F811
+    common = ("explain", "the film the", "-m", models["tagger"], "--json", "-", "--token")
+    places = []
+    for chosen in (("the", "--occurrence", "1"), ("3",)):
+        code, output, errors = tokenlight(*common, *chosen)
+        assert code == 0, errors
+        places.append(json.loads(output)["scores"])
+    assert places[0] == places[1]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '[{"role": "user"}]'])

@@ -51,7 +51,9 @@ def hooks():
 def pages(hooks):
     """Address to Markdown of every page of the guide, tables filled, generated ones included."""
     written = {
-        str(path.relative_to(DOCS)): hooks.filled(path.read_text("utf-8"))
+        str(path.relative_to(DOCS)): hooks.filled(
+            path.read_text("utf-8"), str(path.relative_to(DOCS))
+        )
         for path in DOCS.rglob("*.md")
     }
     return written | hooks.generated("methods") | hooks.generated("metrics")
@@ -143,6 +145,12 @@ def test_the_page_of_the_command_line_shows_every_command(pages):
 
     for name in get_command(app).commands:
         assert f"### tokenlight {name}\n\n```text\nUsage: tokenlight {name}" in pages["cli.md"]
+
+
+def test_the_page_of_the_command_line_reads_well_in_a_checkout_too(hooks):
+    written = (DOCS / "cli.md").read_text("utf-8")
+    assert "<!--" not in written
+    assert hooks.commands_table() in written, "put hooks.commands_table() into docs/cli.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tokenlight as tl
 from tests.families import DECODER, GPT
 from tests.state import same, snapshot
-from tests.tiny import WORDS, tiny_tokenizer
+from tests.tiny import WORDS, tiny_bert, tiny_tokenizer
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
 
 FAMILIES = {
@@ -227,6 +227,22 @@ class TestChat:
         found = talker.explain(chat, target=tl.Continuation(" good fun"))
         assert [a.target.name for a in found] == ["‘good’", "‘fun’"]
         assert found[1].row.names == ("i", "written")
+
+    def test_one_that_fits_needs_no_windows_and_one_that_does_not_has_none(self, talker):
+        chat = tl.Chat([{"role": "i", "content": "the film is slow"}])
+        for prompt in (chat, "the film is slow"):
+            found = talker.explain(prompt, long="stride")
+            np.testing.assert_array_equal(found.scores, talker.explain(prompt).scores)
+        for prompt in (tl.Chat([{"role": "i", "content": "the film " * 40}]), "the film " * 40):
+            with pytest.raises(
+                TextTooLong, match="long='truncate'.*keep the last 48.*have no next"
+            ):
+                talker.explain(prompt, long="stride")
+
+    def test_a_classifier_holds_none_whatever_its_length(self):
+        explainer = tl.Explainer(tiny_bert(), tiny_tokenizer())
+        with pytest.raises(UnsupportedModel, match="holds no chats"):
+            explainer.explain(tl.Chat([{"role": "i", "content": "film"}]), long="stride")
 
     def test_a_model_without_a_template_says_so(self, writer):
         with pytest.raises(UnsupportedModel, match="no chat template"):

@@ -101,6 +101,13 @@ class TestWrongUse:
         with pytest.raises(UnsupportedModel, match="it compares two texts"):
             explainer.explain(given)
 
+    def test_two_texts_that_fit_need_no_windows_and_longer_ones_have_none(self, explainer):
+        each = "the film was charming " * 8  # 34 of 48 tokens; the model never reads both at once
+        found = explainer.explain((each, each), long="stride")
+        np.testing.assert_array_equal(found.scores, explainer.explain((each, each)).scores)
+        with pytest.raises(BadInput, match="a cosine has one window"):
+            explainer.explain((each, each * 2), long="stride")
+
     def test_a_label_is_refused(self, explainer):
         with pytest.raises(BadTarget, match="cosine"):
             explainer.explain(PAIR, target="positive")
@@ -142,3 +149,31 @@ class TestPoolingFile:
         np.testing.assert_allclose(
             loaded.explain(PAIR).scores, explainer.explain(PAIR).scores, atol=1e-9
         )
+
+    @pytest.mark.parametrize(("says", "expected"), [("cls_token", "cls"), (None, "mean")])
+    def test_the_file_of_a_hub_model_is_read_too(self, tmp_path, says, expected):
+        place = tmp_path / "models--some--one"
+        snapshot = place / "snapshots" / ("0" * 40)
+        explainer = embedder()
+        explainer.model.save_pretrained(snapshot)
+        explainer.tokenizer.save_pretrained(snapshot)
+        (place / "refs").mkdir()
+        (place / "refs" / "main").write_text("0" * 40)
+        if says:
+            (snapshot / "1_Pooling").mkdir()
+            file = snapshot / "1_Pooling" / "config.json"
+            file.write_text(json.dumps({f"pooling_mode_{says}": True}))
+        loaded = tl.Explainer.from_pretrained("some/one", cache_dir=tmp_path, local_files_only=True)
+        assert loaded.live.pooling == expected
+
+
+def test_a_randomised_copy_pools_as_its_model_does(monkeypatch):
+    from tokenlight.evaluation import further
+    from tokenlight.metrics.randomisation import METRIC
+
+    seen = set()
+    monkeypatch.setattr(
+        further, "_explained_again", lambda copy, *_: seen.add(copy.live.pooling) or []
+    )
+    further.further_explanations(embedder("cls"), [], METRIC())
+    assert seen == {"cls"}

@@ -62,6 +62,17 @@ def test_a_device_that_is_none_is_named(bert_folder):
         Explainer.from_pretrained(bert_folder, device="banana")
 
 
+def test_a_device_without_room_is_not_called_a_wrong_one(bert_folder, monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(BertForSequenceClassification, "to", full)
+    with pytest.raises(BadInput, match="'cuda:1' has no room left") as refusal:
+        Explainer.from_pretrained(bert_folder, device="cuda:1")
+    assert "End what else fills it, or give another device or cpu." in str(refusal.value)
+    assert "sees a GPU" not in str(refusal.value)
+
+
 def test_remote_code_is_refused(bert_folder):
     with pytest.raises(BadInput, match="runs no code that comes with a model"):
         Explainer.from_pretrained(bert_folder, trust_remote_code=True)

@@ -2,80 +2,110 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tokenlight.errors import BadInput
 
 
-def asked(
-    target: str,
-    rather_than: str | None,
-    *,
-    token: str | None = None,
-    continuation: str | None = None,
-    generate: int | None = None,
-) -> Any:
-    """The target that --target, --rather-than, --token, --continue and --generate name together."""
-    if continuation is not None or generate is not None:
-        return _continued(target, rather_than, token, continuation, generate)
-    wanted: Any = target
-    if rather_than is not None:
-        if target == "all":
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What --target, --rather-than and the options beside them say together."""
+
+    target: str
+    rather_than: str | None = None
+    occurrence: int | None = None
+    no_answer: bool = False
+    token: str | None = None
+    continuation: str | None = None
+    generate: int | None = None
+
+    @property
+    def of_a_token(self) -> dict[str, object]:
+        """The options given that ask for one token of a text, or for tokens written after it."""
+        options = {"token": self.token, "continue": self.continuation, "generate": self.generate}
+        return {f"--{name}": value for name, value in options.items() if value is not None}
+
+
+def asked(wish: Wish) -> Any:
+    """The target of a text, an image or a chat."""
+    if wish.no_answer:
+        raise BadInput("--no-answer explains a question's; give --question and --context with it.")
+    if wish.occurrence is not None and wish.token is None:
+        raise BadInput(
+            f"--occurrence {wish.occurrence} counts places of a word or of an answer; give --token "
+            "WORD, or --question and --context with the words of the answer as --target."
+        )
+    if wish.continuation is not None or wish.generate is not None:
+        return _continued(wish)
+    wanted: Any = wish.target
+    if wish.rather_than is not None:
+        if wish.target == "all":
             raise BadInput(
-                f"--rather-than {rather_than} compares with one label: give --target LABEL, or "
+                f"--rather-than {wish.rather_than} compares with one label: give --target LABEL, or "
                 "leave --target out for the predicted one."
             )
         from tokenlight.target import Contrast
 
-        wanted = Contrast(target, rather_than)
-    if token is None:
-        return wanted
-    from tokenlight.target import TokenTarget
-
-    if not isinstance(wanted, str) or wanted == "all":
-        raise BadInput(f"--token {token} goes with one label: --target LABEL, or none of it.")
-    return TokenTarget(int(token) if token.isdigit() else token, wanted)
+        wanted = Contrast(wish.target, wish.rather_than)
+    return wanted if wish.token is None else _token(wish.token, wanted, wish.occurrence)
 
 
-def answer_asked(
-    target: str, rather_than: str | None, *, occurrence: int | None, no_answer: bool
-) -> Any:
+def answer_asked(wish: Wish) -> Any:
     """The target of a question: the model's own answer, given words of the context, or none."""
     from tokenlight.answers import SpanTarget
 
-    if target == "all":
+    for option, value in wish.of_a_token.items():
+        raise BadInput(
+            f"{option} {value} does not go with a question, which is answered with a part of the "
+            "context. Leave it out; to explain an answer of your own give --target WORDS."
+        )
+    if wish.target == "all":
         raise BadInput(
             "--target all explains every class, but a question is answered with a part of the "
             "context. Leave --target out to explain the model's own answer, or give the words of "
             "an answer as they stand in the context: --target WORDS."
         )
-    named = target != "predicted"
-    if no_answer and named:
-        raise BadInput(f"give either --target {target!r} or --no-answer, not both.")
-    if occurrence is not None and not named:
+    named = wish.target != "predicted"
+    if wish.no_answer and named:
+        raise BadInput(f"give either --target {wish.target!r} or --no-answer, not both.")
+    if wish.occurrence is not None and not named:
         raise BadInput("--occurrence counts places of an answer; give its words with --target.")
-    this = SpanTarget(answer=target if named else None, occurrence=occurrence, no_answer=no_answer)
-    if rather_than is None:
+    answer = wish.target if named else None
+    this = SpanTarget(answer=answer, occurrence=wish.occurrence, no_answer=wish.no_answer)
+    if wish.rather_than is None:
         return this
     from tokenlight.target import Contrast
 
-    return Contrast(this, rather_than)
+    return Contrast(this, wish.rather_than)
 
 
-def _continued(
-    target: str,
-    rather_than: str | None,
-    token: str | None,
-    continuation: str | None,
-    generate: int | None,
-) -> Any:
-    if continuation is not None and generate is not None:
+def _token(token: str, label: Any, occurrence: int | None) -> Any:
+    from tokenlight.target import TokenTarget
+
+    if not isinstance(label, str) or label == "all":
+        raise BadInput(
+            f"--token {token} goes with one label: leave out --rather-than and --target all, or "
+            "give --target LABEL."
+        )
+    if token.isdigit() and occurrence is not None:
+        raise BadInput(
+            f"--occurrence {occurrence} counts equal words, but --token {token} is the number of "
+            "one token; leave --occurrence out."
+        )
+    return TokenTarget(int(token) if token.isdigit() else token, label, occurrence)
+
+
+def _continued(wish: Wish) -> Any:
+    if wish.continuation is not None and wish.generate is not None:
         raise BadInput("give either --continue (what was written) or --generate N, not both.")
-    if target != "predicted" or rather_than is not None or token is not None:
+    if wish.target != "predicted" or wish.rather_than is not None or wish.token is not None:
         raise BadInput(
             "--continue and --generate explain the written tokens themselves; leave out --target, "
             "--rather-than and --token."
         )
     from tokenlight.target import Continuation
 
-    return Continuation(continuation) if generate is None else Continuation(None, generate)
+    if wish.generate is None:
+        return Continuation(wish.continuation)
+    return Continuation(None, wish.generate)

@@ -25,7 +25,6 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-bench.command()(report)
 NAMED = "[NAME=]PATH"
 
 
@@ -33,63 +32,92 @@ NAMED = "[NAME=]PATH"
 @clean
 def run(
     suite: Annotated[
-        str, typer.Argument(help="A shipped suite's name, or a path to a .yaml file.")
+        str,
+        typer.Argument(
+            metavar="SUITE",
+            help="A shipped suite's name, such as quick or attcat_table1, or a .yaml file.",
+        ),
     ],
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the run into.")],
     models: Annotated[
         list[str] | None,
         typer.Option(
             "--models",
             metavar=NAMED,
-            help="A model for a data set, for a model of the suite, or for MODEL/DATA; repeat it.",
+            help="Model to use; NAME is a data set, a model of the suite, or MODEL/DATA. Without "
+            "NAME it is for all. Repeat it for several.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(envvar="TOKENLIGHT_DATA", help="Folder with a folder for each data set."),
+        typer.Option(
+            envvar="TOKENLIGHT_DATA", help="Folder that holds a folder for each data set."
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="So many examples a data set.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="At most N examples of each data set."),
+    ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask no hub; embedded models stand in.")
+        bool, typer.Option("--offline", help="Download nothing; embedded models stand in.")
     ] = False,
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Processes here, or a Ray cluster.")
+        Literal["local", "ray"], typer.Option(help="Work in processes here, or on a Ray cluster.")
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="So many workers.", show_default="one a core")
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many workers.", show_default="one a core"),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="An existing Ray cluster.", show_default="begin one here")
+        str | None,
+        typer.Option(
+            help="Address of a Ray cluster that runs; only with --engine ray.",
+            show_default="begin one here",
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda …: what each worker computes on.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Where each worker computes: cpu, cuda …")] = "cpu",
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Token budget of a batch.", show_default="the suite's")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Most tokens in a batch.", show_default="the suite's"
+        ),
     ] = None,
     slice_: Annotated[
         int | None,
         typer.Option(
             "--slice",
             min=1,
-            help="Examples a part; more on a GPU, which small parts leave idle.",
+            metavar="N",
+            help="Examples in a part; give more on a GPU, which small parts leave idle.",
             show_default="the suite's",
         ),
     ] = None,
     lm: Annotated[
         list[str] | None,
-        typer.Option("--lm", metavar=NAMED, help="Language model for the decoded methods."),
+        typer.Option(
+            "--lm", metavar=NAMED, help="Language model of the decoded methods; NAME as above."
+        ),
     ] = None,
     heads: Annotated[
-        list[str] | None, typer.Option("--heads", metavar=NAMED, help="Heads file for mask_lrp.")
+        list[str] | None,
+        typer.Option(
+            "--heads",
+            metavar=NAMED,
+            help="Heads file for mask_lrp, by tokenlight heads; NAME as above.",
+        ),
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Make parts with failed examples anew.")
+        bool, typer.Option("--retry-failed", help="Do parts with failed examples again.")
     ] = False,
     verbose: Annotated[  # noqa: ARG001 - read by clean
         bool, typer.Option("--verbose", help="Show tracebacks.")
     ] = False,
 ) -> None:
-    """Run SUITE into a folder. Stopped in any way, the same command goes on where it stopped."""
+    """Run SUITE into a folder.
+
+    Stopped in any way, the same command goes on where it stopped.
+    """
     from tokenlight.bench.plan import Request
     from tokenlight.bench.runner import DiskFull, Engine, run_suite
 
@@ -130,12 +158,15 @@ def run(
 @bench.command()
 @clean
 def status(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")],
     verbose: Annotated[  # noqa: ARG001 - read by clean
         bool, typer.Option("--verbose", help="Show tracebacks.")
     ] = False,
 ) -> None:
-    """Show which parts of a run are done, failed or missing, and how long the rest may take."""
+    """Show which parts of a run are done, failed or missing.
+
+    It also says how long the rest may take.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -169,6 +200,9 @@ def status(
         console.print(f"about {in_time(found.left)} of work left for one worker", highlight=False)
     elif found.done == found.total:
         console.print(f"complete; see: tokenlight bench report {in_line(str(folder))}")
+
+
+bench.command()(report)
 
 
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:

@@ -12,22 +12,35 @@ from tokenlight.cli.failing import clean, writing
 
 @clean
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a run, finished or not.")
+    ],
     form: Annotated[
         str, typer.Option("--format", "-f", help="md, latex, csv or html.", metavar="FORMAT")
     ] = "md",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write to this file; html: in place of report.html."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write to this file, not to the terminal; html: not to FOLDER/report.html.",
+        ),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", help="Folder for the pictures that md links.")
+        Path | None,
+        typer.Option("--figures", help="Folder for the pictures that the md report links."),
     ] = None,
     timings: Annotated[
-        bool, typer.Option(help="Seconds and passes; without them equal tables give equal bytes.")
+        bool,
+        typer.Option(
+            help="Report seconds and passes; without them, equal results give an equal file."
+        ),
     ] = True,
 ) -> None:
-    """Report on a run: our numbers beside the published ones, what holds, what can be compared."""
+    """Report on a run: our numbers beside the published ones.
+
+    It says which claims of the papers hold, and what can be compared.
+    """
     from tokenlight.bench.reporting import report as made
 
     with writing(output or folder):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.loading import DEVICE
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.comparing import Comparison
@@ -19,32 +20,62 @@ MOVED = 1  # exit status where a limit is overstepped
 
 @clean
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="Model before: name, folder or hub id.")],
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="Model before: embedded model, folder or hub id.")
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="Model after; may be A again.")],
-    data: Annotated[str, typer.Argument(help="Texts: a file or a data set's name.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="The texts: a .jsonl, .json, .csv, .tsv, .parquet or .txt file (.gz too), or the "
+            "name of a data set (library datasets).",
+        ),
+    ],
     *,
     method: Annotated[
-        str, typer.Option("--method", "-x", metavar="NAME[:OPTION=VALUE,...]")
+        str,
+        typer.Option(
+            "--method",
+            "-x",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="How to explain. See: tokenlight methods.",
+        ),
     ] = "attcat",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first texts.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
-    dtype_a: Annotated[str | None, typer.Option(help="Precision of A, such as bfloat16.")] = None,
-    dtype_b: Annotated[str | None, typer.Option(help="Precision of B.")] = None,
-    prompt_a: Annotated[str, typer.Option(help="What A reads; {text} is the text.")] = "{text}",
-    prompt_b: Annotated[str, typer.Option(help="What B reads.")] = "{text}",
-    max_flips: Annotated[float, typer.Option(help="Share of predictions that may change.")] = 0.01,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Column of DATA that holds the text.")] = None,
+    dtype_a: Annotated[
+        str | None, typer.Option(help="Precision of A, such as bfloat16.", show_default="float32")
+    ] = None,
+    dtype_b: Annotated[
+        str | None, typer.Option(help="Precision of B.", show_default="float32")
+    ] = None,
+    prompt_a: Annotated[
+        str, typer.Option(help="What A reads; {text} stands for the text.")
+    ] = "{text}",
+    prompt_b: Annotated[str, typer.Option(help="What B reads; {text} likewise.")] = "{text}",
+    max_flips: Annotated[
+        float, typer.Option(help="Largest share of predictions that may change.")
+    ] = 0.01,
     min_focus: Annotated[
-        float, typer.Option(help="Least mean rank correlation of the words' scores.")
+        float, typer.Option(help="Smallest mean rank correlation of the words' scores, A with B.")
     ] = 0.8,
-    max_drop: Annotated[float, typer.Option(help="Most the mean AOPC may fall.")] = 0.02,
+    max_drop: Annotated[
+        float, typer.Option(help="Largest fall of the mean AOPC (faithfulness), A to B.")
+    ] = 0.02,
     json: Annotated[Path | None, typer.Option(help="Write the comparison as JSON.")] = None,
     seed: Annotated[int, typer.Option(help="For methods that sample, and the intervals.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
     ] = False,
 ) -> None:
-    """Compare predictions, focus and faithfulness of A and B on DATA; exit status 1 if they moved."""
+    """Compare what two models decide on DATA, and by which words.
+
+    The exit status is 1 where predictions, scores of words or faithfulness moved beyond a limit.
+    """
     from tokenlight import registry
     from tokenlight.datafiles import read
     from tokenlight.evaluation.comparing import Limits, Side, compare
@@ -74,11 +105,7 @@ def diff(
 def _loaded(name: str, dtype: str | None, device: str | None, verbose: bool) -> Any:
     from tokenlight.cli.loading import loaded
 
-    if dtype is None:
-        return loaded(name, device=device, verbose=verbose)
-    from tokenlight.explainer import Explainer
-
-    return Explainer.from_pretrained(name, dtype=dtype, device=device)
+    return loaded(name, dtype=dtype, device=device, verbose=verbose)
 
 
 def _show(found: Comparison) -> None:

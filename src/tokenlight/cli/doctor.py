@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.cli.failing import clean
+from tokenlight.cli.loading import DEVICE, MODEL
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 @clean
 def doctor(
-    model: Annotated[str, typer.Argument(help="Embedded model, folder or hub id.")],
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)],
+    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
     ] = False,
 ) -> None:
-    """Try every method on MODEL with a short text, and say what works and what does not."""
+    """Try every method on MODEL; say which work, and why not."""
     from rich.table import Table
     from rich.text import Text
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.loading import DEVICE, MODEL
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.resuming import Refusal
@@ -23,23 +24,24 @@ def evaluate(
     data: Annotated[
         str,
         typer.Argument(
-            help="A .jsonl, .csv, .tsv, .parquet or .txt file (.gz too), or a data set's name."
+            metavar="DATA",
+            help="A .jsonl, .json, .csv, .tsv, .parquet or .txt file (.gz too), or the name of a data "
+            "set (library datasets).",
         ),
     ],
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for rows, summary and curves.")
+        Path, typer.Option("--output", "-o", help="Folder for rows, summary, curves and report.")
     ],
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="Embedded model, folder or hub id.")
-    ] = "tokenlight/sentiment",
+    model: Annotated[str, typer.Option("--model", "-m", help=MODEL)] = "tokenlight/sentiment",
     method: Annotated[
         list[str] | None,
         typer.Option(
             "--method",
             "-x",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="Repeat it to compare; 'best' takes the most faithful one.",
+            help="A method to measure; repeat it to compare. tokenlight methods lists them; best "
+            "takes the one measured to be most faithful.",
             show_default="attcat and random",
         ),
     ] = None,
@@ -48,30 +50,43 @@ def evaluate(
         typer.Option(
             "--metric",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="Repeat it for several.",
+            help="How to measure, such as aopc or comprehensiveness; repeat it for several.",
             show_default="aopc and lodds",
         ),
     ] = None,
     target: Annotated[
         str, typer.Option(help="What is explained: predicted, a label, or its number.")
     ] = "predicted",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first texts.")] = None,
-    text: Annotated[
-        str | None, typer.Option(help="Column of the text; two joined by + for a pair.")
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the true label.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split of a named data set.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="Column of DATA that holds the text; two joined by + for a pair."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of DATA that holds the true label.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of a data set given by its name.")
+    ] = None,
     long: Annotated[
         Literal["error", "truncate", "stride"],
-        typer.Option(help="What to do with a text longer than the model reads."),
+        typer.Option(
+            help="What to do with a text longer than the model reads: refuse it, cut it off, or "
+            "read it in overlapping windows."
+        ),
     ] = "truncate",
     seed: Annotated[int, typer.Option(help="For methods that sample, and the intervals.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
     ] = False,
 ) -> None:
-    """Measure how faithful explanations are on DATA. Stopped with Ctrl-C, the same command goes on."""
+    """Measure how faithful explanations are on DATA.
+
+    Stopped with Ctrl-C, the same command goes on where it stopped.
+    """
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
     from tokenlight.datafiles import read

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tokenlight.cli.asking import answer_asked, asked
+from tokenlight.cli.asking import Wish, answer_asked, asked
 from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.loading import DEVICE, MODEL
 from tokenlight.errors import BadInput
+from tokenlight.wording import in_flags
 
 if TYPE_CHECKING:
     from tokenlight.attribution import Attribution
@@ -27,22 +29,26 @@ def _completed(incomplete: str) -> list[str]:
 
 
 @clean
+@in_flags()
 def explain(
     text: Annotated[
-        str | None, typer.Argument(help="The text; - reads it from standard input.")
+        str | None, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")
     ] = None,
     *,
     pair: Annotated[
-        str | None, typer.Option(help="Second text of a pair, such as a hypothesis.")
+        str | None,
+        typer.Option(help="Second text of a pair, such as a hypothesis; - reads standard input."),
     ] = None,
     question: Annotated[str | None, typer.Option(help="A question about --context.")] = None,
-    context: Annotated[str | None, typer.Option(help="The text that holds the answer.")] = None,
+    context: Annotated[
+        str | None, typer.Option(help="The text that holds the answer; - reads standard input.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             "-m",
-            help="Embedded model, folder or hub id.",
+            help=MODEL,
             show_default=f"{SENTIMENT}, or {ANSWERS} for a question",
         ),
     ] = None,
@@ -52,7 +58,8 @@ def explain(
             "--method",
             "-x",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="How to explain; repeat it to compare; best measures and chooses. See: tokenlight methods.",
+            help="How to explain; repeat it to compare methods. tokenlight methods lists them; "
+            "best, alone, takes the one measured to be most faithful.",
             show_default="attcat",
             autocompletion=_completed,
         ),
@@ -60,27 +67,39 @@ def explain(
     target: Annotated[
         str,
         typer.Option(
-            help="What to explain: predicted, a label, its number, or all; of a question the words "
-            "of an answer."
+            help="What to explain: predicted, a label, its number, or all of them; the next or "
+            "masked token, for a language model; the words of an answer, for a question."
         ),
     ] = "predicted",
     rather_than: Annotated[
-        str | None, typer.Option(help="Explain --target rather than this label or answer.")
+        str | None, typer.Option(help="Explain --target rather than this label, token or answer.")
     ] = None,
     occurrence: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Which of several places of the answer, from 0."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Which one, counted from 0, where the answer or the word of --token stands "
+            "several times.",
+        ),
     ] = None,
     no_answer: Annotated[
-        bool, typer.Option("--no-answer", help="Explain that the context holds no answer.")
+        bool, typer.Option("--no-answer", help="Of a question: explain that there is no answer.")
     ] = False,
     token: Annotated[
         str | None,
-        typer.Option(metavar="WORD|NUMBER", help="The token whose label or blank is explained."),
+        typer.Option(
+            metavar="WORD|NUMBER",
+            help="The token that is explained, for a model that labels each token or fills blanks.",
+        ),
     ] = None,
     continuation: Annotated[
         str | None,
-        typer.Option("--continue", help="What was written after TEXT: explain each token of it."),
+        typer.Option(
+            "--continue",
+            metavar="WORDS",
+            help="What was written after TEXT, with its leading blank: explain each token of it.",
+        ),
     ] = None,
     generate: Annotated[
         int | None,
@@ -90,15 +109,22 @@ def explain(
         Path | None, typer.Option(help="An image file, in the place of TEXT; needs --model.")
     ] = None,
     fill: Annotated[
-        Literal["mean", "zero", "blur"],
-        typer.Option(help="What a hidden patch of the image shows (--trust, occlusion …)."),
-    ] = "mean",
+        Literal["mean", "zero", "blur"] | None,
+        typer.Option(
+            help="What a hidden patch of --image shows (--trust, occlusion …).",
+            show_default="mean",
+        ),
+    ] = None,
     chat: Annotated[
         Path | None,
-        typer.Option(help="A JSON file with the messages of a chat, in the place of TEXT."),
+        typer.Option(
+            help="A JSON file with the messages of a chat, in the place of TEXT; needs --model."
+        ),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="One score a word, not a token.")] = False,
-    layers: Annotated[bool, typer.Option("--layers", help="Show the per-layer table.")] = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show the scores layer by layer.")
+    ] = False,
     trust: Annotated[
         bool,
         typer.Option(
@@ -107,7 +133,7 @@ def explain(
     ] = False,
     reference: Annotated[
         str | None,
-        typer.Option(metavar="METHOD", help="Show each method's difference to this one too."),
+        typer.Option(metavar="METHOD", help="Also show how each method differs from this one."),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
     json: Annotated[
@@ -118,29 +144,38 @@ def explain(
     png: Annotated[Path | None, typer.Option(help="Write heat maps over the image.")] = None,
     explain_mask: Annotated[
         Literal["none", "cls_sep", "sep"],
-        typer.Option(help="Special tokens hidden from the explanation pass."),
+        typer.Option(help="Special tokens that the model does not see while it is explained."),
     ] = "none",
     token_types: Annotated[
-        Literal["tokenizer", "zeros"], typer.Option(help="Segment ids the model is given.")
+        Literal["tokenizer", "zeros"],
+        typer.Option(help="Which of two texts a token is in: as the tokenizer says, or all 0."),
     ] = "tokenizer",
     long: Annotated[
         Literal["error", "truncate", "stride"],
-        typer.Option(help="What to do with a text longer than the model reads."),
+        typer.Option(
+            help="What to do with a text longer than the model reads: refuse it, cut it off, or "
+            "read it in overlapping windows."
+        ),
     ] = "error",
     seed: Annotated[int, typer.Option(help="For methods that sample.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
     ] = False,
 ) -> None:
-    """Show which tokens of TEXT speak for and against what the model decides."""
+    """Show which tokens of TEXT speak for and against a decision."""
     files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
     _check_endings(files)
+    wish = Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
     if image is not None:
-        inputs = _image(image, fill, model, (text, pair, question, context, chat))
+        inputs = _image(image, fill or "mean", model, (text, pair, question, context, chat))
     else:
-        _only_images(png)
-        inputs = _inputs(text, pair, question, context) if chat is None else _chat(chat, text)
+        _only_images(png, fill)
+        others = (text, pair, question, context)
+        inputs = _inputs(*others) if chat is None else _chat(chat, model, others)
+    wanted_target = asked(wish) if question is None else answer_asked(wish)
+    if model is None:
+        _not_of_the_default_model(wish)
     name = model or (SENTIMENT if question is None else ANSWERS)
     wanted = _methods(method or ["attcat"], reference)
     found = _explained(
@@ -149,9 +184,7 @@ def explain(
         verbose,
         inputs=inputs,
         method=wanted,
-        target=asked(target, rather_than, token=token, continuation=continuation, generate=generate)
-        if question is None
-        else answer_asked(target, rather_than, occurrence=occurrence, no_answer=no_answer),
+        target=wanted_target,
         explain_mask=explain_mask,
         token_types=token_types,
         long=long,
@@ -215,6 +248,11 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
 
     if list(given) == ["best"]:
         return "best"
+    if "best" in given:
+        raise BadInput(
+            "--method best chooses one method, so it stands alone; leave out the other --method, or "
+            "compare them with tokenlight evaluate."
+        )
     wanted = [registry.parse(entry) for entry in given]
     if reference is not None:
         base = registry.parse(reference)
@@ -240,14 +278,38 @@ def _image(file: Path, fill: Any, model: str | None, others: Sequence[object]) -
     return Picture(file, fill=fill)
 
 
-def _only_images(png: Path | None) -> None:
+def _only_images(png: Path | None, fill: str | None) -> None:
     if png is not None:
         raise BadInput(f"--png {png} draws heat maps over an image; for a text write --html.")
+    if fill is not None:
+        raise BadInput(
+            f"--fill {fill} says what a hidden patch of an image shows, and no image is given. Leave "
+            "--fill out, or give --image FILE in the place of the text."
+        )
 
 
-def _chat(file: Path, text: str | None) -> Any:
-    if text is not None:
-        raise BadInput("give either TEXT or --chat, not both.")
+def _not_of_the_default_model(wish: Wish) -> None:
+    """Without --model a text goes to the sentiment classifier, which has no tokens to explain."""
+    for option, value in wish.of_a_token.items():
+        fitting = (
+            "a model that labels each token, or tokenlight/masked_lm to fill a [MASK]"
+            if option == "--token"
+            else "a folder or a hub id of a model that writes on, such as GPT-2 or Llama"
+        )
+        raise BadInput(
+            f"{option} {value} needs --model: the default one, {SENTIMENT}, judges a text as a "
+            f"whole. Give {fitting}."
+        )
+
+
+def _chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
+    if any(other is not None for other in others):
+        raise BadInput("--chat stands in the place of a text or a question; give one of the two.")
+    if model is None:
+        raise BadInput(
+            "--chat needs --model: no model that holds chats is embedded. Give a folder or a hub id "
+            "of a language model whose tokenizer has a chat template."
+        )
     import json
 
     from tokenlight.prompt import Chat
@@ -271,12 +333,10 @@ def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list
     found: list[Attribution] = made if isinstance(made, list) else [made]
     if trust:
         from tokenlight.progress import progress
-        from tokenlight.trust import trusted
+        from tokenlight.trust import all_trusted
 
         with progress("asking the model again", len(found)) as advance:
-            for number, attribution in enumerate(found):
-                found[number] = trusted(explainer, attribution, seed=how["seed"])
-                advance(1)
+            found = all_trusted(explainer, found, seed=how["seed"], advance=advance)
     return found
 
 

@@ -9,34 +9,64 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.loading import DEVICE, MODEL, hushed
 from tokenlight.errors import BadInput
 
 
 @clean
 def heads(  # noqa: PLR0917 - a parameter an option
-    model: Annotated[str, typer.Argument(help="A model folder, hub id or embedded model.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)],
     conllu: Annotated[
         list[Path] | None,
-        typer.Option("--conllu", help="Parsed text, CoNLL-U (.gz too); may be repeated."),
+        typer.Option(
+            "--conllu",
+            metavar="FILE",
+            help="Parsed text, CoNLL-U (.gz too); repeat it for several.",
+        ),
     ] = None,
     text: Annotated[
         list[Path] | None,
-        typer.Option("--text", help="Plain text, a paragraph a line, which spaCy parses."),
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Plain text, a paragraph a line, which spaCy parses; repeat it for several.",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where the heads file is written.")
+        Path | None, typer.Option("-o", "--output", help="Write the heads file, for mask_lrp.")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Draw the figures to a page.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page of figures.")] = None,
     align: Annotated[
-        str, typer.Option(help="offsets, or official for the official code's pairing.")
+        str,
+        typer.Option(
+            metavar="offsets|official",
+            help="How words and tokens are paired: by their characters, or as Mask-LRP's own code "
+            "does.",
+        ),
     ] = "offsets",
-    limit: Annotated[int, typer.Option(min=0, help="Read only so many sentences; 0: all.")] = 0,
-    margin: Annotated[float, typer.Option(help="ξ_synt, above the commonest position.")] = 0.1,
-    share: Annotated[float, typer.Option(help="ξ_pos, the share of a positional head.")] = 0.8,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show tracebacks.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Only the first N sentences; 0 reads all.")
+    ] = 0,
+    margin: Annotated[
+        float,
+        typer.Option(
+            help="ξ_synt: by how much a syntactic head must beat always looking at the commonest "
+            "position."
+        ),
+    ] = 0.1,
+    share: Annotated[
+        float,
+        typer.Option(help="ξ_pos: how often a positional head must look at its one position."),
+    ] = 0.8,
+    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
+    ] = False,
 ) -> None:
-    """Find syntactic and positional heads on parsed text, for the method mask_lrp."""
+    """Find syntactic and positional attention heads, for mask_lrp.
+
+    They are counted on parsed text: --conllu, or --text for spaCy to parse.
+    """
     from tokenlight.heads.mask import write_heads
     from tokenlight.heads.sentence import parse_spacy, read_conllu
     from tokenlight.heads.statistics import Reading, head_statistics
@@ -74,15 +104,13 @@ def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]
     """The model and its tokenizer; an encoder without a head is given one, since no attention
     depends on it."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
-    from transformers.utils import logging
 
     from tokenlight.capture.live import LiveModel
     from tokenlight.errors import DamagedFile, UnsupportedModel
     from tokenlight.explainer import Explainer
+    from tokenlight.loading import put
 
-    if not verbose:
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+    hushed(verbose=verbose)
     try:
         explainer = Explainer.from_pretrained(name, device=device)
     except (UnsupportedModel, DamagedFile) as refused:
@@ -93,8 +121,7 @@ def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]
         except (OSError, ValueError):
             raise refused from None
         model = model.float().eval()
-        if device is not None:
-            model.to(device)
+        put(model, device)
         return LiveModel(model), AutoTokenizer.from_pretrained(name)
     return explainer.live, explainer.tokenizer
 
@@ -104,7 +131,7 @@ def _lines(path: Path) -> list[str]:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as broken:
         raise BadInput(f"{path} cannot be read as UTF-8 text: {broken}.") from broken
-    return [line.strip() for line in content.splitlines() if line.strip()]
+    return [line.strip() for line in content.split("\n") if line.strip()]
 
 
 def _counted(lines: list[str], advance: Callable[[int], Any]) -> Iterator[str]:

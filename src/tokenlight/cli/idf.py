@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.loading import hushed
 
 
 @clean
@@ -15,8 +16,9 @@ def idf(
     corpus: Annotated[
         str,
         typer.Argument(
-            help="A .txt (a text a line), .jsonl, .csv, .tsv or .parquet file (.gz too), or a data "
-            "set's name."
+            metavar="CORPUS",
+            help="A .txt (a text a line), .jsonl, .json, .csv, .tsv or .parquet file (.gz too), or "
+            "the name of a data set (library datasets).",
         ),
     ],
     *,
@@ -24,15 +26,24 @@ def idf(
     model: Annotated[
         str,
         typer.Option(
-            "--model", "-m", help="Whose tokenizer counts: embedded model, folder, hub id."
+            "--model", "-m", help="Whose tokenizer counts: embedded model, folder or hub id."
         ),
     ] = "tokenlight/sentiment",
-    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first texts.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split of a named data set.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show tracebacks.")] = False,  # noqa: ARG001 - read by clean
+    text: Annotated[str | None, typer.Option(help="Column of CORPUS that holds the text.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of a data set given by its name.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
+    ] = False,
 ) -> None:
-    """Count in how many texts of CORPUS each token stands."""
+    """Count in how many texts of CORPUS each token stands.
+
+    The metric token_overlap reads the file: tokenlight evaluate --metric token_overlap:corpus=FILE.
+    """
     from transformers import AutoTokenizer
 
     from tokenlight import models
@@ -40,11 +51,14 @@ def idf(
     from tokenlight.datafiles import read
     from tokenlight.errors import BadInput
 
+    hushed(verbose=verbose)
     try:
         tokenizer = AutoTokenizer.from_pretrained(models.resolve(model))
     except (OSError, ValueError) as missing:
         raise BadInput(
-            f"no tokenizer found at {model!r}: {str(missing).splitlines()[0]}"
+            f"no tokenizer found at {model!r}: {str(missing).splitlines()[0]} Give a folder with "
+            "tokenizer.json, a hub id that this machine can reach, or an embedded model (tokenlight "
+            "models lists them)."
         ) from missing
     texts = []
     for example in read(corpus, text=text, limit=limit, split=split):

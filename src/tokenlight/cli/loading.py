@@ -10,18 +10,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
+MODEL = "Embedded model (see tokenlight models), folder or hub id."
+DEVICE = "Where the model computes: cpu, cuda, cuda:1 …"
 
-def loaded(name: str, *, device: str | None = None, verbose: bool = False) -> Explainer:
+
+def hushed(*, verbose: bool) -> None:
+    """Only tokenlight speaks from here on: no bars, retries or advice of transformers and its hub."""
+    if verbose:
+        return
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    getLogger("huggingface_hub").setLevel("ERROR")
+
+
+def loaded(
+    name: str, *, dtype: str | None = None, device: str | None = None, verbose: bool = False
+) -> Explainer:
     """The Explainer of a model; a spinner on the terminal while it loads."""
     from tokenlight.plots.terminal import console_on
 
     with console_on(sys.stderr).status(f"loading {name}") if sys.stderr.isatty() else nullcontext():
-        from transformers.utils import logging
-
-        if not verbose:
-            logging.set_verbosity_error()
-            logging.disable_progress_bar()
-            getLogger("huggingface_hub").setLevel("ERROR")
+        hushed(verbose=verbose)
         from tokenlight.explainer import Explainer
 
-        return Explainer.from_pretrained(name, device=device)
+        return Explainer.from_pretrained(name, dtype=dtype, device=device)

@@ -14,7 +14,9 @@ from tokenlight.cli.failing import clean
 
 @clean
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show all about this one method.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One method to tell all about.")
+    ] = None,
 ) -> None:
     """List the methods, or tell all about one."""
     from tokenlight.plots.terminal import console_on

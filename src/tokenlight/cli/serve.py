@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokenlight.cli.failing import clean
+from tokenlight.cli.loading import DEVICE, hushed
 from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -24,31 +27,46 @@ def serve(
         typer.Option(
             "--model",
             "-m",
+            metavar="MODEL",
             help="Embedded model, folder or hub id to serve; repeat it for several.",
             show_default="the embedded models; none with --open",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    host: Annotated[
+        str,
+        typer.Option(help="Address of this machine to listen on; 0.0.0.0 lets other machines in."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, metavar="N", help="Port to listen on; 0 takes a free one."),
+    ] = 8000,
     heads: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL=FILE", help="Head map of a model, by tokenlight heads."),
+        typer.Option(
+            metavar="MODEL=FILE", help="Heads file of a model, by tokenlight heads; repeat it."
+        ),
     ] = None,
     open: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PATH", help="Saved attributions (.json, or a folder) or a benchmark run."
+            metavar="PATH",
+            help="Show saved attributions (a .json file or a folder) or a run of tokenlight bench; "
+            "repeat it.",
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log every request; show tracebacks.")
     ] = False,
 ) -> None:
-    """Open a page that explains texts, compares methods and plays the hiding game. Ctrl-C ends it."""
+    """Serve a page that explains texts and compares methods.
+
+    Open the address that it prints in a browser. Ctrl-C ends it.
+    """
     # Busy-waiting threads of one model would slow the others; torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     maps = dict(_named(entry) for entry in heads or ())
+    _check_host(host)
     uvicorn = _uvicorn()
     from tokenlight.web.app import application
     from tokenlight.web.limits import Limits
@@ -74,6 +92,28 @@ def _uvicorn() -> Any:
     return sys.modules["uvicorn"]
 
 
+def _check_host(host: str) -> None:
+    """Whether ``host`` is this machine, asked before a model is loaded."""
+    why = "it is empty"
+    if host.strip("[] "):
+        try:
+            family, kind, number, _, address = socket.getaddrinfo(
+                host.strip("[]"), 0, type=socket.SOCK_STREAM
+            )[0]
+            with socket.socket(family, kind, number) as trial:
+                trial.bind(address)
+            return
+        except (socket.gaierror, UnicodeError):
+            why = "no machine of this name is known here"
+        except OSError as refused:
+            away = refused.errno == errno.EADDRNOTAVAIL
+            why = "it is not an address of this machine" if away else str(refused.strerror)
+    raise BadInput(
+        f"cannot listen on --host {host!r}: {why}. Give 127.0.0.1 for this machine alone, 0.0.0.0 "
+        "for every network it is on, or one of its own addresses."
+    )
+
+
 def _named(entry: str) -> tuple[str, str]:
     name, equals, file = entry.partition("=")
     if not (name and equals and file):
@@ -95,11 +135,7 @@ def _loaded(
         return AllowList([])
     wanted = names or list(DEFAULT)
     print(f"loading {', '.join(wanted)} …", file=sys.stderr, flush=True)
-    if not verbose:
-        from transformers.utils import logging as chatter
-
-        chatter.set_verbosity_error()
-        chatter.disable_progress_bar()
+    hushed(verbose=verbose)
     return load(wanted, heads, device=device)
 
 
@@ -136,8 +172,8 @@ def _listen(uvicorn: Any, app: Any, host: str, port: int, *, verbose: bool) -> N
         print("stopped", file=sys.stderr, flush=True)
     except SystemExit:
         raise BadInput(
-            f"cannot listen on {host}:{port}{refused.why}; another program may hold the port. Give "
-            "--port, for example --port 0 for any free one."
+            f"cannot listen on --host {host} --port {port}{refused.why}. Give another --port, for "
+            "example --port 0 for any free one."
         ) from None
     finally:
         logger.removeFilter(refused)
@@ -153,5 +189,9 @@ class _Refused(logging.Filter):
             return True
         number = record.msg.errno or 0
         # asyncio repeats the address; an unknown name has a negative number and words of its own.
-        self.why = f" ({os.strerror(number) if number > 0 else record.msg.strerror})"
+        said = os.strerror(number) if number > 0 else record.msg.strerror
+        self.why = {
+            errno.EADDRINUSE: ": another program may hold the port",
+            errno.EACCES: ": ports below 1024 are for the administrator",
+        }.get(number, f": {said}")
         return False
