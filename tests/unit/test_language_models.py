@@ -13,6 +13,7 @@ import tokenlight as tl
 from tests.families import DECODER, GPT
 from tests.state import same, snapshot
 from tests.tiny import WORDS, tiny_bert, tiny_tokenizer
+from tokenlight.capture import seam
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
 
 FAMILIES = {
@@ -323,3 +324,16 @@ class TestVocabulary:
         assert Vocabulary(None, 5)[3] == "#3"
         with pytest.raises(BadTarget, match="without a tokenizer"):
             Vocabulary(None, 5).id_of("good")
+
+
+def test_a_softcap_is_dropped_where_the_model_s_own_kernel_drops_it():
+    torch.manual_seed(0)
+    module = torch.nn.Linear(1, 1)
+    given = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]
+    how = {"scaling": 1.0, "is_causal": False}
+    plain, _ = seam.attend(module, *given, **how)
+    capped, _ = seam.attend(module, *given, softcap=0.5, **how)
+    with seam.standing_in_for("sdpa"):
+        dropped, _ = seam.attend(module, *given, softcap=0.5, **how)
+    assert (plain - capped).abs().max() > 1e-2
+    assert torch.equal(dropped, plain)

@@ -247,7 +247,8 @@ def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> I
                     "transformers' attention interface."
                 )
             wiring.switched.add(name)
-        yield
+        with seam.standing_in_for(str(before[0]) if before else ""):
+            yield
     finally:
         for config, implementation in zip(wiring.configs, before, strict=True):
             config._attn_implementation_internal = implementation

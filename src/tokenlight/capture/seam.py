@@ -73,6 +73,7 @@ class Listener:
 
 class _Running(threading.local):
     listener: Listener | None = None
+    own: str = ""  # the attention of the model's own that this one stands in for
 
     def __init__(self) -> None:
         self.masks: dict[int, tuple[Tensor, bool]] = {}
@@ -93,6 +94,17 @@ def listening(listener: Listener) -> Iterator[Listener]:
         _running.masks.clear()
 
 
+@contextmanager
+def standing_in_for(own: str) -> Iterator[None]:
+    """Compute in this thread what the model's ``own`` implementation would."""
+    before = _running.own
+    _running.own = own
+    try:
+        yield
+    finally:
+        _running.own = before
+
+
 def attend(
     module: nn.Module,
     query: Tensor,
@@ -108,6 +120,9 @@ def attend(
     others.pop("dropout", None)  # the model is in evaluation mode while we listen
     causal = others.pop("is_causal", None)
     softcap: float | None = others.pop("softcap", None)
+    if _running.own == "sdpa":
+        # Older transformers let models with a softcap run on a kernel that knows none, and drop it.
+        softcap = None
     bias: Tensor | None = others.pop("position_bias", None)
     _refuse_unknown(module, others)
     causal = getattr(module, "is_causal", True) if causal is None else causal
