@@ -105,7 +105,9 @@ def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
     """How the model wants its images; the processors of plain Pillow, which need no torchvision."""
     try:
         import PIL  # noqa: F401 - only to say what is missing
-        from transformers import AutoImageProcessor
+
+        # From its own module: older releases hide it at the top where torchvision is missing.
+        from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
         return AutoImageProcessor.from_pretrained(place, backend="pil", **_for_tokenizer(hub))
     except ImportError as missing:
