@@ -26,6 +26,7 @@ CHEFER = RuleSet(
         Operation.EINSUM: products.halved_einsum,
         Operation.ADD: sums.balanced_add,
         Operation.TOTAL: sums.proportional_total,
+        Operation.SOFTMAX: sums.balanced_mask,
     },
 )
 
@@ -37,6 +38,7 @@ CHEFER_ORIG = RuleSet(
         Operation.LINEAR: linear.z_plus_separate,
         Operation.CONV1D: linear.z_plus_separate,
         Operation.ADD: sums.proportional_add,
+        Operation.SOFTMAX: sums.proportional_mask,
     },
 )
 

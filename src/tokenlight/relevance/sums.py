@@ -55,6 +55,30 @@ def epsilon_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     return tuple(term * share for term in _terms(case))
 
 
+def balanced_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+    r"""Attention scores :math:`a` under a mask: :func:`balanced` of :math:`a+b` with :math:`b=0`
+    wherever relevance arrives, then the softmax, which passes it.
+
+    .. math:: a' = a\odot\tfrac{R}{a},\quad R_a = a'\,\frac{\sum R}{\sum a'}
+
+    All of it stays on the scores, but for the stabiliser of the division, which takes what stands on
+    scores next to 0. The official code adds a mask whether or not it hides a token.
+    """
+    (carried,) = proportional_mask(relevance, case)
+    assert carried is not None
+    share = _by_example(carried, case.examples)
+    arrived = _by_example(relevance, case.examples).sum(dim=1)
+    scales = safe_divide(arrived, share.sum(dim=1))[:, None]
+    return (share.mul_(scales).reshape(relevance.shape),)
+
+
+def proportional_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+    r""":math:`R_a = a\odot R/a`: the same in ``layers_lrp``, without the totals."""
+    scores = case.operand(0)
+    carried = scores * safe_divide(relevance, scores)
+    return (torch.where(relevance == 0, relevance, carried),)  # a masked score may be infinite
+
+
 class Pooling(NamedTuple):
     """How an activation was summed: over which axes, whether they were kept, whether to a mean."""
 
