@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokenlight.relevance.case import Case, Operation
+from tokenlight.relevance.case import Case, Operation, RuleSet
+from tokenlight.relevance.elements import passed
+from tokenlight.relevance.forked import forked
 from tokenlight.relevance.rulesets import ATTNLRP, CHEFER, CHEFER_ORIG
 
 
@@ -63,3 +65,38 @@ def test_a_hidden_key_gets_nothing_and_spoils_nothing(rules, hidden):
 
 def test_attnlrp_has_its_own_rule():
     assert ATTNLRP.rules[Operation.SOFTMAX] is not CHEFER.rules[Operation.SOFTMAX]
+
+
+def clone_of(uses, rules):
+    """Relevance of x, made by a norm, that ``uses`` linear maps read: one number each way."""
+    torch.manual_seed(0)
+    norm = torch.nn.LayerNorm(4, dtype=torch.float64)
+    maps = [torch.nn.Linear(4, 1, bias=False, dtype=torch.float64) for _ in range(uses)]
+    model = torch.nn.Sequential(norm, *maps).requires_grad_(False)
+    given = torch.randn(1, 2, 4, dtype=torch.float64, requires_grad=True)
+    with forked(model, examples=1) as (passage, _):
+        made = norm(given)
+        made.data[0, 0, 0] = 3e-9  # next to 0, where the division shows
+        outputs = [one(made) for one in maps]
+    with passage.carrying(rules):
+        arrived = torch.autograd.grad(outputs, made, [torch.ones_like(o) for o in outputs],
+                                      retain_graph=True)[0]  # fmt: skip
+        found = torch.autograd.grad(outputs, given, [torch.ones_like(o) for o in outputs])[0]
+    return made.detach(), arrived, found
+
+
+def test_a_value_that_several_operations_read_is_divided_as_in_the_official_clone():
+    value, arrived, found = clone_of(2, CHEFER)
+    assert arrived[0, 0, 0] != 0
+    wanted = value * arrived / (value + 1e-9)  # norms pass relevance on
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0)
+    assert abs(found[0, 0, 0]) < 0.8 * abs(arrived[0, 0, 0])
+
+
+@pytest.mark.parametrize(("uses", "rules"), [(1, CHEFER), (2, ATTNLRP)])
+def test_a_value_read_once_or_by_other_rules_is_not_divided(uses, rules):
+    passing = {**rules.rules, Operation.NORM: passed}
+    plain = RuleSet("plain", passing, divides_clones=rules.divides_clones)
+    value, arrived, found = clone_of(uses, plain)
+    torch.testing.assert_close(found, arrived, rtol=1e-12, atol=0)
+    assert value[0, 0, 0] == 3e-9

@@ -64,9 +64,11 @@ class RuleSet:
     """A table operation → rule, and where relevance starts.
 
     ``starts_at_value``: from the explained logit itself, so that scores share it out (the epsilon
-    family); else from one (Chefer et al.).
+    family); else from one (Chefer et al.). ``divides_clones``: relevance of a value that several
+    operations read is divided by it and multiplied again (Chefer et al.'s Clone).
     """
 
     name: str
     rules: Mapping[Operation, Rule]
     starts_at_value: bool = False
+    divides_clones: bool = False

@@ -26,6 +26,15 @@ def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return (numerator / shifted).masked_fill_(denominator == 0, 0.0)
 
 
+def stabilised(relevance: Tensor, value: Tensor) -> Tensor:
+    r""":math:`x\odot\operatorname{sd}(R, x)`: the relevance of a value that several operations read
+    (Clone in Chefer's code), all of it but for what the stabiliser takes where :math:`x` is next to 0."""
+    tiny = stabiliser(value.dtype)
+    shifted = value + tiny
+    shifted.masked_fill_(shifted == 0, tiny)
+    return torch.div(relevance, shifted).mul_(value)  # 0 where x is 0
+
+
 def epsilon_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     r""":math:`a/(b+\varepsilon\operatorname{sign} b)`, with :math:`\operatorname{sign} 0=+1`
     (Bach et al. 2015)."""

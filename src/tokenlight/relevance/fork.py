@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.relevance.case import Case, Operation, RuleSet
+from tokenlight.relevance.division import stabilised
 
 
 class Passage:
@@ -36,6 +37,11 @@ class Passage:
         self, operation: Operation, value: Tensor, operands: tuple[Tensor | None, ...], detail: Any
     ) -> Tensor:
         """``value``, which the model computed from ``operands``, with both ways back."""
+        for operand in operands:
+            made_by = None if operand is None else operand.grad_fn
+            # The node of a value is the context of the fork that made it.
+            if getattr(made_by, "_forward_cls", None) is Fork:
+                made_by.consumers += 1  # type: ignore[union-attr]
         forked: Tensor = Fork.apply(self, operation, detail, value, *operands)  # type: ignore[no-untyped-call]
         return forked
 
@@ -54,6 +60,7 @@ class Fork(torch.autograd.Function):
         *operands: Tensor | None,
     ) -> Tensor:
         ctx.forked = passage, operation, detail
+        ctx.consumers = 0  # operations that read the value
         ctx.save_for_backward(value, *operands)
         ctx.set_materialize_grads(False)  # the way not taken stays empty and costs nothing
         return value.detach()
@@ -66,5 +73,7 @@ class Fork(torch.autograd.Function):
         if carried is None or rules is None:
             return None, None, None, carried, *(None,) * (len(ctx.needs_input_grad) - 4)
         value, *operands = ctx.saved_tensors
+        if rules.divides_clones and ctx.consumers > 1:
+            carried = stabilised(carried, value)
         case = Case(value, tuple(operands), passage.examples, detail)
         return None, None, None, None, *rules.rules[operation](carried, case)

@@ -28,6 +28,7 @@ CHEFER = RuleSet(
         Operation.TOTAL: sums.proportional_total,
         Operation.SOFTMAX: sums.balanced_mask,
     },
+    divides_clones=True,
 )
 
 # The same authors' "original LRP": sums grow with depth.
@@ -40,6 +41,7 @@ CHEFER_ORIG = RuleSet(
         Operation.ADD: sums.proportional_add,
         Operation.SOFTMAX: sums.proportional_mask,
     },
+    divides_clones=True,
 )
 
 # Achtibat et al., ICML 2024.
@@ -73,4 +75,8 @@ CP_LRP = RuleSet(
 )
 
 # The official Mask-LRP code on GPT-2: loses relevance in every Conv1D.
-MASK_LRP_GPT2 = RuleSet("mask_lrp_gpt2", {**CHEFER.rules, Operation.CONV1D: linear.gpt2_official})
+MASK_LRP_GPT2 = RuleSet(
+    "mask_lrp_gpt2",
+    {**CHEFER.rules, Operation.CONV1D: linear.gpt2_official},
+    divides_clones=True,
+)

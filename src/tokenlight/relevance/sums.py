@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.case import Case, Rule
-from tokenlight.relevance.division import epsilon_divide, safe_divide, stabiliser
+from tokenlight.relevance.division import epsilon_divide, safe_divide, stabilised, stabiliser
 
 
 def balanced(
@@ -74,9 +74,9 @@ def balanced_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
 
 def proportional_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     r""":math:`R_a = a\odot R/a`: the same in ``layers_lrp``, without the totals."""
+    # A masked score may be infinite; no relevance stands on it.
     scores = case.operand(0)
-    carried = scores * safe_divide(relevance, scores)
-    return (torch.where(relevance == 0, relevance, carried),)  # a masked score may be infinite
+    return (stabilised(relevance, scores.clamp(min=torch.finfo(scores.dtype).min)),)
 
 
 class Pooling(NamedTuple):
