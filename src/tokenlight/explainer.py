@@ -312,8 +312,10 @@ class Explainer:
                 built.append(one)
                 continue
             name, options = (one, {}) if isinstance(one, str) else one
-            if getattr(registry.find("methods", name), "draws", False):
+            cls: type[Method] = registry.find("methods", name)
+            if cls.draws:
                 options = {"seed": seed, **options}
+            options = cls.fitted(options, self.live.model)
             built.append(registry.build("methods", name, options))
         return tuple(built)
 

@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from tests.golden.test_golden_one_pass import classifier, vectors
 from tokenlight import Tokens
@@ -93,6 +94,23 @@ def test_captums_sampled_shapley_values_are_as_far_off_as_ours(case):
     theirs = np.abs(stored(case, "captum.svs25_seed123") - exact).max()
     assert np.abs(found.scores - exact).max() < 3 * theirs
     np.testing.assert_allclose(found.scores.sum(), exact.sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_captums_own_orders_give_captums_own_shapley_values(case):
+    found = classifier().explain(row(case), ("shapley", {"preset": "captum"}), seed=123)
+    assert_close(found.scores, stored(case, "captum.svs25_seed123"))
+
+
+def test_captums_orders_do_not_depend_on_the_batch_and_leave_the_global_seed_alone():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    together = classifier().explain(
+        [row(case) for case in CASES], ("shapley", {"orders": "captum", "seed": 123})
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    for case, found in zip(CASES, together, strict=True):
+        assert_close(found.scores, stored(case, "captum.svs25_seed123"))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -44,7 +44,7 @@ ARRAYS = {
     "mask.gae_named": ("transatt", {"preset": "official"}, 1e-5),
     "mask.partial_lrp": ("partial_lrp", {"preset": "official"}, 1e-5),
     "mask.full_lrp": ("lrp", {"preset": "official"}, 1e-5),
-    "mask.mgae_none": ("transatt", {}, 1e-5),
+    "mask.mgae_none": ("mask_lrp", {"preset": "official", "mask": "none"}, 1e-5),
     "mask.mgae_given": ("mask_lrp", {"preset": "official", "heads": heads()}, 1e-5),
     "mask.mgae_ones": ("mask_lrp", {"preset": "official", "heads": np.ones((4, 4))}, 1e-5),
     "mask.mgae_zeros": ("mask_lrp", {"preset": "official", "heads": np.zeros((4, 4))}, 1e-5),
@@ -103,18 +103,31 @@ def test_relevance_inside_the_model_is_the_official_one(case, variant):
 @pytest.mark.parametrize("family", ["bert_qa", "gpt2_qa"])
 def test_question_answering_equals_the_official_code(family, case, side):
     explainer = question_answerer() if family == "bert_qa" else gpt2_question_answerer()
-    rules = "ours" if family == "bert_qa" else "gpt2_official"
     found = explainer.explain(
         Tokens.from_ids(vectors("inputs")[case].reshape(1, -1)),
         [
-            ("transatt", {"preset": "official", "rules": rules}),
-            ("mask_lrp", {"preset": "official", "rules": rules, "heads": heads()}),
+            ("transatt", {"preset": "official"}),
+            ("mask_lrp", {"preset": "official", "mask": "none"}),
+            ("mask_lrp", {"preset": "official", "heads": heads()}),
         ],
         target=SIDES[side],
     )
     stored = vectors(f"{family}_f64")
-    assert_close(found[0].scores, stored[f"{case}/{side}/mask.mgae_none"], 1e-5)
-    assert_close(found[1].scores, stored[f"{case}/{side}/mask.mgae_given"], 1e-5)
+    for attribution, array in zip(found, ("mgae_none", "mgae_none", "mgae_given"), strict=True):
+        assert_close(attribution.scores, stored[f"{case}/{side}/mask.{array}"], 1e-5)
+
+
+@pytest.mark.parametrize("method", ["lrp", "partial_lrp", "transatt", "mask_lrp"])
+def test_the_official_preset_says_which_rules_it_took_and_given_rules_win(method):
+    ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
+    official, given = (
+        (method, {"preset": "official"}),
+        (method, {"preset": "official", "rules": "ours"}),
+    )
+    gpt2 = gpt2_question_answerer().explain(ids, [official, given], SIDES["start"])
+    (bert,) = question_answerer().explain(ids, [official], SIDES["start"])
+    assert gpt2[0].options == {"rules": "gpt2_official", "qa_relevance": "broadcast"}
+    assert gpt2[1].options == bert.options == {"qa_relevance": "broadcast"}
 
 
 @pytest.mark.parametrize("method", ["lrp", "transatt", "partial_lrp"])

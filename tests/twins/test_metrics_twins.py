@@ -140,8 +140,12 @@ def test_games(a, label):
         assert row[name] == pytest.approx(area)
 
 
-@given(st.lists(explained(), min_size=2, max_size=6), st.sampled_from(["log", "smooth", "none"]))
-def test_token_overlap(found, idf):
+@given(
+    st.lists(explained(), min_size=2, max_size=6),
+    st.sampled_from(["log", "smooth", "none"]),
+    st.sampled_from(["all", "positive"]),
+)
+def test_token_overlap(found, idf, tokens):
     documents = len(found)
     frequency, sums = {}, {}
     for a in found:
@@ -161,12 +165,14 @@ def test_token_overlap(found, idf):
         {
             i
             for i, w in sorted(weights.items(), key=lambda p: (-round(p[1], 9), p[0]))[:k]
-            if w > 1e-9
+            if w > 1e-9 or tokens == "all"
         }
         for weights in sums.values()
     ]
     pairs = list(combinations(lists, 2))
-    value = EXPLAINER.evaluate(found, ("token_overlap", {"idf": idf, "k": k})).summary
+    value = EXPLAINER.evaluate(
+        found, ("token_overlap", {"idf": idf, "k": k, "tokens": tokens})
+    ).summary
     mean = value["token_overlap"]["mean"]
     if not pairs:
         assert np.isnan(mean)

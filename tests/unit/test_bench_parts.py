@@ -124,7 +124,8 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     place = make(
         tmp_path / "suite", bert_folder, 4,
         methods=["mask_lrp", {"name": "mask_lrp", "label": "synt", "options": {"mask": "syntactic"}}],
-        heads={"conllu": "parsed.conllu", "share": 0.2}, metrics=["aopc", "token_overlap"], keep=1,
+        heads={"conllu": "parsed.conllu", "share": 0.2, "align": "official"},
+        metrics=["aopc", "token_overlap"], keep=1,
     )  # fmt: skip
     (place.parent / "parsed.conllu").write_text(PARSED)
     finished = run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
@@ -132,6 +133,8 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     run = Run.open(tmp_path / "run")
     heads = json.loads(run.heads_file(run.cells[0]).read_text())
     assert set(heads["mask"]) >= {"syntactic", "positional"}
+    reading = {"include_zero_offset": True, "exclude_special": False, "explain_mask": "sep"}
+    assert heads["reading"].items() >= reading.items()
     rows = list(run.rows(method="mask_lrp"))
     assert [row["error"] for row in rows] == [None] * 4
     kept = json.loads(rows[0]["attribution"])

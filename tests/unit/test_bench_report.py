@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.unit.hand_made import sample
 from tests.unit.reading_html import Reader
 from tokenlight import Explainer
 from tokenlight.bench import report_figures
@@ -379,6 +380,13 @@ class TestPages:
 
 
 class TestFigures:
+    def test_figure_5_has_the_product_of_the_layers(self, monkeypatch):
+        kept = [(None, {"AttCAT": sample(layers=2)})]
+        monkeypatch.setattr(report_figures, "_kept", lambda *_: iter(kept))
+        drawn = report_figures.DRAWERS["heat_map"](None, None, None, None)
+        names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
+        assert names == ["L0", "L1", "Rollout", "Sum"]
+
     def test_a_band_joins_the_draws_of_each_rate(self, tmp_path, monkeypatch):
         rates = {"c 0.5 #0": 0.3, "c 0.5 #1": 0.4, "c 1.0 #0": 0.2, "c 1.0 #1": 0.2}
         for label, mean in rates.items():

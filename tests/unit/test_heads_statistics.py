@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.heads.mask import HeadMask, head_mask, read_heads
 from tokenlight.heads.sentence import Sentence, Word
 from tokenlight.heads.statistics import Reading, head_statistics, own_positional_heads
+from tokenlight.target import Head
 
 TOKENIZER = tiny_tokenizer()
 SUBJECTS = ("cat", "dog", "we", "i")
@@ -110,7 +112,8 @@ def test_the_shares_are_those_of_the_construction(statistics):
 
 def test_the_official_reading_counts_special_tokens_and_offset_zero():
     explainer = Explainer(planted_model(), TOKENIZER)
-    reading = Reading(
+    reading = Reading.named("official", explainer.live, TOKENIZER)
+    assert reading == Reading(
         align="official", include_zero_offset=True, exclude_special=False, explain_mask="sep"
     )
     found = head_statistics(explainer.live, TOKENIZER, corpus(), reading)
@@ -119,6 +122,33 @@ def test_the_official_reading_counts_special_tokens_and_offset_zero():
     # [CLS] has nothing to its left, so the share falls below one.
     assert 0.8 < found.position_shares[0, 0, found.reach - 1] < 1.0
     assert found.mask().syntactic == ((0, 1, 0),)
+
+
+def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is_none():
+    live, asks = Explainer(planted_model(), TOKENIZER).live, SimpleNamespace(head=Head("span"))
+    bare = SimpleNamespace(sep_token_id=None)
+    assert Reading.named("official", asks, TOKENIZER).explain_mask == "none"
+    assert Reading.named("official", live, bare).explain_mask == "none"
+    assert Reading.named("offsets", live, TOKENIZER) == Reading()
+
+
+def test_what_is_given_wins_over_the_official_reading():
+    live = Explainer(planted_model(), TOKENIZER).live
+    given = {"include_zero_offset": False, "exclude_special": None, "explain_mask": "none"}
+    assert Reading.named("official", live, TOKENIZER, **given) == Reading(
+        align="official", include_zero_offset=False, exclude_special=False, explain_mask="none"
+    )
+
+
+def test_thresholds_typed_by_hand_take_the_place_of_the_corpus_ones(statistics):
+    assert statistics.mask([1.0, 1, 1, 1]).syntactic == ((0, 0, 0),)
+    assert statistics.mask([0.99, 1, 1, 1]).syntactic == ((0, 1, 0),)
+    content = statistics.to_dict([0.99, 0.5, 1, 1])
+    assert [one["threshold"] for one in content["relations"].values()] == [0.99, 0.5, 1, 1]
+    assert content["thresholds"]["syntactic_margin"] is None
+    assert content["mask"]["syntactic"] == [[0, 1, 0]]
+    with pytest.raises(BadInput, match=r"2 thresholds were given.*nsubj, obj, amod, advmod"):
+        statistics.mask([0.5, 0.5])
 
 
 def test_batches_change_no_count(statistics):
@@ -204,6 +234,17 @@ def test_arrays_become_masks_and_odd_shapes_are_refused():
         head_mask([1, 0, 1])
     with pytest.raises(BadInput, match="two tables"):
         HeadMask(((1, 0),), ((1,),))
+
+
+@pytest.mark.parametrize("value", [0.5, 1.5, float("nan"), float("inf")])
+def test_a_fraction_of_a_head_is_refused(value):
+    for given in (
+        [[value, 1]],
+        torch.tensor([[value, 1]]),
+        {"syntactic": [[1]], "positional": [[value]]},
+    ):
+        with pytest.raises(BadInput, match="counts criteria.*give whole numbers"):
+            head_mask(given)
 
 
 MASK = HeadMask(((2, 0, 0, 1), (0, 0, 0, 0)), ((1, 0, 1, 0), (0, 0, 0, 0)))
@@ -404,6 +445,38 @@ def test_the_command_writes_masks_and_figures(folder):
     assert page.count("<svg") == 2
     assert "nsubj (60)" in page
     assert "both (0)" in page
+
+
+def test_the_command_reads_as_the_official_code_does_and_explicit_options_win(folder):
+    place = folder / "heads.json"
+    arguments = (folder / "model", "--conllu", folder / "corpus.conllu", "-o", place)
+    official = {"include_zero_offset": True, "exclude_special": False, "explain_mask": "sep"}
+    assert run(*arguments, "--align", "official").exit_code == 0
+    assert read_heads(place)["reading"].items() >= official.items()
+    done = run(*arguments, "--align", "official", "--no-zero-offset", "--no-special",
+               "--explain-mask", "none", "--synt-thres", "0.5, 0.6,1,1")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    content = read_heads(place)
+    assert content["reading"].items() >= {name: not value for name, value in official.items()
+                                          if name != "explain_mask"}.items()  # fmt: skip
+    assert content["reading"]["explain_mask"] == "none"
+    assert [one["threshold"] for one in content["relations"].values()] == [0.5, 0.6, 1, 1]
+    assert content["mask"]["syntactic"] == [[0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--synt-thres", "0.5,0.5"], "is not 4 numbers; give one each for nsubj"),
+        (["--synt-thres", "a,b,c,d"], "is not 4 numbers"),
+        (["--synt-thres", "1,1,1,1", "--margin", "0.2"], "give one of them"),
+        (["--explain-mask", "all"], "unknown mask 'all'"),
+    ],
+)
+def test_the_command_refuses_thresholds_and_masks_that_mean_nothing(folder, given, said):
+    done = run(folder / "model", "--conllu", folder / "corpus.conllu", *given)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
 
 
 def test_an_encoder_without_a_head_is_read_all_the_same(folder):

@@ -97,6 +97,35 @@ def test_lodds_clips_a_probability_of_zero():
     assert value(explainer, other, "lodds")[1][-1] == pytest.approx(log(0.5 / 1e-12))
 
 
+@pytest.mark.parametrize("preset", ["attcat", "mask_lrp"])
+def test_the_official_lodds_do_not_clip(preset):
+    words, scores = [10, *[12] * 20], [1.0] + [0.0] * 20
+    settings = ("lodds", {"preset": preset})
+    steep = planted(weights(w10=60))
+    low = scored(steep, words, scores, target=0)
+    _, curve = value(steep, low, settings, labels=[0])
+    assert curve[-1] == pytest.approx(log(0.5) + 60)  # clipped: ln(0.5 / 1e-12), less than 28
+    _, curve = value(steep, low, ("lodds", {"preset": preset, "clip": True}), labels=[0])
+    assert curve[-1] == pytest.approx(log(0.5 / 1e-12))
+
+
+def test_a_text_with_a_probability_of_zero_is_left_out_where_lodds_do_not_clip():
+    scores = [1.0] + [0.0] * 20
+    explainer = planted(weights(w10=1000, w11=-1000))
+    at_first = scored(explainer, [10, *[12] * 20], scores, target=0)
+    # Word 11, ranked last, stays: without word 10 it speaks alone.
+    later = scored(explainer, [10, *[12] * 19, 11], [*scores[:-1], -1.0], target=1)
+    fine = scored(explainer, [12] * 21, scores, target=1)
+    found = explainer.evaluate(
+        [at_first, later, fine], ("lodds", {"preset": "attcat"}), labels=[0, 1, 1]
+    )
+    for row in found.rows[:2]:
+        assert "is zero and has no logarithm; clip=true" in row["lodds.skipped"]
+    assert found.rows[2]["lodds.skipped"] is None
+    assert list(found.summary["lodds"]["skipped"].values()) == [2]
+    assert found.summary["lodds"]["mean"] == 0  # of the third alone: its words weigh nothing
+
+
 def test_padding_without_attention_is_as_if_it_weighed_nothing():
     explainer = planted(weights(w0=5))
     a = scored(explainer, WORDS, [2, 1, 0, -1])
@@ -313,9 +342,37 @@ def test_token_overlap():
         [one, two], ("token_overlap", plain | {"k": 3, "report": "count"})
     ).summary
     assert counted["token_overlap"]["mean"] == pytest.approx(1)
-    # ln(2 / 2) = 0: a word of every text has no weight and leaves the lists
+    # ln(2 / 2) = 0: a word of every text has no weight, but stands in the lists unless left out
     logged = explainer.evaluate([one, two], ("token_overlap", {"k": 3})).summary
-    assert logged["token_overlap"]["mean"] == 0
+    assert logged["token_overlap"]["mean"] == pytest.approx(1 / 3)
+    logged = explainer.evaluate([one, two], ("token_overlap", {"k": 3, "tokens": "positive"}))
+    assert logged.summary["token_overlap"]["mean"] == 0
+
+
+def test_token_overlap_lists_words_that_speak_against_a_class_last():
+    explainer = planted(weights(w20=-3, w21=-2, w22=3))
+    one = scored(explainer, [10, 11, 22], [-5, 4, 1])  # predicted 1
+    two = scored(explainer, [20, 21, 10], [5, -4, 3])  # predicted 0
+    plain = {"idf": "none", "report": "count"}
+    for k, shared in ((2, 0), (3, 1)):  # {11, 22} and {20, 10}; with the third 10 and 21
+        summary = explainer.evaluate([one, two], ("token_overlap", plain | {"k": k})).summary
+        assert summary["token_overlap"]["mean"] == shared
+    found = explainer.evaluate([one, two], ("token_overlap", plain | {"tokens": "positive"}))
+    assert found.summary["token_overlap"]["mean"] == 0  # word 10 speaks against class 1
+
+
+@pytest.mark.parametrize(("normalize", "total", "decoded"), [("none", 1, 1), ("l1", 8, 5)])
+def test_token_overlap_counts_the_score_of_a_type_once_a_text(normalize, total, decoded):
+    explainer = planted(weights())
+    metric = registry.build("metrics", "token_overlap", {"normalize": normalize})
+    position = scored(explainer, [10, 11, 10], [3, 2, 3])
+    by_type = replace(position, method="decoded_gradcam")
+    for a, expected in (
+        (position, {"10": 6 / total, "11": 2 / total}),
+        (by_type, {"10": 3 / decoded, "11": 2 / decoded}),
+    ):
+        case = Case(a, Original(a.row, StandIns(PAD, MASK)), explainer.live.head)
+        assert metric.measure(case, []).detail["weights"] == pytest.approx(expected)
 
 
 def test_randomisation_of_a_planted_model():

@@ -21,6 +21,24 @@ def test_the_heat_map_shows_layers_and_their_sum_divided_by_the_norm():
     np.testing.assert_allclose(image[-1], image[:-1].sum(axis=0), rtol=1e-9)
 
 
+def test_the_papers_heat_map_has_the_product_of_the_layers_before_their_sum():
+    a = sample(layers=3)
+    figure = heat_map(a, rollout=True)
+    image = figure.axes[0].images[0].get_array()
+    own = np.array(a.layers[:, 1:-1])
+    whole = np.vstack([own, own.prod(axis=0), own.sum(axis=0)])
+    np.testing.assert_allclose(image, whole / np.linalg.norm(whole), rtol=1e-12)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["L0", "L1", "L2", "Rollout", "Sum"]
+
+
+def test_product_and_sum_have_colour_scales_of_their_own():
+    row = row_of(["a b"], [[(0, 1), (2, 3)]], special=False)
+    a = attribution_of(row, [5, 2], layers=np.array([[2.0, -1], [3, 3]]))
+    assert layer_table(a, rollout=True).scales == (3, 3, 6, 5)
+    assert layer_table(a).scales == (3, 3, 5)
+
+
 def test_the_sum_row_of_the_table_equals_the_scores():
     a = sample(layers=5)
     table = layer_table(a)

@@ -220,7 +220,8 @@ def _make_heads(run: Run, cell: Cell, device: str) -> None:
     explainer = _loaded(cell.checkpoint, device)
     sentences = list(read_conllu(run.plan.conllu))[: wish.limit]
     align: Any = wish.align
-    found = head_statistics(explainer.live, explainer.tokenizer, sentences, Reading(align=align))
+    live, tokenizer = explainer.live, explainer.tokenizer
+    found = head_statistics(live, tokenizer, sentences, Reading.named(align, live, tokenizer))
     content = found.to_dict(wish.margin, wish.share) | {
         "model": cell.checkpoint,
         "sources": [run.plan.conllu.rpartition("/")[2]],

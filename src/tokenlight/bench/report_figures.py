@@ -261,7 +261,7 @@ def _heat_map(run: Any, report: Report, wanted: Wanted, curves: Any) -> Any:  # 
     for _, found in _kept(run, report, wanted):
         for attribution in found.values():
             if attribution.layers is not None:
-                return heat_map(attribution)
+                return heat_map(attribution, rollout=True)  # AttCAT's figure 5 has the row
     return None
 
 

@@ -109,7 +109,7 @@ class Recording:
         found = torch.autograd.grad(
             value,
             [tensor for _, tensor in wanted],
-            retain_graph=not last or self.passage is not None or Site.GRAPH in self.sites,
+            retain_graph=not last or self._goes_down_again(targets),
             allow_unused=True,
         )
         hidden: dict[int, Tensor] = {}
@@ -119,6 +119,11 @@ class Recording:
                 raise UnsupportedModel(_not_on_graph(kind, layer))
             (hidden if kind == "hidden state" else attention)[layer] = gradient.to(tensor.dtype)
         return Tape(self, tuple(targets), hidden, attention)
+
+    def _goes_down_again(self, targets: Sequence[ResolvedTarget]) -> bool:
+        """Whether the graph has a use after the gradients: relevance, a rerun, an answer's sides."""
+        sides = any(target.kind == "span" and len(target.terms) > 1 for target in targets)
+        return sides or self.passage is not None or Site.GRAPH in self.sites
 
     def _wanted(self) -> list[tuple[tuple[str, int], Tensor]]:
         wanted = []
@@ -161,6 +166,7 @@ class Tape:
     _hidden: dict[int, Tensor] = field(default_factory=dict)
     _attention: dict[int, Tensor] = field(default_factory=dict)
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
+    _parts: dict[tuple[ResolvedTarget, ...], Tape] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[TokenRow, ...]:
@@ -237,17 +243,31 @@ class Tape:
     def read(self, matrix: Tensor, *, zero_readout: bool = True) -> Tensor:
         """Row(s) of ``matrix`` (``batch query key``) that the head reads, their mean where several.
 
-        ``zero_readout``, as all row-reading official codes do: a class's single read-out token has
-        score zero; of an answer's rows only cell [0, 0] is zero, for its own tokens matter.
+        ``zero_readout``, as most row-reading official codes do: :meth:`without_own_cell` first.
         """
-        if zero_readout and self.spans:
-            matrix = without_first_cell(matrix)
-        row = torch.einsum("bq,bqk->bk", self.readout.weights.to(matrix.dtype), matrix)
-        return self.without_readout(row) if zero_readout else row
+        if zero_readout:
+            matrix = self.without_own_cell(matrix)
+        return torch.einsum("bq,bqk->bk", self.readout.weights.to(matrix.dtype), matrix)
+
+    def without_own_cell(self, matrix: Tensor) -> Tensor:
+        """``batch query key`` with zero where a class's single read-out token looks at itself; for
+        answers at cell [0, 0], wherever they stand: their own tokens matter."""
+        own = self._cleared
+        return matrix.masked_fill(own[:, :, None] & own[:, None, :], 0.0)
 
     def without_readout(self, scores: Tensor) -> Tensor:
-        """Scores (``batch token``) with zero at a class's single read-out token."""
-        return scores if self.spans else scores.masked_fill(self.readout.own, 0.0)
+        """Scores (``batch token``) with zero at a class's single read-out token; for answers at the
+        first token, as the official codes have it."""
+        return scores.masked_fill(self._cleared, 0.0)
+
+    @cached_property
+    def _cleared(self) -> Tensor:
+        """``batch token``: the token that says nothing of itself."""
+        if not self.spans:
+            return self.readout.own
+        first = torch.zeros_like(self.real)
+        first[:, 0] = True
+        return first
 
     def mean_query(self, matrix: Tensor) -> Tensor:
         """Mean over real queries of ``batch query key``: ``batch key``."""
@@ -258,24 +278,36 @@ class Tape:
     def terms(self) -> list[tuple[Tensor, Tape]]:
         """Each logit of the target by itself, with its weight (``batch``): relevance of a sum is not
         the sum of relevances, so a contrast or a span goes down once a logit."""
-        most = max(len(target.terms) for target in self.targets)
-        if most == 1 and all(target.terms[0][1] == 1 for target in self.targets):
-            return [(torch.ones(len(self.rows), device=self.real.device, dtype=self._dtype), self)]
+        return self._parted(
+            [
+                [(weight, replace(target, terms=((place, 1.0),))) for place, weight in target.terms]
+                for target in self.targets
+            ]
+        )
+
+    @cached_property
+    def sides(self) -> list[tuple[Tensor, Tape]]:
+        """An answer's start and its end by themselves, weight 1 (``batch``; 0 where the target has no
+        such side): its map is the sum of theirs. Any other target stays whole."""
+        return self._parted([[(1.0, side) for side in sides_of(t)] for t in self.targets])
+
+    def _parted(
+        self, parts: Sequence[Sequence[tuple[float, ResolvedTarget]]]
+    ) -> list[tuple[Tensor, Tape]]:
+        """The targets that each example's target falls into, with their weights, turn by turn."""
         found = []
-        for turn in range(most):
-            # Targets with fewer terms than others ride along with weight 0.
-            terms = [
-                t.terms[turn] if turn < len(t.terms) else (t.terms[-1][0], 0.0)
-                for t in self.targets
-            ]
-            single = [
-                replace(target, terms=((place, 1.0),))
-                for target, (place, _) in zip(self.targets, terms, strict=True)
-            ]
-            weights = torch.tensor(
-                [w for _, w in terms], device=self.real.device, dtype=self._dtype
+        for turn in range(max(map(len, parts))):
+            # Targets with fewer parts than others ride along with weight 0.
+            weights, targets = zip(
+                *(own[turn] if turn < len(own) else (0.0, own[-1][1]) for own in parts), strict=True
             )
-            found.append((weights, self.recording.tape(single, last=False)))
+            scales = torch.tensor(weights, device=self.real.device, dtype=self._dtype)
+            if targets == self.targets:
+                found.append((scales, self))
+                continue
+            if targets not in self._parts:
+                self._parts[targets] = self.recording.tape(targets, last=False)
+            found.append((scales, self._parts[targets]))
         return found
 
     @cached_property
@@ -302,11 +334,12 @@ class Tape:
         return tensor.detach().to(self.recording.logits.device, dtype)
 
 
-def without_first_cell(matrix: Tensor) -> Tensor:
-    """``batch query key`` with cell [0, 0] zero."""
-    cell = torch.zeros_like(matrix, dtype=torch.bool)
-    cell[:, 0, 0] = True
-    return matrix.masked_fill(cell, 0.0)
+def sides_of(target: ResolvedTarget) -> list[ResolvedTarget]:
+    """What a span target says of the start, and what of the end; any other target by itself."""
+    if target.kind != "span":
+        return [target]
+    by_side = [tuple(term for term in target.terms if term[0][1] == side) for side in (0, 1)]
+    return [replace(target, terms=terms) for terms in by_side if terms]
 
 
 def _not_on_graph(kind: str, layer: int) -> str:

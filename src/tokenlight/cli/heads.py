@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -40,20 +40,56 @@ def heads(  # noqa: PLR0917 - a parameter an option
         str,
         typer.Option(
             metavar="offsets|official",
-            help="How words and tokens are paired: by their characters, or as Mask-LRP's own code "
-            "does.",
+            help="How attention is read: words and tokens paired by their characters, or all as "
+            "Mask-LRP's own code does it, special tokens and offset 0 counted and [SEP] masked (not "
+            "for questions).",
         ),
     ] = "offsets",
+    zero_offset: Annotated[
+        bool | None,
+        typer.Option(
+            "--zero-offset/--no-zero-offset",
+            help="Whether a head that looks at its own token is positional.",
+            show_default="as --align has it",
+        ),
+    ] = None,
+    special: Annotated[
+        bool | None,
+        typer.Option(
+            "--special/--no-special",
+            help="Whether special tokens are counted as askers.",
+            show_default="as --align has it",
+        ),
+    ] = None,
+    explain_mask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|cls_sep|sep",
+            help="Special tokens that no token may look at.",
+            show_default="as --align has it",
+        ),
+    ] = None,
     limit: Annotated[
         int, typer.Option(min=0, metavar="N", help="Only the first N sentences; 0 reads all.")
     ] = 0,
     margin: Annotated[
-        float,
+        float | None,
         typer.Option(
             help="ξ_synt: by how much a syntactic head must beat always looking at the commonest "
-            "position."
+            "position.",
+            show_default="0.1",
         ),
-    ] = 0.1,
+    ] = None,
+    synt_thres: Annotated[
+        str | None,
+        typer.Option(
+            "--synt-thres",
+            metavar="A,B,C,D",
+            help="How often a syntactic head must look at the head of nsubj, obj, amod and advmod, in "
+            "place of --margin.",
+            show_default="from the text",
+        ),
+    ] = None,
     share: Annotated[
         float,
         typer.Option(help="ξ_pos: how often a positional head must look at its one position."),
@@ -67,13 +103,19 @@ def heads(  # noqa: PLR0917 - a parameter an option
 
     They are counted on parsed text: --conllu, or --text for spaCy to parse.
     """
+    from tokenlight.heads.alignment import Align
     from tokenlight.heads.mask import write_heads
     from tokenlight.heads.sentence import parse_spacy, read_conllu
     from tokenlight.heads.statistics import Reading, head_statistics
     from tokenlight.progress import progress
+    from tokenlight.tokens import ExplainMask
 
     if not conllu and not text:
         raise BadInput("there is nothing to read: give --conllu FILE, or --text FILE.")
+    least = _least(margin, synt_thres)
+    how = _one_of("way to align words", align, Align)
+    if explain_mask is not None:
+        _one_of("mask", explain_mask, ExplainMask)
     sentences = [sentence for path in conllu or () for sentence in read_conllu(path)]
     for path in text or ():
         lines = _lines(path)
@@ -81,11 +123,17 @@ def heads(  # noqa: PLR0917 - a parameter an option
             sentences += parse_spacy(_counted(lines, advance))
     sentences = sentences[:limit] if limit else sentences
     live, tokenizer = _encoder(model, device, verbose=verbose)
+    reading = Reading.named(
+        how,
+        live,
+        tokenizer,
+        include_zero_offset=zero_offset,
+        exclude_special=None if special is None else not special,
+        explain_mask=explain_mask,
+    )
     with progress("reading attention", len(sentences)) as advance:
-        found = head_statistics(
-            live, tokenizer, sentences, Reading(align=_align(align)), advance=advance
-        )
-    content = found.to_dict(margin, share) | {
+        found = head_statistics(live, tokenizer, sentences, reading, advance=advance)
+    content = found.to_dict(least, share) | {
         "model": Path(model).name if Path(model).is_dir() else model,
         "sources": [path.name for path in (*(conllu or ()), *(text or ()))],
     }
@@ -140,14 +188,35 @@ def _counted(lines: list[str], advance: Callable[[int], Any]) -> Iterator[str]:
         advance(1)
 
 
-def _align(given: str) -> Literal["offsets", "official"]:
+def _one_of(kind: str, given: str, known: Any) -> Any:
+    """``given``, if it is one of a Literal's values."""
     from tokenlight.errors import UnknownName
 
-    if given == "official":
-        return "official"
-    if given != "offsets":
-        raise UnknownName.among("way to align words", given, ("offsets", "official"))
-    return "offsets"
+    if given not in get_args(known):
+        raise UnknownName.among(kind, given, get_args(known))
+    return given
+
+
+def _least(margin: float | None, typed: str | None) -> float | list[float]:
+    """The margin above the text's own shares, or the four thresholds in its place."""
+    from tokenlight.heads.statistics import RELATIONS, SYNTACTIC_MARGIN
+
+    if typed is None:
+        return SYNTACTIC_MARGIN if margin is None else margin
+    if margin is not None:
+        raise BadInput(
+            "--margin is added to what --synt-thres takes the place of; give one of them."
+        )
+    try:
+        found = [float(one) for one in typed.split(",")]
+    except ValueError:
+        found = []
+    if len(found) != len(RELATIONS):
+        raise BadInput(
+            f"--synt-thres {typed} is not {len(RELATIONS)} numbers; give one each for "
+            f"{', '.join(RELATIONS)}, such as 0.5,0.6,0.7,0.5."
+        )
+    return found
 
 
 def _report(content: dict[str, Any]) -> None:

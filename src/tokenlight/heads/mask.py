@@ -157,4 +157,14 @@ def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Pat
 
 
 def _table(values: Any) -> Table:
-    return tuple(tuple(int(value) for value in row) for row in values)
+    return tuple(tuple(_count(value) for value in row) for row in values)
+
+
+def _count(value: Any) -> int:
+    number = float(value)
+    if not number.is_integer():
+        raise BadInput(
+            f"a head mask counts criteria, and {number:g} is no count; give whole numbers: 0 for a "
+            "head that is left out, 1 for one that is let through."
+        )
+    return int(number)

@@ -26,20 +26,30 @@ from tokenlight.tokens import ExplainMask, explain_masked
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 SYNTACTIC_MARGIN = 0.1  # ξ_synt
 POSITIONAL_SHARE = 0.8  # ξ_pos
+Margin = float | Sequence[float]  # above the text's own shares, or a threshold for each relation
 SHOWN_SHARE = 0.01  # relative positions rarer than this are left out of the file
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How attention is read. The defaults align by character offsets and let special tokens ask
-    nothing; ``align="official"``, ``exclude_special=False``, ``include_zero_offset=True`` and
-    ``explain_mask="sep"`` together are the official code's reading."""
+    nothing; :meth:`named` knows the official code's reading."""
 
     relations: tuple[str, ...] = RELATIONS
     align: Align = "offsets"
     include_zero_offset: bool = False
     exclude_special: bool = True
     explain_mask: ExplainMask = "none"
+
+    @classmethod
+    def named(cls, align: Align, live: LiveModel, tokenizer: Any, **given: Any) -> Reading:
+        """All that goes with an alignment; of ``given`` what is not None wins. The official code also
+        counts offset 0 and special tokens and, but for questions, masks [SEP]."""
+        official: dict[str, Any] = {"include_zero_offset": True, "exclude_special": False}
+        if live.head.kind != "span" and tokenizer.sep_token_id is not None:
+            official["explain_mask"] = "sep"
+        said = {name: value for name, value in given.items() if value is not None}
+        return cls(**(official if align == "official" else {}) | said, align=align)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,28 +99,36 @@ class HeadStatistics:
         total = sum(counts.values())
         return {offset: count / total for offset, count in sorted(counts.items())}
 
-    def mask(self, margin: float = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE) -> HeadMask:
-        r"""Heads above :math:`\max\lambda_k+\xi_{synt}` and above :math:`\xi_{pos}`."""
-        highest = [
-            max(self.offset_shares(relation).values(), default=1.0)
-            for relation in self.reading.relations
-        ]
-        thresholds = np.array(highest)[:, None, None] + margin
+    def thresholds(self, margin: Margin = SYNTACTIC_MARGIN) -> list[float]:
+        r""":math:`\max\lambda_k+\xi_{synt}` of each relation; several numbers are taken as they are."""
+        relations = self.reading.relations
+        if isinstance(margin, Sequence):
+            if len(margin) != len(relations):
+                raise BadInput(
+                    f"{len(margin)} thresholds were given, but there are {len(relations)} relations; "
+                    f"give one each for {', '.join(relations)}."
+                )
+            return [float(one) for one in margin]
+        return [max(self.offset_shares(k).values(), default=1.0) + margin for k in relations]
+
+    def mask(self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE) -> HeadMask:
+        r"""Heads above the :meth:`thresholds` of ``margin`` and above :math:`\xi_{pos}`."""
+        thresholds = np.array(self.thresholds(margin))[:, None, None]
         syntactic = (self.relation_shares > thresholds).sum(axis=0)
         positional = (self.position_shares > share).sum(axis=-1)
         return HeadMask(_rows(syntactic), _rows(positional))
 
     def to_dict(
-        self, margin: float = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
+        self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
     ) -> dict[str, Any]:
         """The heads file's content: masks first, then the shares they come from, rounded."""
-        relations = {}
+        relations, thresholds = {}, self.thresholds(margin)
         for number, relation in enumerate(self.reading.relations):
             shares = self.offset_shares(relation)
             relations[relation] = {
                 "dependents": sum(self.offsets.get(relation, {}).values()),
                 "tested": int(self.tested[number]),
-                "threshold": round(max(shares.values(), default=1.0) + margin, 6),
+                "threshold": round(thresholds[number], 6),
                 "offsets": {str(k): round(v, 6) for k, v in shares.items() if v >= SHOWN_SHARE},
                 "heads": np.round(self.relation_shares[number], 6).tolist(),
             }
@@ -120,7 +138,10 @@ class HeadStatistics:
             "sources": list(self.sources),
             "sentences": self.sentences,
             "reading": {name: getattr(self.reading, name) for name in Reading.__dataclass_fields__},
-            "thresholds": {"syntactic_margin": margin, "positional_share": share},
+            "thresholds": {
+                "syntactic_margin": None if isinstance(margin, Sequence) else margin,
+                "positional_share": share,
+            },
             "mask": self.mask(margin, share).to_dict(),
             "relations": relations,
             "positions": [
@@ -135,7 +156,7 @@ class HeadStatistics:
             if value >= SHOWN_SHARE
         }
 
-    def save(self, path: str | Path, **thresholds: float) -> Path:
+    def save(self, path: str | Path, **thresholds: Any) -> Path:
         """Write the heads file."""
         return write_heads(path, self.to_dict(**thresholds))
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokenlight.capture.tape import GRADIENTS, Site, Tape
 
@@ -57,6 +57,11 @@ class Method(abc.ABC):
     draws: ClassVar[bool] = False
     needs_precision: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @classmethod
+    def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:  # noqa: ARG003
+        """The options asked for, where a preset means something else for this kind of model."""
+        return options
 
     @property
     @abc.abstractmethod

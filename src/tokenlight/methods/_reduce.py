@@ -6,25 +6,25 @@ from typing import Literal
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape, without_first_cell
+from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
 
 Reduce = Literal["auto", "cls_row", "mean_query"]
 
 
-def reduced(matrix: Tensor, tape: Tape, how: Reduce) -> Tensor:
+def reduced(matrix: Tensor, tape: Tape, how: Reduce, *, zero_readout: bool = True) -> Tensor:
     """``batch query key`` to ``batch key``.
 
-    ``cls_row``: the row of the token the head reads ([CLS], last token), its own score zero; of an
-    answer's start and end the mean row, cell [0, 0] zero.
-    ``mean_query``: the mean over real queries, cell [0, 0] zero first, as the Mask-LRP code does
-    for question answering. ``auto``: the row for classes, the mean for answer spans.
+    ``cls_row``: the row of the token the head reads ([CLS], last token, an answer's start).
+    ``mean_query``: the mean over real queries, as the Mask-LRP code does for question answering.
+    ``auto``: the row for classes, the mean for answer spans. ``zero_readout``: the read-out token's
+    own cell is zero first (:meth:`Tape.without_own_cell`).
     """
     if how == "auto":
         how = "mean_query" if tape.spans else "cls_row"
     if how == "cls_row":
-        return tape.read(matrix)
-    return tape.mean_query(without_first_cell(matrix))
+        return tape.read(matrix, zero_readout=zero_readout)
+    return tape.mean_query(tape.without_own_cell(matrix) if zero_readout else matrix)
 
 
 def require_block(start_layer: int, blocks: int) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._method import Method
+from tokenlight.methods._sides import weighted
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 
@@ -27,6 +28,15 @@ class RelevanceMethod(Method):
     """A method that sends relevance down; its Attributions carry the conservation meter."""
 
     needs_precision: ClassVar[bool] = True
+
+    @classmethod
+    def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
+        """The official code has rules of its own for GPT-2's Conv1D, so ``preset="official"`` takes
+        them (``rules="gpt2_official"``) for a model built of it; ``rules`` that are given win."""
+        conv1d = any(type(module).__name__ == "Conv1D" for module in model.modules())
+        if conv1d and options.get("preset") == "official" and "rules" not in options:
+            return {**options, "rules": "gpt2_official"}
+        return options
 
     def route(self, tape: Tape) -> Route:
         """How this method sends relevance down for the tape's kind of target."""
@@ -54,8 +64,7 @@ def routed(tape: Tape, rules: Rules, qa: QaRelevance, **further: Any) -> Route:
 def over_terms(tape: Tape, score: Callable[[Tape], Tensor]) -> Tensor:
     """Σ weight · score over the logits of the target: a contrast is the difference of two
     explanations, a span the sum of its start's and its end's."""
-    parts = [weights[:, None] * score(single) for weights, single in tape.terms]
-    return torch.stack(parts).sum(dim=0)
+    return weighted(tape.terms, score)
 
 
 def rolled_out(steps: Sequence[Tensor], *, row_normalize: bool) -> Tensor:

@@ -12,6 +12,7 @@ from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import NotFinite
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced
+from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class AttentionGradCam(Method):
         s = \Bigl(\frac{M-\min M}{\max M-\min M}\Bigr)_{r,:}, \quad s_r = 0
 
     "GradCAM" of Mask-LRP, "AttGrads" in AttCAT's code, Chefer et al. 2021's baseline. Means, minimum
-    and maximum run over real tokens only. Scores lie in [0, 1].
+    and maximum run over real tokens only. Scores lie in [0, 1]; an answer's are its start's
+    plus its end's.
     Differs from the official codes: where the clamped map is constant they divide 0 by 0 and rank
     by NaN; we give zeros (``nan_policy="zero"``) or refuse with the reason (``"nan"``).
     """
@@ -38,6 +40,9 @@ class AttentionGradCam(Method):
         return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
+        return over_sides(tape, self._score)
+
+    def _score(self, tape: Tape) -> Tensor:
         maps, gradient = tape.attention[-1], tape.attention_gradient[-1]
         cells = tape.lengths.to(gradient.dtype)[:, None] ** 2
         weights = gradient.sum(dim=(2, 3)) / cells  # batch head

@@ -12,6 +12,7 @@ from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced
+from tokenlight.methods._sides import over_sides
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
 
@@ -20,10 +21,10 @@ from tokenlight.methods.grad_sam import GradSam
 class AttentionTimesGradients(Method):
     r"""Attention weighted by what it does to the target, in every block.
 
-    .. math:: s_j = \sum_l \tfrac1H\sum_h (G^l_h \odot A^l_h)_{r,j}, \qquad s_r = 0
+    .. math:: s_j = \sum_l \tfrac1H\sum_h (G^l_h \odot A^l_h)_{r,j}
 
     ``layers`` holds the terms, ``layer token``. Qiang et al. 2022, figure 2 ("AttGrads"): signed, no
-    ReLU.
+    ReLU; the read-out token keeps its own score. An answer's scores are its start's plus its end's.
     Differs from the paper: it gives no reduction to tokens; we read the read-out token's row. The
     official code computes the last block's attention Grad-CAM under this name instead
     (``variant="gradcam_last"``, ``preset="official"``). ``variant="grad_sam"`` is the method
@@ -56,8 +57,12 @@ class AttentionTimesGradients(Method):
             return AttentionGradCam()(tape)[:, None]
         if self.variant == "grad_sam":
             return GradSam()(tape)
+        return over_sides(tape, self._terms)
+
+    def _terms(self, tape: Tape) -> Tensor:
         pairs = zip(tape.attention, tape.attention_gradient, strict=True)
-        terms = [reduced((maps * grad).mean(dim=1), tape, self.reduce) for maps, grad in pairs]
+        matrices = [(maps * gradient).mean(dim=1) for maps, gradient in pairs]
+        terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in matrices]
         return torch.stack(terms, dim=1)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
+from tokenlight.methods._sides import over_sides
 from tokenlight.methods.cat import Hidden, class_activations
 
 
@@ -27,10 +28,14 @@ class AttentiveClassActivationTokens(Method):
     is read as attention *received*, the only informative mean, since rows sum to one
     (``attn_reduce="cls"`` takes the read-out token's row, ``"given"`` the constant 1/n). The
     attention it receives is taken beside the model's own fused kernel, so no n × n map is held.
+    ``abs=True`` gives :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2), of an answer
+    :math:`|s_i|` of the start plus that of the end; ``layers`` then holds the terms times the sign
+    of their sum, whose sum is :math:`|s_i|`.
     """
 
     hidden: Hidden = "input"
     attn_reduce: Literal["received", "cls", "given"] = "received"
+    abs: bool = False
     cites: ClassVar[str] = "qiang2022attcat"
     per_layer: ClassVar[bool] = True
     presets: ClassVar[dict[str, dict[str, str]]] = {
@@ -48,6 +53,15 @@ class AttentiveClassActivationTokens(Method):
         return frozenset(states)
 
     def __call__(self, tape: Tape) -> Tensor:
+        if self.abs or self.attn_reduce == "cls":  # else linear in the gradient: one map of the sum
+            return over_sides(tape, self._terms)
+        return self._terms(tape)
+
+    def _terms(self, tape: Tape) -> Tensor:
+        terms = self._weighted(tape)
+        return terms * terms.sum(dim=1, keepdim=True).sign() if self.abs else terms
+
+    def _weighted(self, tape: Tape) -> Tensor:
         activations = class_activations(tape, self.hidden)  # batch layer token
         if self.attn_reduce == "given":
             return activations / tape.lengths[:, None, None].to(activations.dtype)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
+from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,8 @@ class AttentionCam(Method):
     .. math:: s_j = \Bigl(\frac1{Hn}\sum_{h,i} G^L_{h,i,j}\Bigr)^+, \qquad s_r = 0
 
     :math:`G^L` is ``head query key``, :math:`r` a class's single read-out token; for answer spans
-    :math:`s_0 = 0` in its place. Uses the gradient alone, no attention value. Often zero for every
-    token: a weak baseline (Mask-LRP, table 1).
+    :math:`s_0 = 0` in its place, and an answer's scores are its start's plus its end's. Uses the
+    gradient alone, no attention value. Often zero for every token: a weak baseline (Mask-LRP, table 1).
     Differs from the official code: its mean runs over padded queries too, ours over real ones.
     """
 
@@ -31,9 +32,10 @@ class AttentionCam(Method):
         return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
+        return over_sides(tape, self._score)
+
+    def _score(self, tape: Tape) -> Tensor:
         scores = tape.mean_query(tape.attention_gradient[-1].mean(dim=1)).clamp(min=0)
-        if tape.spans:
-            scores[:, 0] = 0.0
         return tape.without_readout(scores)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced
+from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class GenericAttention(Method):
     .. math:: M^l = \tfrac1H\sum_h (G^l_h \odot A^l_h)^+, \qquad R \leftarrow R + M^l R, \quad R_0 = I,
         \qquad s = R_{r,:}, \quad s_r = 0
 
-    Chefer et al., ICCV 2021, self-attention encoder; no row norm, no LRP. Scores are not negative.
+    Chefer et al., ICCV 2021, self-attention encoder; no row norm, no LRP. Scores are not negative;
+    an answer's are its start's plus its end's.
     Differs from the paper: nothing. What the Mask-LRP repository calls GAE is the method transatt.
     """
 
@@ -34,6 +36,9 @@ class GenericAttention(Method):
         return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
+        return over_sides(tape, self._score)
+
+    def _score(self, tape: Tape) -> Tensor:
         first = tape.attention[0]
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype)
         relevance = relevance.expand(first.shape[0], -1, -1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced
+from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class GradSam(Method):
     .. math:: s_j = \frac1{LHn}\sum_{l,h,i} \bigl(A^l_h \odot (G^l_h)^+\bigr)_{i,j}
 
     Mean over blocks, heads and real queries (``reduce="mean_query"``); scores are not negative;
-    ``layers`` holds each block's share. Barkan et al. 2021.
+    ``layers`` holds each block's share. An answer's scores are its start's plus its end's. Barkan et
+    al. 2021.
     Differs from the paper: nothing known; ``reduce="cls_row"`` reads one query instead.
     """
 
@@ -34,12 +36,12 @@ class GradSam(Method):
         return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
+        return over_sides(tape, self._terms)
+
+    def _terms(self, tape: Tape) -> Tensor:
         pairs = zip(tape.attention, tape.attention_gradient, strict=True)
         kept = [(maps * gradient.clamp(min=0)).mean(dim=1) for maps, gradient in pairs]
-        if self.reduce == "mean_query":
-            terms = [tape.mean_query(matrix) for matrix in kept]
-        else:
-            terms = [reduced(matrix, tape, self.reduce) for matrix in kept]
+        terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in kept]
         return torch.stack(terms, dim=1) / len(terms)
 
 

@@ -22,7 +22,8 @@ class GradCam(Method):
     Layer 0 is the embedding after its norm; negative numbers count from the top. ``relu=False``
     keeps the sign. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`", and the saliency that decoded
     Grad-CAM decodes).
-    Differs from the paper: nothing.
+    Differs from the paper: nothing; the sum of embeddings before their norm is not on the tape, so
+    it cannot be taken for layer 0.
     """
 
     layer: int = 0

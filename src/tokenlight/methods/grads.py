@@ -10,15 +10,17 @@ from torch import Tensor
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced
+from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGradients(Method):
     r"""How the target would move if the read-out token attended more to each token.
 
-    .. math:: s_j = \tfrac1H\sum_h G^L_{h,r,j}, \qquad G^L = \partial y/\partial A^L, \qquad s_r = 0
+    .. math:: s_j = \tfrac1H\sum_h G^L_{h,r,j}, \qquad G^L = \partial y/\partial A^L
 
-    :math:`G^L` is ``head query key``. Qiang et al. 2022, figure 2 ("Grads"): signed, last block.
+    :math:`G^L` is ``head query key``. Qiang et al. 2022, figure 2 ("Grads"): signed, last block;
+    the read-out token keeps its own score. An answer's scores are its start's plus its end's.
     Differs from the paper: it gives the query × key matrix and no reduction to tokens; we read the
     row of the read-out token, the only one that is not zero for a head that reads one token. The
     official notebook returns zeros, so there is no official number to compare with.
@@ -33,7 +35,11 @@ class AttentionGradients(Method):
         return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        return reduced(tape.attention_gradient[-1].mean(dim=1), tape, self.reduce)
+        return over_sides(tape, self._score)
+
+    def _score(self, tape: Tape) -> Tensor:
+        gradient = tape.attention_gradient[-1].mean(dim=1)
+        return reduced(gradient, tape, self.reduce, zero_readout=False)
 
 
 METHOD = AttentionGradients

@@ -50,10 +50,12 @@ class MaskedRelevance(RelevanceMethod):
     (``conserve="abs"``; ``"paper"`` is its formula to the letter, which conserves only where both
     parts have one sign) and has no row norm. ``score="input"`` gives the masked relevance at h^0.
     ``heads``: a heads file, a HeadMask, or layers × heads; without one, see the note it leaves.
+    ``mask="none"``: no head is looked at and the halved relevance is kept, as the official code does
+    without a mask: the method transatt.
     """
 
     heads: Any = None
-    mask: Literal["union", "syntactic", "positional", "random", "corrupted"] = "union"
+    mask: Literal["union", "syntactic", "positional", "random", "corrupted", "none"] = "union"
     mask_values: Literal["binary", "sum"] = "binary"
     corruption: float = 0.0
     seed: int = 0
@@ -83,6 +85,8 @@ class MaskedRelevance(RelevanceMethod):
             raise BadInput(
                 f"corruption={self.corruption} is no share of heads; give a number from 0 to 1."
             )
+        if self.mask == "none":  # nor do heads that mask nothing
+            object.__setattr__(self, "heads", None)
         if self.heads is None:
             if self.mask in ("syntactic", *DRAWN):
                 raise BadInput(
@@ -97,14 +101,15 @@ class MaskedRelevance(RelevanceMethod):
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset(
-            {Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.VALUES, Site.ATTENTION, Site.READOUT}
-        )
+        sites = {Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT}
+        return frozenset(sites if self.mask == "none" else sites | {Site.VALUES, Site.ATTENTION})
 
     def note(self, tape: Tape) -> str | None:  # noqa: ARG002 - the same for every tape
-        return OWN_HEADS if self.heads is None else None
+        return OWN_HEADS if self.heads is None and self.mask != "none" else None
 
     def route(self, tape: Tape) -> Route:
+        if self.mask == "none":
+            return routed(tape, self.rules, self.qa_relevance)
         if self.heads is None:
             parts = own_parts(tape)
         else:
@@ -130,6 +135,8 @@ class MaskedRelevance(RelevanceMethod):
 
     def saved(self, tape: Tape, flow: Flow) -> list[Tensor]:
         """The relevance of each map that the rollout reads, ``batch head query key``."""
+        if self.mask == "none":
+            return flow.attention
         scale = 1.0 if self.halve_saved else 2.0
         if self.head_relevance == "masked":
             return [scale * relevance for relevance in flow.attention]

@@ -11,6 +11,7 @@ from torch import Tensor
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import reduced
+from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class RawAttention(Method):
 
     :math:`A^L` is ``head query key``, :math:`r` the read-out token. Scores are not negative and do
     not depend on the target's class. For answer spans the mean over queries is taken instead of
-    row :math:`r` (``reduce="mean_query"``, cell [0, 0] zero).
+    row :math:`r` (``reduce="mean_query"``, cell [0, 0] zero), once for the start and once for the
+    end: twice that vector where both are asked for.
     Differs from the paper: nothing for classes. AttCAT's notebook for question answering averages
     the maps over *layers* and reads the last query: ``preset="attcat_qa"``.
     """
@@ -41,6 +43,9 @@ class RawAttention(Method):
         return frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
+        return over_sides(tape, self._score, alike=self.reduce != "cls_row")
+
+    def _score(self, tape: Tape) -> Tensor:
         if self.reduce == "last_query_layermean":
             mean = torch.stack([maps.mean(dim=1) for maps in tape.attention]).mean(dim=0)
             last = (tape.lengths - 1)[:, None, None].expand(-1, 1, mean.shape[-1])

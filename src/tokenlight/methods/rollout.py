@@ -11,6 +11,7 @@ from torch import Tensor
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced, require_block
+from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +22,12 @@ class AttentionRollout(Method):
         J = \hat A^L \cdots \hat A^{k+1}, \quad s = J_{r,:}, \quad s_r = 0
 
     :math:`r` is the read-out token, :math:`k` is ``start_layer``. Scores are not negative and do not
-    depend on the target's class. Abnar & Zuidema 2020.
+    depend on the target's class; for answer spans the mean over queries is taken, once for the start
+    and once for the end: twice that vector where both are asked for. Abnar & Zuidema 2020.
     Differs from the paper: AttCAT and Mask-LRP write :math:`I + \bar A` without the row norm, a
     constant factor per block that changes no rank (``row_normalize=False``). AttCAT's notebook for
     question answering leaves the identity out and averages the partial products over layers and
-    queries: ``preset="attcat_qa"``.
+    queries: ``preset="attcat_qa"`` (with ``average_layers`` no cell is zero).
     """
 
     start_layer: int = 0
@@ -53,6 +55,15 @@ class AttentionRollout(Method):
 
     def __call__(self, tape: Tape) -> Tensor:
         require_block(self.start_layer, len(tape.attention))
+        matrix = self._flow(tape)
+
+        def score(one: Tape) -> Tensor:
+            return reduced(matrix, one, self.reduce, zero_readout=not self.average_layers)
+
+        return over_sides(tape, score, alike=self.reduce != "cls_row")
+
+    def _flow(self, tape: Tape) -> Tensor:
+        """J, or the mean of its partial products: ``batch query key``."""
         flow: Tensor | None = None
         partial = []
         for maps in tape.attention[self.start_layer :]:
@@ -64,9 +75,7 @@ class AttentionRollout(Method):
             flow = step if flow is None else step @ flow
             partial.append(flow)
         assert flow is not None
-        if self.average_layers:
-            return tape.mean_query(torch.stack(partial).mean(dim=0))
-        return reduced(flow, tape, self.reduce)
+        return torch.stack(partial).mean(dim=0) if self.average_layers else flow
 
 
 METHOD = AttentionRollout

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
@@ -27,16 +28,19 @@ class Shapley(Method):
     token ``baseline``. Special tokens always stay and score zero. Signed; the scores sum to
     :math:`y(x) - y(x_\emptyset)` exactly, and ``extras["sampling"]`` has the largest standard error
     of one. A set that several orders pass through is asked once. Captum's ShapleyValueSampling with
-    draws that belong to the text.
+    draws that belong to the text; ``orders="captum"`` (``preset="captum"``) draws Captum's own, those
+    of a text explained alone right after ``torch.manual_seed(seed)``.
     Differs from the paper: nothing.
     """
 
     samples: int = 25
     baseline: Baseline = "pad"
+    orders: Literal["text", "captum"] = "text"
     seed: int = 0
     cites: ClassVar[str] = "castro2009polynomial"
     slow: ClassVar[bool] = True
     draws: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"captum": {"orders": "captum"}}
 
     @property
     def needs(self) -> frozenset[Site]:
@@ -83,8 +87,17 @@ class Shapley(Method):
 
     def _orders(self, row: TokenRow) -> np.ndarray:
         """``order player``: places of tokens as they join."""
+        if self.orders == "captum":
+            return self._captums(row)
         several = np.tile(players(row), (self.samples, 1))
         return generator(self.seed, row).permuted(several, axis=1)
+
+    def _captums(self, row: TokenRow) -> np.ndarray:
+        """Captum shuffles all tokens; those that always stay bring nothing where they join."""
+        stream = torch.Generator().manual_seed(self.seed)  # what torch.manual_seed(seed) begins
+        joining = players(row)
+        shuffled = [torch.randperm(len(row), generator=stream).numpy() for _ in range(self.samples)]
+        return np.stack([order[np.isin(order, joining)] for order in shuffled])
 
 
 def _prefixes(orders: np.ndarray, tokens: int) -> np.ndarray:

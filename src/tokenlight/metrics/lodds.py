@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tokenlight.errors import BadInput
 from tokenlight.metrics._chance import SMALLEST
 from tokenlight.metrics._erasing import Perturb
 from tokenlight.metrics._metric import Better
@@ -22,19 +23,27 @@ class LogOdds(AreaOverPerturbationCurve):
     Grid, order and options are those of aopc; probabilities below 1e-12 are taken as 1e-12. Lower is
     better; with ``order="bottom"`` higher is. The [PAD] tokens are attended to
     (``mask_pad_attention``). Shrikumar et al. 2017; Qiang et al. 2022.
-    Differs from the paper: the clip. Official readings: ``preset="attcat"``, ``"mask_lrp"``.
+    Differs from the paper: the clip. Official readings: ``preset="attcat"``, ``"mask_lrp"``; they do
+    not clip, and a text in which a probability is zero is left out (``clip=False``).
     """
 
     perturb: Perturb = "pad"
+    clip: bool = True
     better: ClassVar[Better] = "lower"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
-        "attcat": {**OFFICIAL, "min_len": 10},
-        "mask_lrp": {**OFFICIAL, "min_len": 20},
+        "attcat": {**OFFICIAL, "clip": False, "min_len": 10},
+        "mask_lrp": {**OFFICIAL, "clip": False, "min_len": 20},
     }
 
     def difference(self, whole: float, changed: np.ndarray) -> np.ndarray:
-        ratio: np.ndarray = np.log(np.maximum(changed, SMALLEST)) - np.log(max(whole, SMALLEST))
+        if not self.clip and not (whole > 0 and (changed > 0).all()):
+            raise BadInput(
+                "a probability of this text is zero and has no logarithm; clip=true takes it as "
+                f"{SMALLEST:g}."
+            )
+        least = SMALLEST if self.clip else 0.0
+        ratio: np.ndarray = np.log(np.maximum(changed, least)) - np.log(max(whole, least))
         return ratio
 
 

@@ -25,6 +25,7 @@ from tokenlight.metrics._metric import (
 from tokenlight.target import Head
 
 CURVE = tuple(range(10, 101, 10))
+DECODED = "decoded_"  # how the names of methods begin that score token types, not positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,19 @@ class TokenOverlap(Metric):
     file of texts or what ``tokenlight idf`` counted in one (.json), else from the explained texts
     themselves. Hou & Castañón 2023.
     Differs from the paper: it takes df from 50,000 Wikipedia articles and gives no formula for idf;
-    C counts the classes that some text was predicted as. A list is as long as the class has tokens
-    with positive weight, at most k. ``normalize="l1"`` divides each text's scores by their L1 sum.
+    C counts the classes that some text was predicted as, and v runs over the types in their texts.
+    ``tokens="positive"`` keeps types of positive weight alone, so that a list may be shorter than k:
+    where few speak for a class (a ReLU leaves many at zero), types that say nothing, equal ones by
+    their number, would fill the lists of all classes alike. A decoded method has one score a type,
+    which counts once a text however often the type stands there. ``normalize="l1"`` divides each
+    text's scores by their L1 sum.
     """
 
     k: int = 50
     idf: Literal["log", "smooth", "none"] = "log"
     normalize: Literal["none", "l1"] = "none"
     report: Literal["share", "count"] = "share"
+    tokens: Literal["all", "positive"] = "all"
     corpus: str | None = None
     cites: ClassVar[str] = "hou2023decoding"
     better: ClassVar[Better] = "lower"
@@ -67,14 +73,16 @@ class TokenOverlap(Metric):
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         attribution, places = case.attribution, case.original.rankable
         scores = attribution.scores[places]
-        total = float(np.abs(scores).sum()) if self.normalize == "l1" else 1.0
-        weights: Counter[int] = Counter()
-        for place, score in zip(places, scores, strict=True):
-            weights[attribution.row.ids[place]] += score / (total or 1.0)
+        types, own = np.unique(np.array(attribution.row.ids)[places], return_inverse=True)
+        weights: np.ndarray = np.bincount(own, scores, len(types))
+        if attribution.method.startswith(DECODED):
+            weights = scores = weights / np.bincount(own, minlength=len(types))
+        if self.normalize == "l1":
+            weights = weights / (np.abs(scores).sum() or 1.0)
         # One text alone has no overlap: its share is a number of the whole set of texts.
         detail = {
             "class": attribution.prediction.index,
-            "weights": {str(i): float(weight) for i, weight in weights.items()},
+            "weights": {str(i): float(w) for i, w in zip(types, weights, strict=True)},
         }
         return Measured(float("nan"), detail=detail)
 
@@ -102,8 +110,9 @@ class TokenOverlap(Metric):
             times = np.bincount(chosen, minlength=len(texts))  # how often each text was drawn
             ranked = []
             for label in np.unique(classes[chosen]):
-                drawn = weights * times[rows] * (classes[rows] == label)
-                ranked.append(_ranked(np.bincount(columns, drawn, len(tokens)) * factor))
+                often = times[rows] * (classes[rows] == label)
+                sums = np.bincount(columns, weights * often, len(tokens)) * factor
+                ranked.append(_ranked(sums, self._listed(sums, columns[often > 0])))
             return [_overlap(ranked, k, share=self.report == "share") for k in ks]
 
         def value(chosen: np.ndarray) -> float:
@@ -115,6 +124,12 @@ class TokenOverlap(Metric):
         )
         found = statistic_interval(len(texts), value, seed=seed)
         return Summary(replace(found, low=max(0.0, found.low)), curve)
+
+    def _listed(self, sums: np.ndarray, standing: np.ndarray) -> np.ndarray:
+        """Which columns may be listed, of those ``standing`` in the class's texts."""
+        listed = np.zeros(len(sums), dtype=bool)
+        listed[standing] = True
+        return listed & (sums > 0) if self.tokens == "positive" else listed
 
     def _idf(self, frequency: int, documents: int) -> float:
         if self.idf == "none":
@@ -132,10 +147,10 @@ def counted(texts: Sequence[Mapping[int, object]]) -> DocumentFrequencies:
     return DocumentFrequencies(len(texts), counts)
 
 
-def _ranked(weights: np.ndarray) -> list[int]:
-    """Columns that speak for the class, strongest first, equal ones by token id."""
+def _ranked(weights: np.ndarray, listed: np.ndarray) -> list[int]:
+    """The listed columns, strongest first, equal ones by token id."""
     order = np.argsort(-weights, kind="stable")
-    return [int(i) for i in order[weights[order] > 0]]
+    return [int(i) for i in order[listed[order]]]
 
 
 def _overlap(ranked: list[list[int]], k: int, *, share: bool) -> float:

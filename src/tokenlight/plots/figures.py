@@ -15,12 +15,13 @@ from tokenlight.plots.layers import SUM, layer_table
 from tokenlight.plots.pieces import strongest_pieces
 
 
-def heat_map(attribution: Attribution, *, palette: str = "green_red") -> Any:
+def heat_map(attribution: Attribution, *, palette: str = "green_red", rollout: bool = False) -> Any:
     """Per-layer terms and their sum, divided by the Frobenius norm of the table (AttCAT, figure 5).
 
-    Special tokens are left out. One colour scale for all rows, as in the paper.
+    Special tokens are left out. One colour scale for all rows, as in the paper. ``rollout``: with the
+    product of the layers before their sum, as the paper has it.
     """
-    table = layer_table(attribution).without_special().normalised()
+    table = layer_table(attribution, rollout=rollout).without_special().normalised()
     rows, columns = table.values.shape
     figure = _figure(width=2.4 + 0.55 * columns, height=1.4 + 0.32 * rows)
     axes = figure.add_subplot()

@@ -9,12 +9,14 @@ import numpy as np
 from tokenlight.attribution import Attribution
 from tokenlight.errors import BadInput
 
+ROLLOUT = "Rollout"  # AttCAT's word for the product of a token's terms; no attention is rolled out
 SUM = "Sum"
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTable:
-    """``values[row, column]``: rows are the layers and, last, their sum; columns are tokens."""
+    """``values[row, column]``: rows are the layers, their product where asked for and, last, their
+    sum; columns are tokens."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -25,9 +27,12 @@ class LayerTable:
     @property
     def scales(self) -> tuple[float, ...]:
         """Strength of the full colour, row by row: the layers share one so that they compare, the
-        sum has its own, or it would leave them pale. Special tokens do not count."""
+        sum has its own, or it would leave them pale, and so has the product, which is tiny. Special
+        tokens do not count."""
         peaks = np.abs(self._own_values).max(axis=1, initial=0.0)
-        return (*[float(peaks[:-1].max(initial=0.0))] * (len(peaks) - 1), float(peaks[-1]))
+        alone = np.isin(self.rows, (ROLLOUT, SUM))
+        peaks[~alone] = peaks[~alone].max(initial=0.0)
+        return tuple(map(float, peaks))
 
     def normalised(self) -> LayerTable:
         """Divided by the Frobenius norm of the text's own tokens, as the paper's figure is: one
@@ -63,13 +68,17 @@ class LayerTable:
         )
 
 
-def layer_table(attribution: Attribution) -> LayerTable:
-    """The table of an attribution that has per-layer terms."""
+def layer_table(attribution: Attribution, *, rollout: bool = False) -> LayerTable:
+    """The table of an attribution that has per-layer terms; ``rollout`` puts the element-wise product
+    of the layers before their sum. The paper's figure has it; it says little."""
     if attribution.layers is None:
         raise BadInput(
             f"{attribution.method} has no per-layer terms, so there is no heat map to draw; "
             "attcat and cat have them."
         )
-    values = np.vstack([attribution.layers, attribution.layers.sum(axis=0)])
-    names = tuple(f"L{number}" for number in range(len(attribution.layers)))
-    return LayerTable((*names, SUM), attribution.tokens, attribution.row.special, values)
+    terms = attribution.layers
+    rows = {f"L{number}": own for number, own in enumerate(terms)}
+    rows |= {ROLLOUT: terms.prod(axis=0)} if rollout else {}
+    rows[SUM] = terms.sum(axis=0)
+    values = np.vstack(list(rows.values()))
+    return LayerTable(tuple(rows), attribution.tokens, attribution.row.special, values)
