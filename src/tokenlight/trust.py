@@ -139,8 +139,6 @@ def _tested(
             f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
         )
         found["verdict"] += f"; the whole order beats {beaten}"
-        if found["grade"] == CHANCE:
-            found["verdict"] += f": {CHANCE}"
     return found
 
 
@@ -248,8 +246,8 @@ def _verdict(
         change = f"leaves {what} at {after:.2f}, so they alone do not decide"
     else:
         verb = "drops" if after < before else "raises"
-        change = f"{verb} {what} from {before:.2f} to {after:.2f}"
-    return f"{'hiding' if picture else 'removing'} {words} {change}; {others} do less"
+        change = f"{verb} {what} from {before:.2f} to {after:.2f}; {others} do less"
+    return f"{'hiding' if picture else 'removing'} {words} {change}"
 
 
 def _share(less: float, all_of_them: bool) -> str:

@@ -117,12 +117,12 @@ def test_the_table_leaves_cells_of_later_tokens_empty(rows):
 
 def test_the_terminal_ends_a_row_with_its_token(rows):
     text = printed(rows)
-    assert "prediction  at 1. ‘L’:  L 0.900" in text
+    assert "prediction  at 1. ‘L’:  ‘L’ 0.900  ‘x’ 0.050" in text
     assert re.search(r"for 1\. ‘L’  90\.0 % likely", text)
-    assert re.search(r"written, nothing yet +\[L\]\n", text)
-    assert re.search(r"written .* L\(\+2\)\[ily\]\n", text)
-    assert re.search(r"\[She\]\n", text)
-    assert re.search(r"\[ran\]\n", text)
+    assert re.search(r"written, nothing yet +»L«\n", text)
+    assert re.search(r"written .* L\(\+2\)»ily«\n", text)
+    assert re.search(r"»She«\n", text)
+    assert re.search(r"»ran«\n", text)
     assert "empty: not yet written" in text
     line = next(line for line in text.splitlines() if line.strip().startswith("ily "))
     assert len(line.split()) == 3  # its name and the two tokens written after it
@@ -130,8 +130,22 @@ def test_the_terminal_ends_a_row_with_its_token(rows):
 
 def test_the_terminal_marks_the_word_that_is_being_written(rows):
     text = printed(rows, words=True)
-    assert re.search(r"written, nothing yet +\[Lily\]\n", text)
-    assert text.count("[Lily]") == 2
+    assert re.search(r"written, nothing yet +»Lily«\n", text)
+    assert text.count("»Lily«") == 2
+
+
+def test_brackets_hold_the_scored_piece_alone(rows):
+    text = printed(rows)
+    assert "[L]ily" in text
+    assert "[ily]\n" not in text
+
+
+def test_blank_tokens_of_a_prediction_are_seen(rows):
+    said = Prediction(" three", 7, (" three", " ", "\n"), (0.4, 0.06, 0.05), ids=(7, 8, 9))
+    blank = replace(rows[0], prediction=said)
+    assert "‘ three’ 0.400  ‘ ’ 0.060  ‘␊’ 0.050" in printed(blank)
+    for name in ("‘ three’", "‘ ’", "‘␊’"):
+        assert f">{name}</span>" in page(blank)
 
 
 def test_with_colours_the_explained_token_is_underlined(rows):

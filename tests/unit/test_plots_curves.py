@@ -9,14 +9,35 @@ import re
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
-from tokenlight.plots.curves import page
+from tokenlight.plots.curves import figure, page, save
+
+
+def measured(metric: str):
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    found = explainer.explain(["the film is good", "a dull plot , not fun"], ["cat", "random"])
+    return explainer.evaluate(found, [metric], progress=False)
 
 
 def made() -> str:
-    explainer = Explainer(tiny_bert(), tiny_tokenizer())
-    found = explainer.explain(["the film is good", "a dull plot , not fun"], ["cat", "random"])
-    measured = explainer.evaluate(found, ["aopc"], progress=False)
-    return page(measured, title="<script>alert(1)</script>")
+    return page(measured("aopc"), title="<script>alert(1)</script>")
+
+
+def test_a_metric_with_a_curve_names_its_axis(tmp_path):
+    found = measured("aopc")
+    assert [axes.get_ylabel() for axes in figure(found).axes] == ["aopc"]
+    assert "<h2>Curves</h2>" in page(found)
+    save(found, tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"curves.png", "report.html"}
+
+
+def test_without_any_curve_there_is_neither_heading_nor_picture(tmp_path):
+    found = measured("kendall")
+    assert figure(found).axes == []
+    source = page(found)
+    assert "Curves" not in source
+    assert "<img" not in source
+    save(found, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_the_policy_names_the_style_sheet_that_stands_in_the_page():

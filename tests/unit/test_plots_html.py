@@ -221,6 +221,13 @@ def test_the_heat_map_has_a_row_a_layer_and_their_sum():
     np.testing.assert_allclose(shown, expected, atol=0.0051)
 
 
+def test_the_page_shows_the_product_of_the_layers_on_request():
+    source = page(sample(layers=3), rollout=True)
+    table = source[source.index('<table class="heat summed">') : source.index("</table>")]
+    names = re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table)
+    assert names == ["L0", "L1", "L2", "Rollout", "Sum"]
+
+
 def layer_cells(source):
     """Looks and numbers of the layer table, row by row."""
     table = source[source.index('<table class="heat summed">') : source.index("</table>")]
@@ -266,6 +273,8 @@ def test_the_difference_to_a_reference_is_shown():
     assert "Difference to the reference" in source
     assert "attcat − rollout" in source
     assert "rollout − rollout" not in source
+    assert source.count("<small>each scaled to Σ|score| = 1 over all tokens</small>") == 1
+    assert source.count("<small>no sign, same for every class</small>") == 1  # rollout's own row
     lines = Reader(source).lines
     assert [line.text for line in lines] == [a.text] * 3
 
@@ -385,5 +394,10 @@ def test_a_verdict_stands_under_the_text_and_a_few_words_under_the_name():
     made = sample()
     long = page([replace(made, extras={"trust": {"verdict": verdict}})])
     assert f'<p class="note">{verdict}</p>' in long
+    grade = "no better than chance"
+    graded = {"verdict": f"{verdict}: {grade}", "grade": grade}  # as older files have it
+    assert f'<p class="note">{grade}: {verdict}</p>' in page(
+        [replace(made, extras={"trust": graded})]
+    )
     short = page([replace(made, extras={"trust": {"verdict": "not tested"}})])
     assert "<small>not tested</small>" in short

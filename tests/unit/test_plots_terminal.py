@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,7 +118,39 @@ def test_methods_stand_side_by_side():
 def test_a_difference_to_the_reference_is_printed():
     a = sample()
     output = printed([a, with_method(a, "rollout", 1)], colours=None, reference="rollout")
-    assert "attcat − rollout" in output
+    assert "attcat − rollout (each scaled to Σ|score| = 1 over all tokens)\n" in output
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("rollout", "rollout (no sign, same for every class)"),
+        ("gae", "gae (no sign)"),
+        ("attcat", "attcat"),
+        ("theirs", "theirs"),
+    ],
+)
+def test_scores_without_a_sign_or_a_class_say_so(method, said):
+    a = with_method(sample(), method, 1)
+    negative = replace(a, target=replace(a.target, name="negative"))
+    output = printed([a, negative], colours=None).splitlines()
+    assert output.count(said) == 2  # once a target
+    assert f"class by class  {said}" in output
+
+
+def test_what_is_no_class_is_called_a_target():
+    a = with_method(sample(), "rollout", 1)
+    span = replace(a, target=replace(a.target, kind="span"))
+    assert "rollout (no sign, same for every target)" in printed(span, colours=None)
+
+
+def test_a_verdict_begins_with_its_grade():
+    trust = {"verdict": "removing the top word (dull) drops P; all do less", "grade": "faithful"}
+    a = replace(sample(), extras={"trust": trust})
+    assert "attcat  faithful: removing the top word (dull)" in printed(a, colours=None)
+    for verdict in ("not tested: no head", "all words have the same score"):
+        a = replace(sample(), extras={"trust": {**trust, "verdict": verdict}})
+        assert f"attcat  {verdict}" in printed(a, colours=None)
 
 
 def test_words_are_merged_on_request():

@@ -48,7 +48,9 @@ def test_the_inverted_oracle_is_worse_than_chance():
 
 
 def test_random_scores_are_no_better_than_chance():
-    assert of("random")["grade"] == "no better than chance"
+    trust = of("random")
+    assert trust["grade"] == "no better than chance"
+    assert trust["verdict"].endswith("% of random orders")  # the grade is said before it
 
 
 def test_the_verdict_says_what_removing_the_top_words_does():
@@ -75,7 +77,10 @@ def test_removing_words_against_the_class_raises_its_probability():
 def test_words_that_do_not_move_the_model_are_said_not_to_decide():
     explainer = planted(np.zeros((40, 2)))
     trust = trusted(explainer, scored(explainer, WORDS, range(len(WORDS)))).extras["trust"]
-    assert " leaves P(LABEL_0) at 0.50, so they alone do not decide; 0 % of" in trust["verdict"]
+    assert trust["verdict"].endswith(
+        " leaves P(LABEL_0) at 0.50, so they alone do not decide; "
+        "the whole order beats 50 % of random orders"
+    )
     assert trust["percentile"] == 50
 
 

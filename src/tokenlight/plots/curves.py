@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -41,7 +41,7 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
     except ImportError as missing:
         raise MissingExtra.naming("matplotlib", "plots", "a figure of curves") from missing
     wanted = evaluation.metrics if metrics is None else metrics
-    keys = [key for key in wanted if _has_curve(evaluation, key)]
+    keys = _with_curve(evaluation, wanted)
     across = min(2, max(1, len(keys)))
     down = -(-len(keys) // across) or 1
     # A Figure of its own, never pyplot: no global state, no window, nothing to close.
@@ -68,6 +68,7 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
             axes.fill_between(points, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.set_title(f"{in_line(key)}{ARROWS[metric.direction]}", parse_math=False, fontsize=11)
         axes.set_xlabel(AXES.get(metric.name, "share of tokens removed"))
+        axes.set_ylabel(in_line(metric.name), parse_math=False)
         axes.grid(alpha=0.25)
         axes.legend(fontsize=7)
     return drawn
@@ -91,8 +92,10 @@ def _named(evaluation: Evaluation, keys: Sequence[str]) -> list[str]:
     return [*best, *(name for name in places if name == "random" and name not in best)]
 
 
-def _has_curve(evaluation: Evaluation, key: str) -> bool:
-    return any(key in part.curves for part in evaluation.by_method.values())
+def _with_curve(evaluation: Evaluation, keys: Iterable[str]) -> list[str]:
+    """Those of the metrics that any method has a curve of."""
+    parts = evaluation.by_method.values()
+    return [key for key in keys if any(key in part.curves for part in parts)]
 
 
 def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
@@ -150,14 +153,18 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _png(evaluation: Evaluation) -> bytes:
+    """The figure; empty where no metric has a curve."""
+    if not _with_curve(evaluation, evaluation.metrics):
+        return b""
     into = io.BytesIO()
     figure(evaluation).savefig(into, format="png", dpi=150)
     return into.getvalue()
 
 
 def save(evaluation: Evaluation, folder: Path) -> None:
-    """Write curves.png and report.html into ``folder``."""
+    """Write report.html and, where a metric has a curve, curves.png into ``folder``."""
     from tokenlight.datafiles import write_bytes
 
-    write_bytes(folder / "curves.png", _png(evaluation))
+    if drawn := _png(evaluation):
+        write_bytes(folder / "curves.png", drawn)
     write_bytes(folder / "report.html", page(evaluation).encode("utf-8"))

@@ -10,6 +10,7 @@ import numpy as np
 from tokenlight.attribution import Attribution
 from tokenlight.plots.charts import grid, named, titled
 from tokenlight.plots.colours import hexadecimal, ink, shade, step
+from tokenlight.plots.facts import SCALED
 from tokenlight.postprocess import difference, l1_normalise
 
 
@@ -38,6 +39,7 @@ def difference_map(
     axes.set_ylim(len(rows) - 0.5, -0.5)
     named(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
     named(axes, "y", list(rows), fontsize=8)
+    axes.set_xlabel(SCALED, fontsize=8)
     titled(axes, title)
     return axes.figure
 

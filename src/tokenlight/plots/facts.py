@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.plots.continuation import is_continuation
 from tokenlight.plots.groups import TextGroup
@@ -16,6 +17,7 @@ from tokenlight.segments import SegmentShare
 
 MOST_LABELS = 8
 HALF = 0.5  # of the weight on special tokens is worth saying
+SCALED = "each scaled to Σ|score| = 1 over all tokens"  # what a difference is taken of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,15 @@ def null_line(attribution: Attribution) -> str:
     return scores
 
 
+def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
+    """The names the model chooses among; tokens of a language model in quotes, which may be blanks."""
+    said = attribution.prediction
+    return tuple(f"‘{label}’" for label in said.labels) if said.ids else said.labels
+
+
 def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:
     """Probability bars, most probable first, and how many labels are left out."""
-    prediction = group.first.prediction
+    prediction, shown = group.first.prediction, predicted_labels(group.first)
     targets = {target.name for target in group.targets}
     ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
     bars = []
@@ -63,7 +71,7 @@ def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:
         name = prediction.labels[index]
         look = "predicted" if index == prediction.place else ""
         look += " explained" if name in targets else ""
-        bars.append(Bar(name, percent(chance), round(100 * chance, 2), look.strip()))
+        bars.append(Bar(shown[index], percent(chance), round(100 * chance, 2), look.strip()))
     return tuple(bars), max(0, len(ranked) - MOST_LABELS)
 
 
@@ -105,13 +113,38 @@ def percent(chance: float) -> str:
     return "<0.1 %" if 0 < chance < 0.001 else f"{100 * chance:.1f} %"
 
 
-def badges(attribution: Attribution) -> tuple[str, ...]:
-    """How likely a written token was, and what is known about how far to trust the scores: a
-    verdict, how much relevance was kept or how far a path method's are from their sum."""
-    found = [chance] if (chance := chance_of_written(attribution)) else []
+def kind_of_scores(attribution: Attribution) -> str:
+    """What the scores cannot tell: for or against, or one class from another; how those of a
+    difference were scaled. Empty where there is nothing to say or the method is unknown."""
+    if "difference" in attribution.steps:
+        return SCALED
+    if attribution.method not in registry.names("methods"):
+        return ""
+    method: Any = registry.find("methods", attribution.method)
+    classes = attribution.target.kind == "class" and not attribution.prediction.ids
+    said = "" if getattr(method, "signed", True) else "no sign"
+    if getattr(method, "class_agnostic", False):
+        said += f"{', ' if said else ''}same for every {'class' if classes else 'target'}"
+    return said
+
+
+def verdict(attribution: Attribution) -> str:
+    """What came of the removal test, its grade first; empty where it was not made."""
     trust: Any = attribution.extras.get("trust")
-    if isinstance(trust, dict) and trust.get("verdict"):
-        found.append(str(trust["verdict"]))
+    if not isinstance(trust, dict) or not trust.get("verdict"):
+        return ""
+    said, grade = str(trust["verdict"]), trust.get("grade", "untested")
+    if grade == "untested" or not said.startswith(("removing ", "hiding ")):
+        return said  # nothing was ranked, which a grade would belie
+    return f"{grade}: {said.removesuffix(f': {grade}')}"
+
+
+def badges(attribution: Attribution) -> tuple[str, ...]:
+    """What the scores cannot tell, how likely a written token was, and what is known about how far
+    to trust them: a verdict, how much relevance was kept or how far a path method's are from their
+    sum."""
+    told = kind_of_scores(attribution), chance_of_written(attribution), verdict(attribution)
+    found = [words for words in told if words]
     kept: Any = attribution.extras.get("conservation")
     if isinstance(kept, list) and kept:
         found.append(conserved(kept))

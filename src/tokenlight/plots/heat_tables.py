@@ -52,11 +52,11 @@ class Heat:
         )
 
 
-def layer_heat(attribution: Attribution) -> Heat | None:
-    """The per-layer terms of a text; None where there are none."""
+def layer_heat(attribution: Attribution, *, rollout: bool = False) -> Heat | None:
+    """The per-layer terms of a text, with their product if so wished; None where there are none."""
     if attribution.layers is None or attribution.row.image is not None:
         return None
-    table = layer_table(attribution).strongest(MOST_COLUMNS)
+    table = layer_table(attribution, rollout=rollout).strongest(MOST_COLUMNS)
     shares, rows = table.normalised().values, []
     for name, scale, terms, parts in zip(
         table.rows, table.scales, table.values, shares, strict=True

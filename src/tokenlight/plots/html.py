@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -41,11 +41,13 @@ def page(
     title: str | None = None,
     reference: str | None = None,
     words: bool = False,
+    rollout: bool = False,
 ) -> str:
     """The attributions as one page, grouped by text, then target, then method.
 
     ``reference`` names the method whose difference to every other is shown too (Mask-LRP paper,
-    figure 6). ``words`` opens the page in its word view.
+    figure 6). ``words`` opens the page in its word view. ``rollout`` puts the product of the layers
+    into the layer tables (AttCAT paper, figure 5).
     """
     groups = grouped(attributions)
     style = _style()
@@ -61,7 +63,7 @@ def page(
         .render(
             title=_shortened(groups[0].first.text) if title is None else title,
             policy=policy,
-            **_shown(groups, reference, words),
+            **_shown(groups, _Wish(reference, rollout), words),
         )
     )
 
@@ -70,13 +72,20 @@ def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     """The same picture for a notebook cell; its style stays inside."""
     groups = grouped(attributions)
     template = _environment().get_template("fragment.html.j2")
-    return template.render(**_shown(groups, None, False))
+    return template.render(**_shown(groups, _Wish(), False))
 
 
-def _shown(groups: Sequence[TextGroup], reference: str | None, words: bool) -> dict[str, Any]:
-    if reference is not None:
-        check_reference(groups, reference)
-    shown = [_text(group, reference) for group in groups]
+class _Wish(NamedTuple):
+    """What is shown beside the scores."""
+
+    reference: str | None = None
+    rollout: bool = False
+
+
+def _shown(groups: Sequence[TextGroup], wish: _Wish, words: bool) -> dict[str, Any]:
+    if wish.reference is not None:
+        check_reference(groups, wish.reference)
+    shown = [_text(group, wish) for group in groups]
     return {
         "style": Markup(_style()),  # ours alone: no value of a user is in it
         "texts": shown,
@@ -88,11 +97,11 @@ def _shown(groups: Sequence[TextGroup], reference: str | None, words: bool) -> d
     }
 
 
-def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
+def _text(group: TextGroup, wish: _Wish) -> dict[str, Any]:
     bars, more = facts.prediction_bars(group)
     compared = by_class(group)
     shown = {id(a) for found in compared for a in found}
-    targets = [_target(group, target, reference, shown) for target in group.targets]
+    targets = [_target(group, target, wish, shown) for target in group.targets]
     first = group.first
     methods = [method for target in targets for method in target["methods"]]
     return {
@@ -105,7 +114,7 @@ def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
         "photo": None if first.row.image is None else photo(first.row.image),
         "cut": first.row.cut,
         "targets": targets,
-        "classes": [_classes(group, found) for found in compared],
+        "classes": [_classes(group, found, wish) for found in compared],
         "methods": methods,
         "shared": [
             fact
@@ -115,7 +124,7 @@ def _text(group: TextGroup, reference: str | None) -> dict[str, Any]:
     }
 
 
-def _classes(group: TextGroup, found: Sequence[Attribution]) -> dict[str, Any]:
+def _classes(group: TextGroup, found: Sequence[Attribution], wish: _Wish) -> dict[str, Any]:
     """One method's classes side by side, on one scale."""
     written = is_continuation(found[0])
     return {
@@ -123,30 +132,30 @@ def _classes(group: TextGroup, found: Sequence[Attribution]) -> dict[str, Any]:
         "title": "Token by token" if written else "Class by class",
         "written": written,
         "heats": class_heats(found),
-        "rows": [(a.target.name, _method(a, group.scale(a))) for a in found],
+        "rows": [(a.target.name, _method(a, group.scale(a), wish)) for a in found],
     }
 
 
-def _target(
-    group: TextGroup, target: TargetGroup, reference: str | None, shown: set[int]
-) -> dict[str, Any]:
-    compared = [] if reference is None else differences(target, reference)
+def _target(group: TextGroup, target: TargetGroup, wish: _Wish, shown: set[int]) -> dict[str, Any]:
+    compared = [] if wish.reference is None else differences(target, wish.reference)
     return {
         "name": target.name,
         "kind": target.attributions[0].target.kind,
         # What the view of the classes has shown is not shown twice.
         "rows": not all(id(a) in shown for a in target.attributions),
-        "methods": [_method(a, group.scale(a)) for a in target.attributions],
+        "methods": [_method(a, group.scale(a), wish) for a in target.attributions],
         # What is known about a method is not known about a difference.
-        "differences": [_method(replace(a, extras={}, notes=()), strongest(a)) for a in compared],
+        "differences": [
+            _method(replace(a, extras={}, notes=()), strongest(a), wish) for a in compared
+        ],
     }
 
 
-def _method(attribution: Attribution, scale: float) -> dict[str, Any]:
+def _method(attribution: Attribution, scale: float, wish: _Wish) -> dict[str, Any]:
     return {
         "label": method_label(attribution),
         "target": attribution.target.name,
-        "views": views.views(attribution, scale),
+        "views": views.views(attribution, scale, rollout=wish.rollout),
         "badges": facts.badges(attribution),
         "notes": attribution.notes,
         "provenance": facts.provenance(attribution),

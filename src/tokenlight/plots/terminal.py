@@ -23,7 +23,15 @@ from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.classes import by_class, class_table
 from tokenlight.plots.colours import step
 from tokenlight.plots.continuation import is_continuation, unread_whole
-from tokenlight.plots.facts import chance_of_written, even, null_line, weight_on_special
+from tokenlight.plots.facts import (
+    chance_of_written,
+    even,
+    kind_of_scores,
+    null_line,
+    predicted_labels,
+    verdict,
+    weight_on_special,
+)
 from tokenlight.plots.groups import (
     TargetGroup,
     TextGroup,
@@ -121,7 +129,7 @@ class _Picture:
             for found in by_class(group) if group.first.row.image is None else ():
                 written = is_continuation(found[0])
                 how = "token by token" if written else "class by class"
-                yield Text.assemble(f"\n{how}  ", (in_line(method_label(found[0])), "bold"))
+                yield Text.assemble(f"\n{how}  ", _named(found[0]))
                 merged = [merge_words(a) for a in found] if self.words else found
                 yield from class_tables(class_table(merged), coloured, options.max_width)
             for target in group.targets:
@@ -140,7 +148,8 @@ class _Picture:
             lines = _sentences(one) if sentence_parts(one.attribution) else _highlighted(one)
             yield Padding(lines, (0, 0, 0, 2))
         for a in [] if self.reference is None else differences(target, self.reference):
-            yield Text(in_line(a.method), style="italic")
+            name = Text(in_line(a.method), style="italic")
+            yield name.append(f" ({kind_of_scores(a)})", "not italic dim")
             yield Padding(_highlighted(self._read(a, strongest(a), coloured)), (0, 0, 0, 2))
         yield Text()
         read = [one.attribution for one in shown]
@@ -161,9 +170,11 @@ class _Picture:
 def _prediction(group: TextGroup) -> Text:
     first = group.first
     prediction, line = first.prediction, Text("prediction  ")
+    labels = predicted_labels(first)
     if is_continuation(first):
         line.append(f"at {in_line(first.target.name)}:  ", "dim")
-    line.append(in_line(prediction.label), "bold")
+    best = labels[prediction.place] if prediction.ids else prediction.label
+    line.append(in_line(best), "bold")
     if prediction.probability is not None:
         line.append(f" {prediction.probability:.3f}", "bold")
         others = sorted(
@@ -172,7 +183,7 @@ def _prediction(group: TextGroup) -> Text:
             if index != prediction.place
         )
         for chance, index in others[:4]:
-            line.append(f"  {in_line(prediction.labels[index])} {-chance:.3f}", "dim")
+            line.append(f"  {in_line(labels[index])} {-chance:.3f}", "dim")
         if len(others) > 4:
             line.append(f"  and {len(others) - 4} more", "dim")
     if first.model:
@@ -181,13 +192,20 @@ def _prediction(group: TextGroup) -> Text:
 
 
 def _head(attribution: Attribution) -> Text:
-    head = Text(in_line(method_label(attribution)), style="bold")
-    trust = attribution.extras.get("trust")
-    if isinstance(trust, dict) and trust.get("verdict"):
-        head.append(f"  {in_line(str(trust['verdict']))}", "not bold dim")
+    head = _named(attribution)
+    if said := verdict(attribution):
+        head.append(f"  {in_line(said)}", "not bold dim")
     for note in attribution.notes:
         head.append(f"  {in_line(note)}", "not bold dim")
     return head
+
+
+def _named(attribution: Attribution) -> Text:
+    """The method, and what its scores cannot tell."""
+    name = Text(in_line(method_label(attribution)), style="bold")
+    if said := kind_of_scores(attribution):
+        name.append(f" ({in_line(said)})", "not bold dim")
+    return name
 
 
 def _highlighted(one: _Reading) -> Text:
@@ -223,7 +241,7 @@ def _append(text: Text, one: _Reading, passage: Passage) -> None:
         strength = step(score, one.scale) if stretch.positions else 0
         written, style = visible(stretch.text), paint(strength) if one.coloured else Style()
         if EXPLAINED in played:
-            written = written if one.coloured else f"[{written}]"
+            written = written if one.coloured else f"»{written}«"
             style += Style(underline=one.coloured)
         text.append(written, style)
         if not one.coloured and abs(strength) >= NUMBERED:

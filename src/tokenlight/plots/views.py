@@ -80,20 +80,25 @@ class View:
     grid: Grid | None = None  # of a picture
 
 
-def views(attribution: Attribution, scale: float) -> tuple[View, ...]:
-    """Token view and word view; one view where every word is one token."""
+def views(attribution: Attribution, scale: float, *, rollout: bool = False) -> tuple[View, ...]:
+    """Token view and word view; one view where every word is one token. ``rollout``: the layers'
+    product among their rows."""
     merged, roles = merge_words(attribution), token_roles(attribution)
+    heat = layer_heat(attribution, rollout=rollout)
     if len(merged) == len(attribution):
-        return (_view(attribution, scale, "", roles),)
+        return (_view(attribution, scale, "", roles, heat),)
     # A word may be stronger than any of its tokens: its full colour grows with it.
     growth = strongest(merged) / (strongest(attribution) or 1.0)
+    of_words = layer_heat(merged, rollout=rollout)
     return (
-        _view(attribution, scale, "tokens", roles),
-        _view(merged, scale * growth, "words", word_roles(attribution)),
+        _view(attribution, scale, "tokens", roles, heat),
+        _view(merged, scale * growth, "words", word_roles(attribution), of_words),
     )
 
 
-def _view(attribution: Attribution, scale: float, kind: str, roles: Roles) -> View:
+def _view(
+    attribution: Attribution, scale: float, kind: str, roles: Roles, heat: Heat | None
+) -> View:
     found = passages(attribution.row)
     weights = {part.segment: part for part in attribution.segment_shares()}
     several = len(found) > 1
@@ -117,7 +122,7 @@ def _view(attribution: Attribution, scale: float, kind: str, roles: Roles) -> Vi
         bars,
         tuple(bar for bar in bars if id(bar) in few),
         tuple(_top_bar(piece, score, scale) for piece, score in strongest_pieces(attribution)),
-        layer_heat(attribution),
+        heat,
         grid(attribution, scale),
     )
 

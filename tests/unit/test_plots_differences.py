@@ -1,0 +1,13 @@
+"""The figure of differences says how its methods were made comparable."""
+
+from __future__ import annotations
+
+from tests.unit.hand_made import sample, with_method
+from tokenlight.plots.differences import difference_map
+
+
+def test_the_figure_says_how_the_scores_were_scaled():
+    a = sample()
+    (axes,) = difference_map(("attcat", a), {"gae": with_method(a, "gae", 1)}).axes
+    assert axes.get_xlabel() == "each scaled to Σ|score| = 1 over all tokens"
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["attcat", "attcat − gae"]
