@@ -17,6 +17,7 @@ help:
 
 demo: $(VENV)/.demo
 	$(OFFLINE) $(RUN) examples/demo.py
+	@echo "Next, a text of your own: $(VENV)/bin/tokenlight explain 'Never dull.' --trust"
 
 test: check browser
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup

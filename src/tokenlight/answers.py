@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenlight.errors import BadTarget
 from tokenlight.tokens import TokenRow
-from tokenlight.wording import way
+from tokenlight.wording import long_way, way
 
 LONGEST_ANSWER = 30  # tokens; the bound the question-answering pipelines use for a valid span
 NO_ANSWER = "no answer"
@@ -135,7 +135,7 @@ def answer_places(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
     if not whole:
         raise BadTarget(
             f"the answer at characters {first} to {behind} stands where the context was cut off; "
-            "explain it with long='stride' (on the command line --long stride)."
+            f"explain it with {long_way('stride')}."
         )
     return inside[0], inside[-1]
 

@@ -21,6 +21,7 @@ from typing import Any
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.tokens import Question, TextInput
 
+QUESTION = ("question", "context")
 PAIRS = (
     ("question1", "question2"),
     ("premise", "hypothesis"),
@@ -60,9 +61,12 @@ def read(
     """
     place = Path(source)
     is_file = _ending(place) in ENDINGS or place.exists()
-    rows = _rows(place) if is_file else _from_datasets(str(source), split)
+    rows = _rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
+    # The number of a line is where an editor finds it: empty lines count.
+    kind = "line" if _ending(place) == ".jsonl" else "row"
     found = [
-        _example(row, number, text, label) for number, row in enumerate(islice(rows, limit), 1)
+        _example(row, f"{kind} {number} of {place.name}", text, label)
+        for number, row in islice(rows, limit)
     ]
     if not found:
         raise BadInput(f"{place.name} holds no text; give a file with at least one row.")
@@ -74,31 +78,37 @@ def _ending(place: Path) -> str:
     return Path(name).suffix
 
 
-def _rows(place: Path) -> Iterator[Mapping[str, Any]]:
+def _rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a file, each with its number (of a .jsonl: of its line), counted from 1."""
     if not place.is_file():
         raise DamagedFile(f"{place} does not exist or is no file.")
     try:
-        match _ending(place):
-            case ".jsonl":
-                yield from _json_lines(place)
-            case ".json":
-                yield from _json_list(place)
-            case ".csv":
-                yield from csv.DictReader(io.StringIO(_text(place)))
-            case ".tsv":
-                yield from csv.DictReader(io.StringIO(_text(place)), delimiter="\t")
-            case ".txt":
-                lines = io.StringIO(_text(place), newline=None)  # cuts at ends of lines only
-                yield from ({"text": line.rstrip("\n")} for line in lines if line.strip())
-            case ".parquet":
-                yield from _parquet(place)
-            case ending:
-                raise BadInput(
-                    f"cannot read {place.name}: the ending {ending!r} is none of "
-                    f"{', '.join(ENDINGS)} (each may be followed by .gz)."
-                )
+        if _ending(place) == ".jsonl":
+            yield from _json_lines(place)
+        else:
+            yield from enumerate(_table(place), 1)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as broken:
         raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
+
+
+def _table(place: Path) -> Iterator[Mapping[str, Any]]:
+    match _ending(place):
+        case ".json":
+            yield from _json_list(place)
+        case ".csv":
+            yield from csv.DictReader(io.StringIO(_text(place)))
+        case ".tsv":
+            yield from csv.DictReader(io.StringIO(_text(place)), delimiter="\t")
+        case ".txt":
+            lines = io.StringIO(_text(place), newline=None)  # cuts at ends of lines only
+            yield from ({"text": line.rstrip("\n")} for line in lines if line.strip())
+        case ".parquet":
+            yield from _parquet(place)
+        case ending:
+            raise BadInput(
+                f"cannot read {place.name}: the ending {ending!r} is none of "
+                f"{', '.join(ENDINGS)} (each may be followed by .gz)."
+            )
 
 
 def _text(place: Path) -> str:
@@ -108,7 +118,7 @@ def _text(place: Path) -> str:
     return content.decode("utf-8-sig")
 
 
-def _json_lines(place: Path) -> Iterator[Mapping[str, Any]]:
+def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # splitlines() would also cut at characters such as U+0085, which JSON strings may hold.
     for number, line in enumerate(_text(place).split("\n"), 1):
         if line.strip():
@@ -120,7 +130,7 @@ def _json_lines(place: Path) -> Iterator[Mapping[str, Any]]:
                 ) from broken
             if not isinstance(row, dict):
                 raise BadInput(f"line {number} of {place.name} is no JSON object.")
-            yield row
+            yield number, row
 
 
 def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
@@ -159,44 +169,48 @@ def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
     return iter(loaded)
 
 
-def _example(row: Mapping[str, Any], number: int, text: str | None, label: str | None) -> Example:
-    named = _label_column(row, label, number)
+def _example(row: Mapping[str, Any], where: str, text: str | None, label: str | None) -> Example:
+    named = _label_column(row, label, where)
     truth = None if named is None else row[named]
     if isinstance(truth, str) and truth.lstrip("-").isdigit():
         truth = int(truth)
-    given = _input(row, text, number)
+    given = _input(row, text, where)
     return Example(given, None if truth in (-1, "") else truth, _spans(row, given))
 
 
-def _label_column(row: Mapping[str, Any], label: str | None, number: int) -> str | None:
+def _label_column(row: Mapping[str, Any], label: str | None, where: str) -> str | None:
     if label is not None:
         if label not in row:
-            raise BadInput(_no_column(label, row, number))
+            raise BadInput(_no_column(label, row, where))
         return label
     return next((name for name in LABELS if name in row), None)
 
 
-def _input(row: Mapping[str, Any], text: str | None, number: int) -> TextInput:
-    if text is not None:
-        names = tuple(text.split("+"))
-        for name in names:
-            if name not in row:
-                raise BadInput(_no_column(name, row, number))
-        return row[names[0]] if len(names) == 1 else (row[names[0]], row[names[1]])
-    if "question" in row and "context" in row:
+def _input(row: Mapping[str, Any], text: str | None, where: str) -> TextInput:
+    names = _text_columns(row) if text is None else tuple(text.split("+"))
+    for name in names:
+        if name not in row:
+            raise BadInput(_no_column(name, row, where))
+        if row[name] is None:
+            raise BadInput(
+                f"{where} has no text: its {name!r} is null. Write a text there, or take it out."
+            )
+    if text is None and names == QUESTION:
         return Question(question=row["question"], context=row["context"])
-    for first, second in PAIRS:
-        if first in row and second in row:
-            return row[first], row[second]
-    for name in TEXTS:
-        if name in row:
-            return row[name]  # type: ignore[no-any-return]  # checked by the tokenizer's reader
-    raise BadInput(_no_column("text", row, number))
+    return row[names[0]] if len(names) == 1 else (row[names[0]], row[names[1]])
 
 
-def _no_column(name: str, row: Mapping[str, Any], number: int) -> str:
+def _text_columns(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns that usually hold the text; ``text`` where there are none."""
+    for names in (QUESTION, *PAIRS, *((name,) for name in TEXTS)):
+        if all(name in row for name in names):
+            return names
+    return ("text",)
+
+
+def _no_column(name: str, row: Mapping[str, Any], where: str) -> str:
     return (
-        f"row {number} has no column {name!r}, only {', '.join(map(str, row))}; name the column of "
+        f"{where} has no column {name!r}, only {', '.join(map(str, row))}; name the column of "
         "the text (two joined by '+' for a pair) and of the label."
     )
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
 from tokenlight.tokens import Long, Question, Span, TextInput, TokenRow
+from tokenlight.wording import long_way
 
 
 class Encoded(NamedTuple):
@@ -47,9 +48,10 @@ def encode(
         if long != "truncate":
             raise TextTooLong(
                 f"the text has {len(whole.piece)} tokens but this model reads at most "
-                f"{limit}. Either give long='truncate' (explain the first {limit} tokens; what is "
-                "cut is recorded), long='stride' (overlapping windows over the whole text; on the "
-                "command line --long truncate or --long stride), or a shorter text."
+                f"{limit}. Either give {long_way('truncate')} (explain the "
+                f"first {limit} tokens; what is cut is recorded), "
+                f"{long_way('stride')} (overlapping windows over the whole text), "
+                "or a shorter text."
             )
         total = len(whole.piece)
         (whole,) = _encoded(tokenizer, texts, limit, text)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 
 class TokenlightError(Exception):
@@ -77,3 +78,15 @@ class MissingExtra(TokenlightError):
             f"{purpose} needs the library {library!r}, which is not installed. "
             f"Install it with: pip install 'tokenlight[{extra}]'"
         )
+
+    @classmethod
+    def check(cls, libraries: Iterable[str], extra: str, purpose: str) -> None:
+        """Refuse before any work what would fail at its end: ``libraries`` of the extra ``extra``."""
+        missing = [library for library in libraries if find_spec(library) is None]
+        if len(missing) == 1:
+            raise cls.naming(missing[0], extra, purpose)
+        if missing:
+            raise cls(
+                f"{purpose} needs the libraries {' and '.join(map(repr, missing))}, which are not "
+                f"installed. Install them with: pip install 'tokenlight[{extra}]'"
+            )

@@ -50,6 +50,7 @@ def load(
     if folder.is_dir():
         _only_safe_weights(folder)
     else:
+        refuse_missing_folder(name)
         _not_an_embedded_name(name)
     config = _config(name, str(place), hub)
     cls = _class(name, config)
@@ -85,7 +86,7 @@ def put(model: Any, device: str | torch.device | None) -> None:
         ) from full
     except (AssertionError, RuntimeError) as refused:
         raise BadInput(
-            f"the model cannot go to device {str(device)!r}: {str(refused).splitlines()[0]} Give cpu, "
+            f"the model cannot go to device {str(device)!r}: {_first_sentence(refused)} Give cpu, "
             "or cuda on a machine whose torch sees a GPU."
         ) from refused
 
@@ -114,9 +115,36 @@ def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
         raise MissingExtra.naming("Pillow", "vision", f"reading images for {name}") from missing
     except (OSError, ValueError) as broken:
         raise BadInput(
-            f"{name} does not say how it wants its images: {str(broken).splitlines()[0]} Save the "
+            f"{name} does not say how it wants its images: {_first_sentence(broken)} Save the "
             "processor beside the model with processor.save_pretrained(folder)."
         ) from broken
+
+
+def refuse_missing_folder(name: str) -> None:
+    """A path that leads nowhere is asked of no hub, whose ids are NAME or OWNER/NAME."""
+    given = str(name)
+    place = Path(given)
+    is_path = place.is_absolute() or given.startswith((".", "~")) or given.count("/") > 1
+    # A file beside us may have a hub id's name by chance, but hardly with an ending.
+    if place.is_file() and (is_path or place.suffix):
+        raise BadInput(
+            f"no model found at {given!r}: it is a file, not a folder. {_what_to_give()}"
+        )
+    if is_path and not place.is_dir():
+        raise BadInput(f"no model found at {given!r}: there is no such folder. {_what_to_give()}")
+
+
+def _what_to_give() -> str:
+    return (
+        "Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
+        f"can reach, or one of {', '.join(entry.name for entry in models.catalogue())}."
+    )
+
+
+def _first_sentence(trouble: Exception) -> str:
+    """The first line of another library's message, with its full stop."""
+    line = (str(trouble).splitlines() or [type(trouble).__name__])[0].rstrip()
+    return line if line.endswith((".", "!", "?")) else f"{line.rstrip(':;,')}."
 
 
 def _not_an_embedded_name(name: str) -> None:
@@ -143,9 +171,7 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
         return AutoConfig.from_pretrained(place, **_for_tokenizer(hub))
     except (OSError, ValueError) as missing:
         raise BadInput(
-            f"no model found at {name!r}: {str(missing).splitlines()[0]} Give a folder with "
-            "config.json, tokenizer and model.safetensors, a hub id that this machine can reach, or "
-            f"one of {', '.join(entry.name for entry in models.catalogue())}."
+            f"no model found at {name!r}: {_first_sentence(missing)} {_what_to_give()}"
         ) from missing
 
 
@@ -216,7 +242,7 @@ def _weights(cls: Any, place: str, name: str, **how: Any) -> tuple[Any, dict[str
             )
     except (OSError, RuntimeError, ValueError) as broken:
         raise DamagedFile(
-            f"the weights of {name} cannot be loaded: {str(broken).splitlines()[0]}"
+            f"the weights of {name} cannot be loaded: {_first_sentence(broken)}"
         ) from broken
     except Exception as broken:
         if type(broken).__name__ == "SafetensorError":

@@ -10,7 +10,7 @@ from typing import Any
 from tokenlight.encoding import number_words, readable
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, UnsupportedTokenizer
 from tokenlight.tokens import Long, Span, TokenRow
-from tokenlight.wording import way
+from tokenlight.wording import long_way, way
 
 WRITTEN = "written"  # the name of the continuation among a row's texts
 
@@ -88,9 +88,9 @@ def encode_prompt(
         if long != "truncate":
             raise TextTooLong(
                 f"the prompt has {len(row)} tokens but this model reads at most {limit}. Give "
-                f"long='truncate' (on the command line --long truncate) to keep the last {limit} "
-                "tokens, which the model writes on from, or a shorter prompt; windows "
-                "(long='stride') have no next token in common."
+                f"{long_way('truncate')} to keep the last {limit} tokens, "
+                "which the model writes on from, or a shorter prompt; windows "
+                f"({long_way('stride')}) have no next token in common."
             )
         # What a model writes depends most on what stands right before: the beginning goes.
         lead = [i for i in range(len(row)) if row.special[i] and all(row.special[: i + 1])]

@@ -20,6 +20,7 @@ from tokenlight.errors import BadInput, BadTarget
 from tokenlight.reading import check_kind
 from tokenlight.target import Contrast, Head, Prediction, ResolvedTarget, as_span
 from tokenlight.tokens import TextInput, TokenRow
+from tokenlight.wording import long_way
 
 if TYPE_CHECKING:
     from tokenlight.asked import How
@@ -48,10 +49,10 @@ def explain_long(explainer: Explainer, text: TextInput, target: Any, how: How) -
     assert limit is not None
     if explainer.live.head.kind != "span" and explainer.live.head.reads != "text":
         raise BadInput(
-            "long='stride' explains the mean over windows of a text, which only classifiers and "
-            "question-answering heads have: a next token, a blank, a word's label or a cosine has "
-            "one window. Give long='truncate' (on the command line --long truncate) or a shorter "
-            "text."
+            f"{long_way('stride')} explains the mean over windows of a text, "
+            "which only classifiers and question-answering heads have: a next token, a blank, a "
+            "word's label or a cosine has one window. Give "
+            f"{long_way('truncate')} or a shorter text."
         )
     overlap = int(limit * OVERLAP)
     cut = encode_windows(text, explainer.tokenizer, limit=limit, overlap=overlap)

@@ -18,6 +18,11 @@ def way(python: str, flags: str) -> str:
     return flags if _FLAGS.get() else python
 
 
+def long_way(how: str) -> str:
+    """What to give for a text that is too long: ``truncate`` or ``stride``."""
+    return way(f"long={how!r}", f"--long {how}")
+
+
 @contextmanager
 def in_flags() -> Iterator[None]:
     """Messages made within name options of ``tokenlight explain``, not Python objects."""

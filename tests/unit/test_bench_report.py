@@ -19,8 +19,9 @@ from tokenlight import Explainer
 from tokenlight.bench import report_figures
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.plan import Cell, Plan
+from tokenlight.bench.report import build
 from tokenlight.bench.report_clouds import class_weights
-from tokenlight.bench.report_text import tex
+from tokenlight.bench.report_text import markdown, tex
 from tokenlight.bench.report_words import _measured
 from tokenlight.bench.reporting import report
 from tokenlight.bench.store import Run
@@ -285,8 +286,8 @@ class TestWithoutPaper:
             cells=cells(suite), metrics=suite.metrics, sources={}, limit=TEXTS,
             settings={"versions": {}},
         )  # fmt: skip
-        Run.begin(tmp_path / "run", file, suite, plan)
-        assert "suite `mine`" in report(tmp_path / "run", "md")
+        run = Run.begin(tmp_path / "run", file, suite, plan)
+        assert "suite `mine`" in markdown(build(run, run.tables()), [])
 
 
 class TestRefused:

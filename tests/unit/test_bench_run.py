@@ -19,6 +19,7 @@ from tokenlight.bench.plan import Request
 from tokenlight.bench.runner import Engine, run_suite
 from tokenlight.bench.status import in_time, status
 from tokenlight.bench.store import Run, locked, tidy
+from tokenlight.bench.tasks import Outcome
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
 
@@ -214,6 +215,42 @@ def test_offline_cells_without_a_model_are_reported_and_no_failure(bert_folder, 
         main(["bench", "status", str(tmp_path / "run")])
     assert end.value.code == 0
     assert "1 of 1 parts done" in capsys.readouterr().out
+
+
+def test_without_the_extra_nothing_is_begun(suite, tmp_path, capsys, monkeypatch):
+    for library in ("pyarrow", "scipy"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "run", str(suite), "-o", str(tmp_path / "run")])
+    assert end.value.code == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors == (
+        "error: tokenlight bench run needs the libraries 'pyarrow' and 'scipy', which are not "
+        "installed. Install them with: pip install 'tokenlight[bench]'\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_finished_part_has_no_report(suite, tmp_path, capsys, monkeypatch):
+    def broken(_run, tasks, **_):
+        yield from (Outcome(task, trouble="out of luck") for task in tasks)
+
+    monkeypatch.setattr("tokenlight.bench.local_engine.results", broken)
+    folder = str(tmp_path / "run")
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "run", str(suite), "-o", folder])
+    assert end.value.code == 1
+    output = capsys.readouterr().out
+    assert "no part was made, so there is nothing to report" in output
+    assert "written:" not in output
+    assert "report: " not in output
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "report", folder])
+    assert end.value.code == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert f"none of the {PARTS} parts of {folder} is finished" in errors
 
 
 FULL_DISK = """

@@ -186,6 +186,37 @@ def test_bad_input_is_one_clean_message(tokenlight, classifier, arguments, messa
     assert "Traceback" not in errors
 
 
+def test_a_long_text_is_refused_with_the_flags_and_no_python(tokenlight, classifier):
+    _, _, errors = tokenlight("explain", "a " * 60, "-m", classifier)
+    assert "--long truncate" in errors
+    assert "--long stride" in errors
+    assert "long=" not in errors
+
+
+@pytest.mark.parametrize(("option", "ending"), [("--image", ".png"), ("--chat", ".json")])
+def test_no_output_is_written_over_an_input(tokenlight, tmp_path, option, ending):
+    given, link = tmp_path / f"mine{ending}", tmp_path / f"link{ending}"
+    given.write_bytes(b"precious")
+    link.symlink_to(given)
+    for place in (given, link):
+        code, output, errors = tokenlight(
+            "explain", option, given, "-m", "any", f"--{ending[1:]}", place
+        )
+        assert (code, output) == (2, "")
+        assert f"would overwrite {option} {given}" in errors
+        assert given.read_bytes() == b"precious"
+
+
+def test_a_missing_library_is_named_before_a_model_is_loaded(tokenlight, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    place = tmp_path / "a.parquet"
+    for asked in (("--parquet", place), ("--method", "best")):
+        code, _, errors = tokenlight("explain", TEXT, "-m", "/no/such/model", *asked)
+        assert code == 2
+        assert errors.strip().endswith("pip install 'tokenlight[bench]'")
+
+
 def test_a_long_text_may_be_cut_and_says_so(tokenlight, classifier):
     code, output, _ = tokenlight("explain", "a film " * 30, "-m", classifier, "--long", "truncate")
     assert code == 0

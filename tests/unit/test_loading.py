@@ -10,7 +10,7 @@ import torch
 from transformers import BertForMultipleChoice, BertForSequenceClassification
 
 from tests.tiny import tiny_bert, tiny_config
-from tokenlight import Explainer
+from tokenlight import Explainer, loading
 from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel
 
 
@@ -108,6 +108,31 @@ def test_a_model_that_is_not_there_is_named_with_what_is(tmp_path):
         Explainer.from_pretrained("tokenlight/sentimant")
     with pytest.raises(UnknownName, match="Did you mean 'tokenlight/sentiment'"):
         Explainer.from_pretrained("sentiment")
+
+
+def test_a_path_that_leads_nowhere_is_asked_of_no_hub(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "AutoConfig", None)
+    for name in (str(tmp_path / "nope"), "./nope", "one/two/three"):
+        with pytest.raises(
+            BadInput, match="there is no such folder. Give a folder with"
+        ) as refusal:
+            Explainer.from_pretrained(name)
+        assert "Repo id" not in str(refusal.value)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"")
+    with pytest.raises(BadInput, match="it is a file, not a folder"):
+        Explainer.from_pretrained(str(file))
+
+
+@pytest.mark.parametrize("said", ["Torch not compiled with CUDA enabled", "No CUDA.\nMore", ""])
+def test_what_torch_says_of_a_device_ends_in_a_full_stop(bert_folder, monkeypatch, said):
+    def refuse(*_, **__):
+        raise AssertionError(said)
+
+    monkeypatch.setattr(BertForSequenceClassification, "to", refuse)
+    first = (said.splitlines() or ["AssertionError"])[0].rstrip(".")
+    with pytest.raises(BadInput, match=rf"'cuda': {first}\. Give cpu, or cuda"):
+        Explainer.from_pretrained(bert_folder, device="cuda")
 
 
 def test_hostile_label_names_come_through_as_they_are(tmp_path, tokenizer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.cli.diff import diff
 from tokenlight.cli.evaluate import evaluate
+from tokenlight.cli.idf import idf
 from tokenlight.datafiles import Example
 from tokenlight.errors import BadInput
 from tokenlight.evaluation import resuming
@@ -23,6 +25,7 @@ TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "neve
 app = typer.Typer()
 app.command()(evaluate)
 app.command()(diff)
+app.command()(idf)
 
 
 def run(*arguments):
@@ -110,6 +113,42 @@ def test_evaluate_refuses_in_one_line(bert_folder, data_file, tmp_path, extra, m
     assert done.exit_code == 2
     assert message in done.output
     assert "Traceback" not in done.output
+
+
+def test_evaluate_names_the_flags_for_a_text_that_is_too_long(bert_folder, tmp_path):
+    place = tmp_path / "long.txt"
+    place.write_text("a dull plot\nwe love this movie\n" + "a film " * 60)
+    done = run("evaluate", place, "-m", bert_folder, "--long", "error", "-o", tmp_path / "out")
+    assert "--long truncate" in done.output
+    assert "long=" not in done.output
+
+
+@pytest.mark.parametrize(("library", "extra"), [("scipy", "bench"), ("matplotlib", "plots")])
+def test_a_missing_library_is_told_before_anything_is_measured(
+    data_file, tmp_path, monkeypatch, library, extra
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    done = run("evaluate", data_file, "-m", "/no/such/model", "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert f"tokenlight evaluate needs the library '{library}'" in done.output
+    assert f"tokenlight[{extra}]" in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_data_are_not_written_over(data_file, tmp_path):
+    kept = data_file.read_bytes()
+    done = run("diff", "a", "b", data_file, "--json", data_file)
+    assert done.exit_code == 2
+    assert "would overwrite DATA" in done.output
+    done = run("idf", data_file, "-o", data_file)
+    assert done.exit_code == 2
+    assert "would overwrite CORPUS" in done.output
+    assert data_file.read_bytes() == kept
+    rows = tmp_path / "rows.parquet"
+    rows.write_bytes(b"precious")
+    done = run("evaluate", rows, "-o", tmp_path)
+    assert done.exit_code == 2
+    assert "would overwrite DATA" in done.output
 
 
 def test_diff_of_a_model_with_itself_passes(bert_folder, data_file, tmp_path):

@@ -362,7 +362,19 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
         ("a.jsonl", "{half", DamagedFile, "line 1 of a.jsonl is no JSON"),
         ("a.jsonl", "[1]", BadInput, "line 1 of a.jsonl is no JSON object"),
         ("a.json", "{}", BadInput, "no list of JSON objects"),
-        ("a.jsonl", '{"x": 1}', BadInput, "row 1 has no column 'text', only x"),
+        ("a.jsonl", '{"x": 1}', BadInput, "line 1 of a.jsonl has no column 'text', only x"),
+        (
+            "a.jsonl",
+            '{"text": "b"}\n\n{"text": null}',
+            BadInput,
+            "line 3 of a.jsonl has no text",
+        ),
+        (
+            "a.csv",
+            "premise,hypothesis\na,b\nc\n",
+            BadInput,
+            "row 2 of a.csv has no text: its 'hypo",
+        ),
         ("a.jsonl", "", BadInput, "holds no text"),
         ("a.parquet", "no", DamagedFile, "no Parquet file"),
         ("a.xlsx", "no", BadInput, "the ending '.xlsx' is none of"),
@@ -380,7 +392,7 @@ def test_a_cut_gz_file_and_a_missing_file_are_refused(tmp_path):
         read(place)
     with pytest.raises(DamagedFile, match="does not exist"):
         read(tmp_path / "none.jsonl")
-    with pytest.raises(BadInput, match="row 1 has no column 'z'"):
+    with pytest.raises(BadInput, match="row 1 of b.csv has no column 'z'"):
         read(write(tmp_path, "b.csv", "text\ngood\n"), label="z")
 
 

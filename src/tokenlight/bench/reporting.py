@@ -12,7 +12,7 @@ from tokenlight.bench.report_figures import Picture, pictures
 from tokenlight.bench.report_text import comma_separated, latex, markdown
 from tokenlight.bench.store import Run
 from tokenlight.datafiles import write_bytes, write_text
-from tokenlight.errors import UnknownName
+from tokenlight.errors import BadInput, MissingExtra, UnknownName
 from tokenlight.late import late
 
 FORMATS = ("md", "latex", "csv", "html")
@@ -29,7 +29,14 @@ class Reported:
     @classmethod
     def of(cls, folder: str | Path, *, timings: bool = True) -> Reported:
         """Open a run's folder, merge its parts, compare with what is published."""
+        MissingExtra.check(["yaml", "pyarrow", "scipy"], "bench", "tokenlight bench report")
         run = Run.open(folder)
+        done, total = run.progress()
+        if not done:
+            raise BadInput(
+                f"none of the {total} parts of {folder} is finished, so there is nothing to report. "
+                f"tokenlight bench status {folder} says why; the same bench run command goes on."
+            )
         tables = run.tables()
         return cls(run, tables, build(run, tables, timings=timings))
 

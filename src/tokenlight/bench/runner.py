@@ -16,7 +16,7 @@ from tokenlight.bench.reading import SuiteRefused
 from tokenlight.bench.store import FULL, Run, free_bytes, locked, refuse_foreign, tidy
 from tokenlight.bench.suite import find, read
 from tokenlight.bench.tasks import Outcome, Task
-from tokenlight.errors import TokenlightError
+from tokenlight.errors import MissingExtra, TokenlightError
 from tokenlight.progress import progress as progress_bar
 
 
@@ -76,6 +76,7 @@ def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
     ``again``: parts with failed examples are made anew. ``tell`` is called with a sentence whenever
     a cell is finished. SuiteRefused lists every problem before any work.
     """
+    MissingExtra.check(["yaml", "pyarrow", "scipy"], "bench", "tokenlight bench run")
     place, where = find(suite), Path(folder)
     crew = engine or Engine()
     read_suite, problems = read(place)

@@ -257,5 +257,8 @@ def _summary(finished: Finished) -> None:
         complain(f"{cell.model} · {cell.data} · {cell.method}, part {part.first}: {trouble}")
     if finished.failed_parts:
         print(f"{len(finished.failed_parts)} parts are missing; the same command tries them again")
+    if not finished.made and not finished.kept:
+        print("no part was made, so there is nothing to report")
+        return
     print(f"written: {run.folder} (scores.csv, curves.csv, cells.csv, timings.csv)")
     print(f"report: tokenlight bench report {run.folder} --format html")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import DEVICE
+from tokenlight.errors import MissingExtra
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.comparing import Comparison
@@ -80,6 +81,8 @@ def diff(
     from tokenlight.datafiles import read
     from tokenlight.evaluation.comparing import Limits, Side, compare
 
+    MissingExtra.check(["scipy"], "bench", "tokenlight diff")
+    spare({"DATA": data}, {"--json": json})
     wanted = registry.parse(method)
     registry.find("methods", wanted[0])
     examples = read(data, text=text, limit=limit)

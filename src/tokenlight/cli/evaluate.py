@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import DEVICE, MODEL
+from tokenlight.errors import MissingExtra
+from tokenlight.wording import in_flags
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.resuming import Refusal
 
+WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
 INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 
 
 @clean
+@in_flags()
 def evaluate(
     data: Annotated[
         str,
@@ -93,6 +97,9 @@ def evaluate(
     from tokenlight.evaluation.evaluated import built
     from tokenlight.evaluation.resuming import Job, evaluate_file, finished
 
+    MissingExtra.check(["scipy", "pyarrow"], "bench", "tokenlight evaluate")
+    MissingExtra.check(["matplotlib"], "plots", "tokenlight evaluate")
+    spare({"DATA": data}, {f"{name} of -o": output / name for name in WRITTEN})
     metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
     built(metrics)  # a wrong name is found before a model is loaded
     methods = [registry.parse(entry) for entry in method or ["attcat", "random"]]
@@ -117,7 +124,7 @@ def evaluate(
     _say(evaluation.skipped, refusals)
     with writing(output):
         evaluation.save(output)
-    print(f"written: {output} (rows.parquet, summary.json, curves.png, report.html)")
+    print(f"written: {output} ({', '.join(WRITTEN)})")
 
 
 def _without_best(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tokenlight.cli.asking import Wish, answer_asked, asked
-from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import DEVICE, MODEL
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.wording import in_flags
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ def explain(
     """Show which tokens of TEXT speak for and against a decision."""
     files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
     _check_endings(files)
+    spare({"--image": image, "--chat": chat}, {f"--{name[1:]}": to for name, to in files.items()})
     wish = Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
     if image is not None:
         inputs = _image(image, fill or "mean", model, (text, pair, question, context, chat))
@@ -213,6 +214,8 @@ def _check_endings(files: dict[str, Path | None]) -> None:
                 f"--{ending[1:]} {place}: the name of this file must end in {ending}, "
                 f"for example {place.name.partition('.')[0] or 'explanation'}{ending}."
             )
+    if files[".parquet"] is not None:
+        MissingExtra.check(["pyarrow"], "bench", "--parquet")
 
 
 def _inputs(text: str | None, pair: str | None, question: str | None, context: str | None) -> Any:
@@ -247,6 +250,7 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
     from tokenlight import registry
 
     if list(given) == ["best"]:
+        MissingExtra.check(["scipy"], "bench", "--method best, which measures with intervals,")
         return "best"
     if "best" in given:
         raise BadInput(

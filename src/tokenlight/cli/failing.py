@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,19 @@ def complain(message: str) -> None:
 
     line = Text.assemble(("error: ", "bold red"), (visible(message), "red"))
     console_on(sys.stderr).print(line, soft_wrap=True)
+
+
+def spare(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]) -> None:
+    """Refuse, before any work, to write over a file that is read; both by the names of options."""
+    for option, place in outputs.items():
+        for name, given in inputs.items():
+            if place is None or given is None or not place.exists() or not Path(given).exists():
+                continue
+            if place.samefile(given):
+                raise BadInput(
+                    f"{option} {place} would overwrite {name} {given}, which is the same file; give "
+                    "another name."
+                )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import hushed
 
 
@@ -50,8 +50,11 @@ def idf(
     from tokenlight.corpus import Frequencies
     from tokenlight.datafiles import read
     from tokenlight.errors import BadInput
+    from tokenlight.loading import refuse_missing_folder
 
+    spare({"CORPUS": corpus}, {"-o": output})
     hushed(verbose=verbose)
+    refuse_missing_folder(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(models.resolve(model))
     except (OSError, ValueError) as missing:
