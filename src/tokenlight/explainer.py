@@ -259,9 +259,10 @@ class Explainer:
                 predictions = [head.predict(v, r) for v, r in zip(shortened, rows, strict=True)]
                 noted = [self.row_notes(row) for row in rows]
             for number, (method, raw) in enumerate(zip(how.methods, queued, strict=True)):
+                said = self._said(method, tape, how)
+                notes = said.pop("notes")
                 scores = _finite(method, raw, recording)
                 sums = scores.sum(axis=1) if scores.ndim == 3 else scores
-                said = self._said(method, tape, how)
                 extras = method.extras(tape) or [{}] * len(rows)
                 for i, row in enumerate(rows):
                     if turn >= len(resolved[i]):
@@ -275,7 +276,8 @@ class Explainer:
                         prediction=predictions[i],
                         logits=values.T.ravel() if values.ndim == 2 else values,
                         extras=extras[i],
-                        **(said | {"notes": (*said["notes"], *noted[i])}),
+                        notes=(*notes, *noted[i]),
+                        **said,
                     )
         return [[entry[key] for key in sorted(entry)] for entry in found]
 
