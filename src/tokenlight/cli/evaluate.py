@@ -124,7 +124,8 @@ def evaluate(
     _say(evaluation.skipped, refusals)
     with writing(output):
         evaluation.save(output)
-    print(f"written: {output} ({', '.join(WRITTEN)})")
+    # Not every metric has a curve to draw.
+    print(f"written: {output} ({', '.join(name for name in WRITTEN if (output / name).exists())})")
 
 
 def _without_best(

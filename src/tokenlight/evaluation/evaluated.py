@@ -167,7 +167,8 @@ class Evaluation:
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write rows.parquet, summary.json, curves.png and report.html into ``folder``."""
+        """Write rows.parquet, summary.json, report.html and, where a metric has a curve, curves.png
+        into ``folder``."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)

@@ -16,6 +16,7 @@ from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
 from tokenlight.progress import progress as progress_bar
 from tokenlight.target import Head
+from tokenlight.wording import long_way
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -293,7 +294,6 @@ def needs_one_piece(explainer: Explainer, attribution: Attribution, what: str) -
         raise TextTooLong(
             f"{what} asks the model about the whole text again, but this one was read in windows: "
             f"it has {len(attribution)} tokens and the model reads {limit} at once. Explain it cut "
-            "to the first window (long='truncate', on the command line --long truncate) to test "
-            "that part, or compare with marked spans (rationale, precision_at_k), which reads the "
-            "scores alone."
+            f"to the first window ({long_way('truncate')}) to test that part, or compare with marked "
+            "spans (rationale, precision_at_k), which reads the scores alone."
         )
