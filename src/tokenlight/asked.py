@@ -36,15 +36,23 @@ def one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
     return value
 
 
+@dataclass(slots=True)
+class Which:
+    """The number of the text that is being read."""
+
+    number: int = 0
+
+
 @contextmanager
-def naming(number: int, among: int) -> Iterator[None]:
+def naming(among: int) -> Iterator[Which]:
     """An error about one text of many says which it is, counted from 0."""
+    which = Which()
     try:
-        yield
+        yield which
     except TokenlightError as refused:
         if among == 1:
             raise
-        raise type(refused)(f"text {number} (counted from 0): {refused}") from refused
+        raise type(refused)(f"text {which.number} (counted from 0): {refused}") from refused
 
 
 def listed(inputs: Any) -> tuple[Sequence[Any], bool]:

@@ -66,6 +66,17 @@ class Attribution:
         if self.layers is not None:
             object.__setattr__(self, "layers", _frozen(self.layers))
 
+    def scored(
+        self, scores: np.ndarray, layers: np.ndarray | None, extras: Mapping[str, Any]
+    ) -> Attribution:
+        """The same explanation with these numbers, which the caller knows to be finite and one a
+        token. All else of a batch is made ready while the device works; only this waits for it."""
+        found = object.__new__(Attribution)
+        found.__dict__.update(self.__dict__, scores=_frozen(scores), extras=extras)
+        if layers is not None:
+            found.__dict__["layers"] = _frozen(layers)
+        return found
+
     def __len__(self) -> int:
         return len(self.row)
 

@@ -42,7 +42,7 @@ def encode(
         )
     texts = _parts(text)
     if whole is None:
-        (whole,) = _encoded(tokenizer, texts, None, text)
+        whole = _encoded(tokenizer, texts, None, text)
     cut = 0
     if limit is not None and len(whole.piece) > limit:
         if long != "truncate":
@@ -54,7 +54,7 @@ def encode(
                 "or a shorter text."
             )
         total = len(whole.piece)
-        (whole,) = _encoded(tokenizer, texts, limit, text)
+        whole = _encoded(tokenizer, texts, limit, text)
         cut = total - len(whole.piece)
     row = _row(whole, texts, cut)
     if all(row.special):
@@ -125,32 +125,19 @@ ASKED = {"return_offsets_mapping": True, "return_special_tokens_mask": True, "ve
 
 
 def _encoded(
-    tokenizer: Any,
-    texts: tuple[str, ...],
-    limit: int | None,
-    given: TextInput,
-    overlap: int | None = None,
-) -> list[Encoded]:
+    tokenizer: Any, texts: tuple[str, ...], limit: int | None, given: TextInput
+) -> Encoded:
     truncation: Any = False
-    if overlap is not None:
-        truncation = "only_first" if len(texts) == 1 else "only_second"
-    elif limit is not None:
+    if limit is not None:
         truncation = "only_second" if isinstance(given, Question) else "longest_first"
     try:
-        encoded = tokenizer(
-            *texts,
-            truncation=truncation,
-            max_length=limit,
-            stride=overlap or 0,
-            return_overflowing_tokens=overlap is not None,
-            **ASKED,
-        )
+        encoded = tokenizer(*texts, truncation=truncation, max_length=limit, **ASKED)
     except Exception as refused:
         raise TextTooLong(
             f"cannot cut this input to {limit} tokens: {refused}. The first part alone fills the "
             "window; give a shorter one."
         ) from refused
-    return _pieces(encoded)
+    return _pieces(encoded)[0]
 
 
 def _pieces(encoded: Any) -> list[Encoded]:
@@ -189,29 +176,26 @@ def encode_windows(
 ) -> list[tuple[TokenRow, tuple[int, ...]]]:
     """Overlapping windows of a long text, each with the places of its tokens in the whole text.
 
-    Of a pair or question the second part is cut into windows, the first stands in every window.
+    Of a pair or question the second part is cut into windows, the first stands in every window, and
+    so do special tokens. Cut here and not by the tokenizer: tokenizers 0.23.1 and 0.23.2 lose what
+    comes after the second window.
     """
     texts = _parts(text)
-    whole = _row(_encoded(tokenizer, texts, None, text)[0], texts, 0)
-    cut_part = len(texts) - 1
-    encoded = _encoded(tokenizer, texts, limit, text, overlap)
-    groups: dict[int | None, list[int]] = {}
-    for place, segment in enumerate(whole.segments):
-        groups.setdefault(segment, []).append(place)
-    windows, start = [], 0
-    for window in encoded:
-        row = _row(window, texts, 0)
-        held = sum(segment == cut_part for segment in row.segments)
-        begins = {segment: iter(places) for segment, places in groups.items()}
-        begins[cut_part] = iter(groups[cut_part][start : start + held])
-        places = tuple(next(begins[segment]) for segment in row.segments)
-        if any(whole.ids[place] != i for place, i in zip(places, row.ids, strict=True)):
-            raise UnsupportedTokenizer(
-                f"{type(tokenizer).__name__} cuts its windows where they cannot be laid over the "
-                "text; explain the text in parts of your own."
-            )
-        windows.append((row, places))
-        start += held - overlap
+    encoded = _encoded(tokenizer, texts, None, text)
+    whole = _row(encoded, texts, 0)
+    cut = [i for i, part in enumerate(encoded.piece.sequence_ids) if part == len(texts) - 1]
+    others = set(range(len(whole))).difference(cut)
+    room = limit - len(others)
+    if room <= overlap:
+        raise TextTooLong(
+            f"cannot cut this input into windows of {limit} tokens that share {overlap}: what "
+            f"stands in every window, {'the first part and ' * (len(texts) > 1)}special tokens, "
+            f"takes {len(others)}. The first part alone fills the window; give a shorter one."
+        )
+    windows = []
+    for start in range(0, max(1, len(cut) - overlap), room - overlap):
+        places = sorted(others.union(cut[start : start + room]))
+        windows.append((whole.take(places), tuple(places)))
     return windows
 
 

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-import transformers
 
 from tokenlight import registry
 from tokenlight.asked import How, listed, naming, one_of
 from tokenlight.attribution import Attribution
+from tokenlight.batch import explain_batch
 from tokenlight.capture.headed import TAKEN
 from tokenlight.capture.live import LiveModel, Pooling
 from tokenlight.capture.packing import packs
-from tokenlight.capture.recording import record
-from tokenlight.capture.tape import UNLISTENED, Recording, Sites, Tape
-from tokenlight.errors import BadInput, NotFinite
+from tokenlight.capture.tape import UNLISTENED
+from tokenlight.errors import BadInput
 from tokenlight.likeness import explain_likeness
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
 from tokenlight.reading import jobs, together
-from tokenlight.target import Continuation, Prediction, TargetLike
+from tokenlight.target import Continuation, TargetLike
 from tokenlight.tokens import ExplainMask, Long, TokenRow, explain_masked
-from tokenlight.version import VERSION
 from tokenlight.windows import explain_long, is_long
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
@@ -174,8 +171,9 @@ class Explainer:
         results: list[list[Attribution]] = [[] for _ in texts]
         work: list[tuple[int, TokenRow, TargetLike]] = []
         read = together(self, texts, how)
-        for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
-            with naming(first + number, among):
+        with naming(among) as which:
+            for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
+                which.number = first + number
                 if how.long == "stride" and is_long(self, text):
                     results[number] = explain_long(self, text, target, how)
                 elif self.live.head.reads == "pair":
@@ -222,7 +220,7 @@ class Explainer:
     ) -> list[list[Attribution]]:
         """One batch through the model; where memory does not suffice, in halves."""
         try:
-            return self._explain_batch(rows, targets, how)
+            return explain_batch(self, rows, targets, how)
         except torch.OutOfMemoryError:
             if len(rows) == 1:
                 raise
@@ -230,56 +228,6 @@ class Explainer:
         half = len(rows) // 2
         first = self.explain_rows(rows[:half], targets[:half], how)
         return first + self.explain_rows(rows[half:], targets[half:], how)
-
-    def _explain_batch(
-        self, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
-    ) -> list[list[Attribution]]:
-        sites: Sites = frozenset().union(*(method.needs for method in how.methods))
-        recording = record(self.live, rows, sites, budget=how.batch_tokens)
-        head = self.live.head
-        # Where no target waits for the logits, the backward is under way before they are read.
-        waits = any(head.depends_on_logits(target) for target in targets)
-        shortened = recording.shortened() if waits else [np.empty(0)] * len(rows)
-        resolved = [
-            head.resolve(target, values, row)
-            for target, values, row in zip(targets, shortened, rows, strict=True)
-        ]
-        predictions: list[Prediction] = []
-        noted: list[tuple[str, ...]] = []
-        found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
-        rounds = max(len(options) for options in resolved)
-        for turn in range(rounds):
-            # Examples with fewer targets than others ride along with their last one.
-            chosen = [options[min(turn, len(options) - 1)] for options in resolved]
-            tape = recording.tape(chosen, last=turn == rounds - 1)
-            shortened = recording.shortened()
-            # All is queued on the device before anything else is read back from it.
-            queued = [method(tape) for method in how.methods]
-            if not predictions:
-                predictions = [head.predict(v, r) for v, r in zip(shortened, rows, strict=True)]
-                noted = [self.row_notes(row) for row in rows]
-            for number, (method, raw) in enumerate(zip(how.methods, queued, strict=True)):
-                said = self._said(method, tape, how)
-                notes = said.pop("notes")
-                scores = _finite(method, raw, recording)
-                sums = scores.sum(axis=1) if scores.ndim == 3 else scores
-                extras = method.extras(tape) or [{}] * len(rows)
-                for i, row in enumerate(rows):
-                    if turn >= len(resolved[i]):
-                        continue
-                    values = shortened[i]
-                    found[i][number, turn] = Attribution(
-                        row=row,
-                        scores=sums[i, : len(row)],
-                        layers=scores[i, :, : len(row)] if scores.ndim == 3 else None,
-                        target=chosen[i],
-                        prediction=predictions[i],
-                        logits=values.T.ravel() if values.ndim == 2 else values,
-                        extras=extras[i],
-                        notes=(*notes, *noted[i]),
-                        **said,
-                    )
-        return [[entry[key] for key in sorted(entry)] for entry in found]
 
     def row_notes(self, row: TokenRow) -> tuple[str, ...]:
         """What the reader must know of a text: what was cut off, what the model does not know."""
@@ -291,18 +239,6 @@ class Explainer:
         if unknown and row.texts:
             notes.append(f"{unknown} of {len(row)} tokens are unknown to the model's vocabulary")
         return tuple(notes)
-
-    def _said(self, method: Method, tape: Tape, how: How) -> dict[str, Any]:
-        """What all Attributions of a batch by one method have in common."""
-        note = method.note(tape)
-        return {
-            "method": method.name,
-            "options": method.options,
-            "model": self.name,
-            "versions": versions(),
-            "seed": how.seed,
-            "notes": (note,) if note else (),
-        }
 
     def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:
         given = method if isinstance(method, list) else [method]
@@ -347,31 +283,3 @@ def _method_by_method(groups: list[list[Attribution]], methods: int) -> list[Att
             number * len(group) // methods : (number + 1) * len(group) // methods
         ]
     ]
-
-
-def _finite(method: Method, scores: torch.Tensor, recording: Recording) -> np.ndarray:
-    values = scores.detach().cpu().double().numpy()
-    if np.isfinite(values).all():
-        return values
-    for i, row in enumerate(recording.rows):  # padding may be anything
-        if not np.isfinite(values[i, ..., : len(row)]).all():
-            where = np.argwhere(~np.isfinite(values[i, ..., : len(row)]))[0]
-            place = (
-                f"layer {where[0]}, token {where[-1]}" if len(where) > 1 else f"token {where[0]}"
-            )
-            raise NotFinite(
-                f"{method.name} gives NaN or infinity at {place} of a text of {len(row)} tokens "
-                f"(dtype {recording.logits.dtype}); gradients or activations left the range of the "
-                "dtype: load the model in float32 or bfloat16."
-            )
-    return values
-
-
-@cache
-def versions() -> dict[str, str]:
-    """What computed this."""
-    return {
-        "tokenlight": VERSION,
-        "torch": str(torch.__version__),
-        "transformers": str(transformers.__version__),
-    }

@@ -20,6 +20,7 @@ from transformers import (
 from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Attribution, Contrast, Explainer, Tokens
+from tokenlight.batch import explain_batch
 from tokenlight.capture.rewired import rewired
 from tokenlight.errors import BadInput, TextTooLong, UnknownName, UnsupportedModel
 
@@ -91,15 +92,15 @@ class TestWhatComesOut:
 
     def test_running_out_of_memory_halves_the_batch_and_goes_on(self, monkeypatch):
         explainer = Explainer(tiny_bert(), TOKENIZER)
-        real, sizes = explainer._explain_batch, []
+        sizes = []
 
-        def short_of_memory(rows, targets, how):
+        def short_of_memory(explainer, rows, targets, how):
             sizes.append(len(rows))
             if len(rows) > 1:
                 raise torch.OutOfMemoryError("no room")
-            return real(rows, targets, how)
+            return explain_batch(explainer, rows, targets, how)
 
-        monkeypatch.setattr(explainer, "_explain_batch", short_of_memory)
+        monkeypatch.setattr("tokenlight.explainer.explain_batch", short_of_memory)
         found = explainer.explain(TEXTS, "attcat")
         assert sizes[0] == 3
         for one, other in zip(found, EXPLAINER.explain(TEXTS, "attcat"), strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -151,6 +153,40 @@ def test_windows_cover_the_text_and_know_their_places():
         assert tuple(whole.ids[p] for p in places) == row.ids
         covered |= set(places)
     assert covered == set(range(len(whole)))
+
+
+@given(words=st.integers(1, 60), limit=st.integers(9, 20), overlap=st.integers(0, 3))
+def test_windows_are_as_wide_as_may_be_and_share_the_overlap(words, limit, overlap):
+    asked = Question(
+        question="who sat", context=" ".join((["the", "cat", "sat", "on"] * 15)[:words])
+    )
+    whole = encode(asked, TOKENIZER, limit=None)
+    windows = encode_windows(asked, TOKENIZER, limit=limit, overlap=overlap)
+    held = [[p for p in places if whole.segments[p] == 1] for _, places in windows]
+    others = [p for p in range(len(whole)) if whole.segments[p] != 1]
+    for row, places in windows:
+        assert row.ids == tuple(whole.ids[p] for p in places)
+        assert set(others) <= set(places)
+    for one, following in pairwise(held):
+        assert len(one) == limit - len(others)
+        assert one[len(one) - overlap :] == following[:overlap]
+        assert len(following) > overlap
+    assert sorted(set().union(*held)) == [p for p in range(len(whole)) if whole.segments[p] == 1]
+
+
+def test_a_special_token_that_a_person_wrote_is_cut_like_any_word():
+    text = "the cat [SEP] sat on the mat in town and the dog sat"
+    whole = encode(text, TOKENIZER, limit=None)
+    windows = encode_windows(text, TOKENIZER, limit=6, overlap=1)
+    written = whole.ids.index(TOKENIZER.sep_token_id)
+    assert [written in places for _, places in windows].count(True) in (1, 2)
+    assert set().union(*(places for _, places in windows)) == set(range(len(whole)))
+
+
+def test_a_question_that_leaves_no_room_for_windows_is_refused():
+    asked = Question(question="who sat on the mat", context="the cat sat on the mat in town")
+    with pytest.raises(TextTooLong, match="fills the window"):
+        encode_windows(asked, TOKENIZER, limit=10, overlap=2)
 
 
 class TestRowsFromIds:

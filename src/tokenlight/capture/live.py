@@ -102,8 +102,7 @@ class LiveModel:
                     "model.config.pad_token_id."
                 )
             filler = self.vocabulary  # an id that no token has
-        lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        real = torch.arange(width, device=self.device)[None, :] < lengths[:, None]
+        real = torch.from_numpy(_real(rows, width)).to(self.device)
         return self.padded(rows, filler, width), real, filler
 
     def filler(self, rows: Sequence[Any]) -> int | None:
@@ -117,24 +116,26 @@ class LiveModel:
 
     def padded(self, rows: Sequence[Any], filler: int, width: int) -> dict[str, Tensor]:
         """Rows of tokens as arguments of the model, ``batch token``, ``filler`` at their right."""
-        lengths = np.array([len(row.ids) for row in rows])
-        real = np.arange(width) < lengths[:, None]
+        real = _real(rows, width)
 
         def table(values: Sequence[Any], fill: int) -> Tensor:
             padded = np.full(real.shape, fill, dtype=np.int64)
             padded[real] = _joined(values)
             return torch.from_numpy(padded).to(self.device)
 
+        seen = [row.attention for row in rows]
+        masked = any(not isinstance(row, tuple) or 0 in row for row in seen)
         arguments = {
             "input_ids": table([row.ids for row in rows], filler),
-            "attention_mask": table([row.attention for row in rows], 0),
+            "attention_mask": table(seen, 0)
+            if masked
+            else torch.from_numpy(real.astype(np.int64)).to(self.device),
         }
         types = [row.token_types for row in rows]
         if "token_type_ids" in self.accepts and any(own is not None for own in types):
             # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
-            zeros = np.zeros(width, dtype=np.int64)
             given = [
-                zeros[:n] if own is None else own for own, n in zip(types, lengths, strict=True)
+                (0,) * len(row.ids) if row.token_types is None else row.token_types for row in rows
             ]
             arguments["token_type_ids"] = table(given, 0)
         return arguments | self.places([row.at for row in rows], rows)
@@ -265,6 +266,13 @@ class LiveModel:
         ):
             logits = self.logits_of(self.call(arguments, **flags), arguments).double()
         return logits[:, : len(row)] if self.head.kind == "span" else logits
+
+
+def _real(rows: Sequence[Any], width: int) -> np.ndarray:
+    """``batch token``: where a row has a token."""
+    lengths = np.array([len(row.ids) for row in rows])
+    found: np.ndarray = np.arange(width) < lengths[:, None]
+    return found
 
 
 def _joined(values: Sequence[Any]) -> np.ndarray:

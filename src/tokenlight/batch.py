@@ -1,0 +1,136 @@
+"""One batch through the model: recorded once, seen from each target, made into Attributions.
+
+Everything that does not wait for the scores is done while the device computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import transformers
+
+from tokenlight.attribution import Attribution
+from tokenlight.capture.recording import record
+from tokenlight.capture.tape import Recording, Sites, Tape
+from tokenlight.errors import NotFinite
+from tokenlight.methods._method import Method
+from tokenlight.target import TargetLike
+from tokenlight.tokens import TokenRow
+from tokenlight.version import VERSION
+
+if TYPE_CHECKING:
+    from tokenlight.asked import How
+    from tokenlight.explainer import Explainer
+
+
+def explain_batch(
+    explainer: Explainer, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
+) -> list[list[Attribution]]:
+    """The Attributions of each row, method by method, each by its targets in order."""
+    sites: Sites = frozenset().union(*(method.needs for method in how.methods))
+    recording = record(explainer.live, rows, sites, budget=how.batch_tokens)
+    head = explainer.live.head
+    # Where no target waits for the logits, the backward is under way before they are read.
+    waits = any(head.depends_on_logits(target) for target in targets)
+    logits = recording.shortened() if waits else [np.empty(0)] * len(rows)
+    resolved = [
+        head.resolve(target, values, row)
+        for target, values, row in zip(targets, logits, rows, strict=True)
+    ]
+    seen: list[dict[str, Any]] = []
+    found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
+    rounds = max(len(options) for options in resolved)
+    for turn in range(rounds):
+        # Examples with fewer targets than others ride along with their last one.
+        chosen = [options[min(turn, len(options) - 1)] for options in resolved]
+        tape = recording.tape(chosen, last=turn == rounds - 1)
+        # All is queued on the device before anything but the logits is read back from it.
+        queued = [method(tape) for method in how.methods]
+        seen = seen or _seen(explainer, recording)
+        drafts = [_drafts(explainer, method, tape, seen, how.seed) for method in how.methods]
+        extras = [method.extras(tape) or [{}] * len(rows) for method in how.methods]
+        del tape
+        if turn == rounds - 1:
+            del recording  # taking the graph apart is work too
+        for number, (method, raw) in enumerate(zip(how.methods, queued, strict=True)):
+            sums, layers = _finite(method, raw, rows)
+            for i, draft in enumerate(drafts[number]):
+                if turn < len(resolved[i]):
+                    terms = None if layers is None else layers[i, :, : len(rows[i])]
+                    scores = sums[i, : len(rows[i])]
+                    found[i][number, turn] = draft.scored(scores, terms, extras[number][i])
+    return [[entry[key] for key in sorted(entry)] for entry in found]
+
+
+def _seen(explainer: Explainer, recording: Recording) -> list[dict[str, Any]]:
+    """What the forward pass tells of each row, whatever is asked of it."""
+    head = explainer.live.head
+    return [
+        {
+            "row": row,
+            "prediction": head.predict(values, row),
+            "logits": values.T.ravel() if values.ndim == 2 else values,
+            "notes": explainer.row_notes(row),
+        }
+        for row, values in zip(recording.rows, recording.shortened(), strict=True)
+    ]
+
+
+def _drafts(
+    explainer: Explainer, method: Method, tape: Tape, seen: list[dict[str, Any]], seed: int
+) -> list[Attribution]:
+    """The Attributions of a batch by one method, their scores still zero."""
+    note = method.note(tape)
+    shared: dict[str, Any] = {
+        "method": method.name,
+        "options": method.options,
+        "model": explainer.name,
+        "versions": versions(),
+        "seed": seed,
+    }
+    return [
+        Attribution(
+            **shared,
+            **each | {"notes": (*((note,) if note else ()), *each["notes"])},
+            scores=np.zeros(len(each["row"])),
+            target=target,
+        )
+        for each, target in zip(seen, tape.targets, strict=True)
+    ]
+
+
+def _finite(
+    method: Method, raw: torch.Tensor, rows: Sequence[TokenRow]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores, ``batch token``, and the terms they are the sum of, ``batch layer token``, where the
+    method has them; refused where a number is not finite."""
+    values = raw.detach().cpu().double().numpy()
+    sums, layers = (values.sum(axis=1), values) if values.ndim == 3 else (values, None)
+    if np.isfinite(sums).all():  # and so are the terms: no sum with NaN or infinity in it is finite
+        return sums, layers
+    for i, row in enumerate(rows):  # padding may be anything
+        if not np.isfinite(values[i, ..., : len(row)]).all():
+            where = np.argwhere(~np.isfinite(values[i, ..., : len(row)]))[0]
+            place = (
+                f"layer {where[0]}, token {where[-1]}" if len(where) > 1 else f"token {where[0]}"
+            )
+            raise NotFinite(
+                f"{method.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
+                "gradients or activations left the range of the model's dtype: load the model in "
+                "float32 or bfloat16."
+            )
+    return sums, layers
+
+
+@cache
+def versions() -> dict[str, str]:
+    """What computed this."""
+    return {
+        "tokenlight": VERSION,
+        "torch": str(torch.__version__),
+        "transformers": str(transformers.__version__),
+    }
