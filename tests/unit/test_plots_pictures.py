@@ -131,8 +131,8 @@ def test_words_are_no_matter_for_pictures(found):
 
 def test_every_class_has_its_map():
     found = taught().explain(spotted(1, seed=2)[0][0], target="all")
-    assert len(found) == 3
-    assert len([one for one in rectangles(page(found)) if len(one) == 16 and one[0][4]]) >= 3
+    assert len(found) == 4
+    assert len([one for one in rectangles(page(found)) if len(one) == 16 and one[0][4]]) >= 4
 
 
 # --- command line ---------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_the_command_explains_an_image_and_writes_files(folder):
 def test_the_doctor_tries_every_method_on_a_picture(folder):
     done = run("doctor", folder / "vit")
     assert done.exit_code == 0, done.output
-    assert "image classification: one of 3 labels" in done.output
+    assert "image classification: one of 4 labels" in done.output
     assert re.search(r"ok\s+attcat", done.output)
     assert re.search(r"no\s+decoded_gradcam", done.output)
 
