@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenlight.capture.live import joined
 from tokenlight.capture.perturbation import stream_logits
 from tokenlight.encoding import Encoded, encode, encoded_together
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
@@ -26,18 +28,36 @@ if TYPE_CHECKING:
 Job = tuple[TokenRow, TargetLike]
 
 
-def together(explainer: Explainer, texts: Sequence[Any], how: How) -> list[Encoded | None]:
+Known = Encoded | TokenRow | None  # what reading all texts at once has found of one of them
+
+
+def together(explainer: Explainer, texts: Sequence[Any], how: How) -> list[Known]:
     """Texts as the tokenizer reads them, all in one call, where nothing but that is to be done with
-    them; None for each that has a way of its own."""
+    them, and rows of ids, all looked at in one; None for each that has a way of its own."""
+    if len(texts) > 1 and all(isinstance(text, TokenRow) for text in texts):
+        return _rows_together(explainer, texts)
     ways = explainer.live.head.reads, how.long
     if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
         return [None] * len(texts)
-    return encoded_together(texts, explainer.tokenizer)
+    return [*encoded_together(texts, explainer.tokenizer)]
 
 
-def jobs(
-    explainer: Explainer, text: Any, target: Any, how: How, whole: Encoded | None = None
-) -> list[Job]:
+def _rows_together(explainer: Explainer, rows: Sequence[TokenRow]) -> list[Known]:
+    """Rows as :func:`read` has them, or all None where one is wrong: read alone, it says how."""
+    limit = explainer.max_tokens
+    try:
+        if explainer.live.patches is None:
+            made = [named(trimmed(row, explainer.pad_id), explainer.tokenizer) for row in rows]
+            ids = joined([row.ids for row in made])
+            fits = limit is None or max(map(len, made)) <= limit
+            if fits and ids.min() >= 0 and ids.max() < explainer.live.vocabulary:
+                return [*made]
+    except (BadInput, struct.error):  # an id of more than 64 bits
+        pass
+    return [None] * len(rows)
+
+
+def jobs(explainer: Explainer, text: Any, target: Any, how: How, whole: Known = None) -> list[Job]:
     """The rows that answer one question about one text, each with its target.
 
     Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
@@ -59,12 +79,14 @@ def jobs(
     return [(row, target)]
 
 
-def read(explainer: Explainer, text: Any, how: How, whole: Encoded | None = None) -> TokenRow:
+def read(explainer: Explainer, text: Any, how: How, whole: Known = None) -> TokenRow:
     """One text as the model will read it in the explanation pass; ``whole``: as :func:`together` has
     it already."""
     if explainer.live.patches is not None:
         return _pictured(explainer, text, how)
-    if isinstance(text, TokenRow):
+    if isinstance(whole, TokenRow):
+        row = whole
+    elif isinstance(text, TokenRow):
         row = named(trimmed(text, explainer.pad_id), explainer.tokenizer)
         _check_ids(explainer, row)
     else:

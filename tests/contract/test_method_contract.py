@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.state import same, snapshot
 from tests.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
-from tokenlight import Attribution, Explainer, Question, Tokens, registry
+from tokenlight import Attribution, Contrast, Explainer, Question, Tokens, registry
+from tokenlight.capture.tape import Recording, Tape
 from tokenlight.errors import BadInput, NotFinite, TokenlightError, UnknownName
 
 METHODS = registry.names("methods")
@@ -72,6 +74,26 @@ def test_a_model_is_as_before_after_an_error_inside_it(method):
 
 def _fail(*_):
     raise RuntimeError("on purpose")
+
+
+def _held():
+    """Tensors and tapes that something still holds."""
+    return sum(type(one) in (torch.Tensor, Tape, Recording) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("target", ["predicted", Contrast("negative", "positive")], ids=str)
+def test_nothing_of_a_pass_is_left_for_the_garbage_collector(method, target):
+    """A graph in a cycle fills a GPU: Python looks for cycles by the count of its own objects."""
+    EXPLAINER.explain([TEXT, OTHERS[0]], asked(method), target=target)
+    gc.collect()
+    gc.disable()
+    try:
+        before = _held()
+        EXPLAINER.explain([TEXT, OTHERS[0]], asked(method), target=target)
+        assert _held() == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("method", METHODS)

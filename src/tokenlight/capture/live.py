@@ -102,8 +102,7 @@ class LiveModel:
                     "model.config.pad_token_id."
                 )
             filler = self.vocabulary  # an id that no token has
-        real = torch.from_numpy(_real(rows, width)).to(self.device)
-        return self.padded(rows, filler, width), real, filler
+        return *self._tables(rows, filler, width), filler
 
     def filler(self, rows: Sequence[Any]) -> int | None:
         """The model's padding id; where it has none, the lowest that no row uses, if any; none for
@@ -116,20 +115,26 @@ class LiveModel:
 
     def padded(self, rows: Sequence[Any], filler: int, width: int) -> dict[str, Tensor]:
         """Rows of tokens as arguments of the model, ``batch token``, ``filler`` at their right."""
-        real = _real(rows, width)
+        return self._tables(rows, filler, width)[0]
+
+    def _tables(
+        self, rows: Sequence[Any], filler: int, width: int
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Rows as arguments of the model, and where their tokens are."""
+        lengths = np.array([len(row.ids) for row in rows])
+        inside = np.arange(width) < lengths[:, None]
 
         def table(values: Sequence[Any], fill: int) -> Tensor:
-            padded = np.full(real.shape, fill, dtype=np.int64)
-            padded[real] = _joined(values)
+            padded = np.full(inside.shape, fill, dtype=np.int64)
+            padded[inside] = joined(values)
             return torch.from_numpy(padded).to(self.device)
 
+        real = torch.from_numpy(inside).to(self.device)
         seen = [row.attention for row in rows]
         masked = any(not isinstance(row, tuple) or 0 in row for row in seen)
         arguments = {
             "input_ids": table([row.ids for row in rows], filler),
-            "attention_mask": table(seen, 0)
-            if masked
-            else torch.from_numpy(real.astype(np.int64)).to(self.device),
+            "attention_mask": table(seen, 0) if masked else real.long(),
         }
         types = [row.token_types for row in rows]
         if "token_type_ids" in self.accepts and any(own is not None for own in types):
@@ -138,7 +143,7 @@ class LiveModel:
                 (0,) * len(row.ids) if row.token_types is None else row.token_types for row in rows
             ]
             arguments["token_type_ids"] = table(given, 0)
-        return arguments | self.places([row.at for row in rows], rows)
+        return arguments | self.places([row.at for row in rows], rows), real
 
     def places(self, at: Sequence[int | None], rows: Sequence[Any]) -> dict[str, Tensor]:
         """What the head must be told of each row beside its tokens: the token it is asked about
@@ -268,16 +273,9 @@ class LiveModel:
         return logits[:, : len(row)] if self.head.kind == "span" else logits
 
 
-def _real(rows: Sequence[Any], width: int) -> np.ndarray:
-    """``batch token``: where a row has a token."""
-    lengths = np.array([len(row.ids) for row in rows])
-    found: np.ndarray = np.arange(width) < lengths[:, None]
-    return found
-
-
-def _joined(values: Sequence[Any]) -> np.ndarray:
-    """All numbers in one array. A batch waits for this before its first kernel, and numpy takes four
-    times as long as struct to read tuples."""
+def joined(values: Sequence[Any]) -> np.ndarray:
+    """All numbers of ``values`` in one array. A batch waits for this before its first kernel, and
+    numpy takes four times as long as struct to read tuples."""
     if any(isinstance(row, np.ndarray) for row in values):
         return np.concatenate(values)
     return np.frombuffer(b"".join([pack(f"{len(row)}q", *row) for row in values]), dtype=np.int64)

@@ -274,7 +274,7 @@ class Tape:
         share = self.real.to(matrix.dtype) / self.lengths[:, None].to(matrix.dtype)
         return torch.einsum("bq,bqk->bk", share, matrix)
 
-    @cached_property
+    @property
     def terms(self) -> list[tuple[Tensor, Tape]]:
         """Each logit of the target by itself, with its weight (``batch``): relevance of a sum is not
         the sum of relevances, so a contrast or a span goes down once a logit."""
@@ -285,7 +285,7 @@ class Tape:
             ]
         )
 
-    @cached_property
+    @property
     def sides(self) -> list[tuple[Tensor, Tape]]:
         """An answer's start and its end by themselves, weight 1 (``batch``; 0 where the target has no
         such side): its map is the sum of theirs. Any other target stays whole."""
@@ -294,7 +294,11 @@ class Tape:
     def _parted(
         self, parts: Sequence[Sequence[tuple[float, ResolvedTarget]]]
     ) -> list[tuple[Tensor, Tape]]:
-        """The targets that each example's target falls into, with their weights, turn by turn."""
+        """The targets that each example's target falls into, with their weights, turn by turn.
+
+        Never kept: this tape may be among them, and a tape that held itself would hold its graph,
+        the largest thing there is, until Python looks for cycles.
+        """
         found = []
         for turn in range(max(map(len, parts))):
             # Targets with fewer parts than others ride along with weight 0.
