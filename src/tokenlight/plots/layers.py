@@ -37,8 +37,9 @@ class LayerTable:
     def normalised(self) -> LayerTable:
         """Divided by the Frobenius norm of the text's own tokens, as the paper's figure is: one
         strong separator would make every word +0.00."""
-        norm = float(np.linalg.norm(self._own_values)) or 1.0
-        return replace(self, values=self.values / norm)
+        peak = float(np.abs(self._own_values).max(initial=0.0)) or 1.0  # squares must not overflow
+        norm = float(np.linalg.norm(self._own_values / peak)) or 1.0
+        return replace(self, values=self.values / peak / norm)
 
     def without_special(self) -> LayerTable:
         """Only the text's own tokens."""
