@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from tokenlight.attribution import Attribution
+from tokenlight.capture.fetching import Fetched
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Recording, Sites, Tape
 from tokenlight.errors import NotFinite
@@ -49,15 +50,15 @@ def explain_batch(
         chosen = [options[min(turn, len(options) - 1)] for options in resolved]
         tape = recording.tape(chosen, last=turn == rounds - 1)
         # All is queued on the device before anything but the logits is read back from it.
-        queued = [method(tape) for method in how.methods]
+        queued = [_Queued(method, method(tape)) for method in how.methods]
         seen = seen or _seen(explainer, recording)
         drafts = [_drafts(explainer, method, tape, seen, how.seed) for method in how.methods]
         extras = [method.extras(tape) or [{}] * len(rows) for method in how.methods]
         del tape
         if turn == rounds - 1:
             del recording  # taking the graph apart is work too
-        for number, (method, raw) in enumerate(zip(how.methods, queued, strict=True)):
-            sums, layers = _finite(method, raw, rows)
+        for number, one in enumerate(queued):
+            sums, layers = one.arrived(rows)
             for i, draft in enumerate(drafts[number]):
                 if turn < len(resolved[i]):
                     terms = None if layers is None else layers[i, :, : len(rows[i])]
@@ -103,27 +104,34 @@ def _drafts(
     ]
 
 
-def _finite(
-    method: Method, raw: torch.Tensor, rows: Sequence[TokenRow]
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores, ``batch token``, and the terms they are the sum of, ``batch layer token``, where the
-    method has them; refused where a number is not finite."""
-    values = raw.detach().cpu().double().numpy()
-    sums, layers = (values.sum(axis=1), values) if values.ndim == 3 else (values, None)
-    if np.isfinite(sums).all():  # and so are the terms: no sum with NaN or infinity in it is finite
+class _Queued:
+    """A method's scores, ``batch token``, and the terms they are the sum of, ``batch layer token``,
+    where it has them: on their way from the device."""
+
+    def __init__(self, method: Method, raw: torch.Tensor) -> None:
+        self.name = method.name
+        self.values = Fetched(raw)
+
+    def arrived(self, rows: Sequence[TokenRow]) -> tuple[np.ndarray, np.ndarray | None]:
+        """The numbers; refused where one of a text's is not finite."""
+        values = self.values.arrived()
+        with np.errstate(over="ignore", invalid="ignore"):  # told below, in words
+            sums, layers = (values.sum(axis=1), values) if values.ndim == 3 else (values, None)
+        if np.isfinite(sums).all():  # no sum with NaN or infinity in it is finite
+            return sums, layers
+        for i, row in enumerate(rows):  # padding may be anything
+            wrong = np.flatnonzero(~np.isfinite(sums[i, : len(row)]))
+            if len(wrong):
+                place = f"token {wrong[0]}"
+                if layers is not None:
+                    finite = np.isfinite(layers[i, :, wrong[0]])
+                    place = place if finite.all() else f"layer {finite.argmin()}, {place}"
+                raise NotFinite(
+                    f"{self.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
+                    "gradients or activations left the range of the model's dtype: load the model "
+                    "in float32 or bfloat16."
+                )
         return sums, layers
-    for i, row in enumerate(rows):  # padding may be anything
-        if not np.isfinite(values[i, ..., : len(row)]).all():
-            where = np.argwhere(~np.isfinite(values[i, ..., : len(row)]))[0]
-            place = (
-                f"layer {where[0]}, token {where[-1]}" if len(where) > 1 else f"token {where[0]}"
-            )
-            raise NotFinite(
-                f"{method.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
-                "gradients or activations left the range of the model's dtype: load the model in "
-                "float32 or bfloat16."
-            )
-    return sums, layers
 
 
 @cache

@@ -12,9 +12,13 @@ class Fetched:
     what was queued after it."""
 
     def __init__(self, tensor: Tensor) -> None:
-        on_gpu = tensor.device.type == "cuda"
-        self._values = tensor.detach().double().to("cpu", non_blocking=on_gpu)
-        self._made = torch.cuda.current_stream(tensor.device).record_event() if on_gpu else None
+        tensor = tensor.detach()
+        self._made: torch.cuda.Event | None = None
+        if tensor.device.type == "cuda":
+            self._values = tensor.double().to("cpu", non_blocking=True)
+            self._made = torch.cuda.current_stream(tensor.device).record_event()
+        else:  # some devices have no float64
+            self._values = tensor.cpu().double()
 
     def arrived(self) -> np.ndarray:
         """The numbers; here the device is waited for."""

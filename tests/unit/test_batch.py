@@ -1,0 +1,75 @@
+"""A batch's scores: finite, or refused by the place of what is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tokenlight import Explainer
+from tokenlight.capture.tape import Site
+from tokenlight.errors import NotFinite
+from tokenlight.methods._method import Method
+
+EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
+TEXTS = ["the film was good , we love it", "a dull plot"]  # 10 and 5 tokens
+
+
+@dataclass(frozen=True)
+class Given(Method):
+    """Numbers that a test chose."""
+
+    values: tuple = ()
+    cites: ClassVar[str] = "none"
+
+    @property
+    def needs(self):
+        return frozenset({Site.HIDDEN})
+
+    def __call__(self, _tape):
+        return torch.tensor(self.values, dtype=torch.float64)
+
+
+def scores(layers):
+    return (
+        np.arange(2.0 * max(layers, 1) * 10).reshape(2, layers, 10) if layers else np.ones((2, 10))
+    )
+
+
+@pytest.mark.parametrize("layers", [0, 3])
+def test_padding_may_be_anything(layers):
+    values = scores(layers)
+    values[1, ..., 5:] = np.nan
+    first, second = EXPLAINER.explain(TEXTS, Given(values.tolist()))
+    assert (len(first), len(second)) == (10, 5)
+    np.testing.assert_array_equal(second.scores, values.reshape(2, -1, 10).sum(axis=1)[1, :5])
+    if layers:
+        np.testing.assert_array_equal(second.layers, values[1, :, :5])
+        assert not second.layers.flags.writeable
+    assert not second.scores.flags.writeable
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("layers", "place"), [(0, "token 3"), (3, "layer 2, token 3")])
+def test_a_number_that_is_not_finite_is_named_by_its_place(number, layers, place):
+    values = scores(layers)
+    values[(1, 2, 3) if layers else (1, 3)] = number
+    with pytest.raises(NotFinite, match=f"given gives NaN or infinity at {place} of a text of 5"):
+        EXPLAINER.explain(TEXTS, _named(values))
+
+
+def test_a_sum_that_overflows_is_refused():
+    values = np.full((2, 3, 10), 1e308)
+    with pytest.raises(NotFinite, match="at token 0 of a text of 10"):
+        EXPLAINER.explain(TEXTS, _named(values))
+
+
+def _named(values):
+    class Named(Given):
+        name = "given"
+
+    return Named(values.tolist())
