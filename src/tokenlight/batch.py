@@ -109,14 +109,18 @@ class _Queued:
     where it has them: on their way from the device."""
 
     def __init__(self, method: Method, raw: torch.Tensor) -> None:
+        raw = raw.detach()
+        raw = (
+            raw.double() if raw.is_cuda else raw.cpu().double()
+        )  # other devices may have no float64
         self.name = method.name
-        self.values = Fetched(raw)
+        self.layers = Fetched(raw) if raw.ndim == 3 else None
+        self.sums = Fetched(raw.sum(dim=1) if raw.ndim == 3 else raw)
 
     def arrived(self, rows: Sequence[TokenRow]) -> tuple[np.ndarray, np.ndarray | None]:
         """The numbers; refused where one of a text's is not finite."""
-        values = self.values.arrived()
-        with np.errstate(over="ignore", invalid="ignore"):  # told below, in words
-            sums, layers = (values.sum(axis=1), values) if values.ndim == 3 else (values, None)
+        sums = self.sums.arrived()
+        layers = None if self.layers is None else self.layers.arrived()
         if np.isfinite(sums).all():  # no sum with NaN or infinity in it is finite
             return sums, layers
         for i, row in enumerate(rows):  # padding may be anything

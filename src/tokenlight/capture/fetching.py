@@ -1,10 +1,21 @@
-"""Numbers on their way from the device, asked for at once and waited for when they are read."""
+"""Numbers on their way to a device and from it, on which nobody waits before they are read."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+def sent(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers as a tensor on ``device``. A plain copy to a GPU waits for all that was queued there
+    before; the GPU then waits in turn for what is queued next."""
+    made = torch.as_tensor(values, dtype=dtype)
+    if device.type != "cuda":
+        return made.to(device)
+    return made.pin_memory().to(device, non_blocking=True)
 
 
 class Fetched:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokenlight.capture.fetching import sent
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.meter import conservation, require_finite
@@ -61,7 +62,8 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
     """Put relevance in at ``places``, one logit an example, and catch it on its way down."""
     passage, logits = recording.passage, recording.logits
     assert passage is not None, "this recording was made without Site.RELEVANCE"
-    at = tuple(torch.tensor([(example, *place) for example, place in enumerate(places)]).T)
+    put = [(example, *place) for example, place in enumerate(places)]
+    at = tuple(sent(put, logits.device).T)
     seed = torch.zeros_like(logits)
     seed[at] = logits.detach()[at] if route.rules.starts_at_value else 1.0
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from tokenlight.capture import seam
+from tokenlight.capture.fetching import sent
 from tokenlight.capture.headed import head_of, unwrapped
 from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.rewired import rewired, takes_seam, token_embeddings
@@ -127,9 +128,9 @@ class LiveModel:
         def table(values: Sequence[Any], fill: int) -> Tensor:
             padded = np.full(inside.shape, fill, dtype=np.int64)
             padded[inside] = joined(values)
-            return torch.from_numpy(padded).to(self.device)
+            return sent(padded, self.device)
 
-        real = torch.from_numpy(inside).to(self.device)
+        real = sent(inside, self.device)
         seen = [row.attention for row in rows]
         masked = any(not isinstance(row, tuple) or 0 in row for row in seen)
         arguments = {
@@ -154,7 +155,7 @@ class LiveModel:
         if self.head.reads == "pair":
             # Passes that read attention or vectors alone compare with nothing.
             anchors = [(0.0,) if row.anchor is None else row.anchor for row in rows]
-            return {"anchor": torch.tensor(anchors, device=self.device, dtype=self.dtype)}
+            return {"anchor": sent(anchors, self.device, self.dtype)}
         return {}
 
     def call(self, arguments: dict[str, Tensor], **flags: Any) -> Any:

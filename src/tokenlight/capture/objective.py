@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from tokenlight.capture.fetching import sent
 from tokenlight.errors import BadTarget
 from tokenlight.target import Head, ResolvedTarget
 
@@ -44,10 +45,10 @@ class Objective:
         device = lengths.device
         return cls(
             head,
-            torch.tensor(places, device=device),
-            torch.tensor(weights, device=device, dtype=dtype),
+            sent(places, device),
+            sent(weights, device, dtype),
             lengths,
-            torch.tensor([target.kind == "class" for target in targets], device=device),
+            sent([target.kind == "class" for target in targets], device),
         )
 
     def __call__(self, logits: Tensor, examples: Tensor, of: Of = "target") -> Tensor:
@@ -86,7 +87,7 @@ def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
         (i, *place, weight) for i, target in enumerate(targets) for place, weight in target.terms
     ]
     *places, weights = zip(*terms, strict=True)
-    chosen = logits[tuple(torch.tensor(places).to(logits.device))]  # one copy to the device
+    chosen = logits[tuple(sent(places, logits.device))]
     if all(weight == 1 for weight in weights):
         return chosen.sum()
-    return (chosen * torch.tensor(weights, device=logits.device, dtype=logits.dtype)).sum()
+    return (chosen * sent(weights, logits.device, logits.dtype)).sum()

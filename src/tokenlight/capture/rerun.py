@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.door import Door, hidden_door, words_door
+from tokenlight.capture.fetching import sent
 from tokenlight.capture.objective import Objective, Of
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.rewired import rewired
@@ -54,7 +55,7 @@ class Rerun:
     def objective(self) -> Objective:
         """What is explained of each example."""
         logits = self.recording.logits
-        lengths = torch.tensor([len(row) for row in self.recording.rows], device=logits.device)
+        lengths = sent([len(row) for row in self.recording.rows], logits.device)
         dtype = torch.promote_types(logits.dtype, torch.float32)
         return Objective.of(self.live.head, self.targets, lengths, dtype)
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.fetching import Fetched
+from tokenlight.capture.fetching import Fetched, sent
 from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
@@ -305,7 +305,7 @@ class Tape:
             weights, targets = zip(
                 *(own[turn] if turn < len(own) else (0.0, own[-1][1]) for own in parts), strict=True
             )
-            scales = torch.tensor(weights, device=self.real.device, dtype=self._dtype)
+            scales = sent(weights, self.real.device, self._dtype)
             if targets == self.targets:
                 found.append((scales, self))
                 continue

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from tokenlight.capture.fetching import sent
 from tokenlight.capture.flow import Gate
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
@@ -37,7 +38,7 @@ def parts_of(heads: Any, choice: Choice, tape: Tape) -> list[Tensor]:
             f"{shape[0]} × {shape[1]}; run 'tokenlight heads' on this model."
         )
     parts = mask.parts(choice.kind, values=choice.values, rate=choice.rate, seed=choice.seed)
-    return [torch.tensor(part).to(attention[0])[:, None, :] for part in parts]
+    return [sent(part, attention[0].device, attention[0].dtype)[:, None, :] for part in parts]
 
 
 def own_parts(tape: Tape) -> list[Tensor]:

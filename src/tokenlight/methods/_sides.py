@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from tokenlight.capture.fetching import sent
 from tokenlight.capture.tape import Tape, sides_of
 
 
@@ -19,7 +20,8 @@ def over_sides(tape: Tape, score: Callable[[Tape], Tensor], *, alike: bool = Fal
     if not alike:
         return weighted(tape.sides, score)
     scores = score(tape)
-    times = scores.new_tensor([len(sides_of(target)) for target in tape.targets])
+    sides = [len(sides_of(target)) for target in tape.targets]
+    times = sent(sides, scores.device, scores.dtype)
     return times[:, None] * scores
 
 
