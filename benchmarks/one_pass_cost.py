@@ -130,7 +130,7 @@ def facts(device: str) -> dict[str, Any]:
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )
     return {
-        "commit": commit.stdout.strip() or os.environ.get("COMMIT", "unknown"),
+        "commit": os.environ.get("COMMIT") or commit.stdout.strip() or "unknown",
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",

@@ -65,7 +65,8 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
     put = [(example, *place) for example, place in enumerate(places)]
     at = tuple(sent(put, logits.device).T)
     seed = torch.zeros_like(logits)
-    seed[at] = logits.detach()[at] if route.rules.starts_at_value else 1.0
+    value = logits.detach()[at]
+    seed[at] = value if route.rules.starts_at_value else torch.ones_like(value)
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
     attention = recording.attention[-1:] if route.top_only else recording.attention
     caught = [*hidden, *attention]
