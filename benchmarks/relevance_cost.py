@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 import transformers
+from one_pass_cost import facts
 
 from tokenlight import Explainer, Tokens
 from tokenlight.capture.recording import record
 from tokenlight.registry import build
-from tokenlight.version import VERSION
 
 SHAPES = {"cpu": ["2x32"], "cuda": ["64x128", "64x32"]}
 METHODS = ["attcat", "partial_lrp", "lrp", "transatt", "mask_lrp", "attnlrp", "cp_lrp"]
@@ -126,18 +126,8 @@ def main() -> None:
             rows.append(row)
             print("  ".join(f"{name}={value}" for name, value in row.items()), flush=True)
     if given.json is not None:
-        name = torch.cuda.get_device_name() if given.device == "cuda" else "CPU"
-        about = {
-            "device": name,
-            "dtype": "float32",
-            "tf32": torch.backends.cuda.matmul.allow_tf32,
-            "versions": {
-                "tokenlight": VERSION,
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-            },
-        }
-        given.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+        made = {"about": facts(given.device), "rows": rows}
+        given.json.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":
