@@ -3,6 +3,8 @@
 A method is a file under ``src/tokenlight/methods``; its page, its place in the navigation and its
 row in the table come from that file alone. Nothing here needs mkdocs to be imported, so that the
 tests can ask for the same pages.
+
+    python docs/hooks.py        # write the tables into the pages, for who reads them in a checkout
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ DOCS = Path(__file__).parent
 Kind = Literal["methods", "metrics"]
 KINDS: tuple[Kind, ...] = ("methods", "metrics")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^):#\s]+)\)")
-_MARKER = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
+_TABLE = re.compile(r"^<!-- table: (\w+) -->$.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 # --- the events of mkdocs -------------------------------------------------------------------------
@@ -173,43 +175,41 @@ def within(markdown: str, address: str) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def filled(markdown: str, address: str = "") -> str:
-    """A page with each ``<!-- table: NAME -->`` replaced by what it names.
+def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
+    """A page with what stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` made anew: for
+    the ``site``, which has a page for every name, or for a checkout, which has its file.
 
     The page of the command line, which a checkout shows with its own short table, ends in the help
     of every command.
     """
-    makers = {"methods": methods_table, "metrics": metrics_table}
-    makers |= {"models": models_table, "decisions": decisions}
-    markdown = _MARKER.sub(lambda found: makers[found[1]](), markdown)
-    return f"{markdown}\n{commands()}\n" if address == "cli.md" else markdown
+
+    def made(found: re.Match[str]) -> str:
+        name = found[1]
+        maker = {"models": models_table, "decisions": decisions}.get(name)
+        table = maker() if maker else names_table(name, site=site)
+        return f"<!-- table: {name} -->\n\n{table}\n\n<!-- end -->"
+
+    markdown = _TABLE.sub(made, markdown)
+    return f"{markdown}\n{commands()}\n" if site and address == "cli.md" else markdown
 
 
-def methods_table() -> str:
-    """One row a method, from class data."""
+def names_table(kind: Kind, *, site: bool) -> str:
+    """One row a method or metric, from class data."""
     from tokenlight import registry
 
-    rows = ["| method | meaning | target | sign | paper |", "|---|---|---|---|---|"]
-    for name in registry.names("methods"):
-        cls: Any = registry.find("methods", name)
-        rows.append(
-            f"| [`{name}`]({name}.md) | {_meaning(cls)} | {_word(not cls.class_agnostic)} "
-            f"| {_word(cls.signed)} | [{cls.cites}](../citations.md#{cls.cites}) |"
+    own = ["target", "sign"] if kind == "methods" else ["better"]
+    heads = [kind.removesuffix("s"), "meaning", *own, "paper"]
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name in registry.names(kind):
+        cls: Any = registry.find(kind, name)
+        facts = (
+            [_word(not cls.class_agnostic), _word(cls.signed)]
+            if kind == "methods"
+            else [cls.better]
         )
-    return "\n".join(rows)
-
-
-def metrics_table() -> str:
-    """One row a metric, from class data."""
-    from tokenlight import registry
-
-    rows = ["| metric | meaning | better | paper |", "|---|---|---|---|"]
-    for name in registry.names("metrics"):
-        cls: Any = registry.find("metrics", name)
-        rows.append(
-            f"| [`{name}`]({name}.md) | {_meaning(cls)} | {cls.better} "
-            f"| [{cls.cites}](../citations.md#{cls.cites}) |"
-        )
+        leads = f"{name}.md" if site else f"../../src/tokenlight/{kind}/{name}.py"
+        cells = [f"[`{name}`]({leads})", _meaning(cls), *facts]
+        rows.append(f"| {' | '.join(cells)} | [{cls.cites}](../citations.md#{cls.cites}) |")
     return "\n".join(rows)
 
 
@@ -273,3 +273,11 @@ def _commands() -> dict[str, Any]:
         for inner, own in getattr(command, "commands", {}).items():
             found[f"{name} {inner}"] = own
     return found
+
+
+if __name__ == "__main__":
+    for place in sorted(DOCS.rglob("*.md")):
+        written = place.read_text("utf-8")
+        if (fresh := filled(written, site=False)) != written:
+            place.write_text(fresh, "utf-8")
+            print(f"wrote {place.relative_to(DOCS)}")  # noqa: T201 - a script

@@ -104,6 +104,21 @@ def test_links_of_the_pages_beside_the_guide_lead_to_files(page):
             assert (ROOT / link.partition("#")[0]).exists(), f"{page.name} links to {link}"
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=named)
+def test_a_checkout_shows_the_tables_as_they_are(hooks, page):
+    written = page.read_text("utf-8")
+    assert hooks.filled(written, site=False) == written, "run: python docs/hooks.py"
+
+
+def test_links_of_the_guide_lead_to_files_in_a_checkout():
+    """Where no page is generated."""
+    for page in DOCS.rglob("*.md"):
+        for link in LINK.findall(without_code(page.read_text("utf-8"))):
+            if not link.startswith(("http://", "https://", "#")):
+                place = page.parent / link.partition("#")[0]
+                assert place.exists(), f"{named(page)} links to {link}"
+
+
 def without_code(markdown: str) -> str:
     return re.sub(r"^( *)```.*?^\1```$", "", markdown, flags=re.DOTALL | re.MULTILINE)
 
