@@ -11,7 +11,7 @@ import pytest
 from tokenlight import cli
 from tokenlight.errors import BadInput
 
-COMMANDS = [[], ["explain"], ["methods"], ["models"], ["doctor"], ["bench", "run"]]
+COMMANDS = [[], ["explain"], ["methods"], ["metrics"], ["models"], ["doctor"], ["bench", "run"]]
 
 
 def run(code, *arguments, **environment):
@@ -218,9 +218,32 @@ def test_one_method_is_told_whole(capsys):
     assert "``" not in output
 
 
-def test_an_unknown_method_offers_near_names(capsys):
-    assert leave(["methods", "rolout"]) == 2
-    assert "Did you mean 'rollout'" in capsys.readouterr().err
+def test_metrics_lists_every_metric_with_its_direction(capsys):
+    from tokenlight import registry
+
+    assert leave(["metrics"]) == 0
+    output = capsys.readouterr().out
+    for name in registry.names("metrics"):
+        assert f"\n{name} " in "\n" + output
+    assert "lower is better" in output
+    assert "higher is better" in output
+
+
+def test_one_metric_is_told_whole(capsys):
+    assert leave(["metrics", "aopc"]) == 0
+    output = capsys.readouterr().out
+    assert "better: higher" in output
+    assert "grid='paper'   'paper' | 'linspace9'" in output
+    assert "preset=attcat   grid='linspace9'" in output
+    assert output.rstrip().endswith("tokenlight evaluate FILE --metric aopc:perturb=delete")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "meant"), [("methods", "rolout", "rollout"), ("metrics", "aopk", "aopc")]
+)
+def test_an_unknown_name_offers_near_ones(capsys, kind, given, meant):
+    assert leave([kind, given]) == 2
+    assert f"Did you mean '{meant}'" in capsys.readouterr().err
 
 
 def test_models_lists_what_is_embedded(monkeypatch, capsys):

@@ -13,7 +13,7 @@ from tokenlight.cli.evaluate import evaluate
 from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
 from tokenlight.cli.idf import idf
-from tokenlight.cli.methods import methods
+from tokenlight.cli.methods import methods, metrics
 from tokenlight.cli.models import models
 from tokenlight.cli.serve import serve
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(explain)
 app.command()(methods)
+app.command()(metrics)
 app.command()(models)
 app.command()(doctor)
 app.command()(heads)

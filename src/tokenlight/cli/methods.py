@@ -1,15 +1,17 @@
-"""``tokenlight methods``: what can be asked, read off the methods themselves."""
+"""``tokenlight methods`` and ``tokenlight metrics``: what can be asked, read off the classes."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tokenlight.cli.failing import clean
+
+Kind = Literal["methods", "metrics"]
 
 
 @clean
@@ -19,29 +21,35 @@ def methods(
     ] = None,
 ) -> None:
     """List the methods, or tell all about one."""
+    _show("methods", name)
+
+
+@clean
+def metrics(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One metric to tell all about.")
+    ] = None,
+) -> None:
+    """List the metrics, or tell all about one."""
+    _show("metrics", name)
+
+
+def _show(kind: Kind, name: str | None) -> None:
     from tokenlight.plots.terminal import console_on
 
     console = console_on(sys.stdout)
     if name is None:
-        console.print(_table())
+        console.print(_table(kind))
     else:
-        console.print(_page(name), soft_wrap=True)
+        console.print(_page(kind, name), soft_wrap=True)
 
 
-def plain(documentation: str) -> str:
+def _plain(documentation: str) -> str:
     """A docstring for a terminal: its words without the marks of the documentation language."""
     return re.sub(r":math:`([^`]*)`", r"\1", documentation).replace("``", "")
 
 
-def options_in_words(name: str) -> str:
-    """Options with their defaults: ``hidden='input', attn_reduce='received'``."""
-    from tokenlight import registry
-
-    options = registry.options_of("methods", name)
-    return ", ".join(f"{option}={default!r}" for option, (_, default) in options.items())
-
-
-def cost_in_words(name: str) -> str:
+def _cost(name: str) -> str:
     """Passes through the model with default options: F forward, B backward, n tokens."""
     from tokenlight import registry
     from tokenlight.methods._method import Cost
@@ -49,8 +57,19 @@ def cost_in_words(name: str) -> str:
     return Cost.in_words(registry.build("methods", name))
 
 
-def _table() -> Any:
-    """Each method with its meaning, and below what it depends on, its options and its paper."""
+def _details(kind: Kind, name: str, cls: Any) -> list[str]:
+    """The facts of a name in a few words."""
+    if kind == "methods":
+        return [
+            "same for every target" if cls.class_agnostic else "for a target",
+            "signed" if cls.signed else "no sign",
+            _cost(name),
+        ]
+    return [f"{cls.better} is better", *(["needs marked spans"] if cls.marked else [])]
+
+
+def _table(kind: Kind) -> Any:
+    """Each name with its meaning, and below what it depends on, its options and its paper."""
     from rich.table import Table
     from rich.text import Text
 
@@ -59,49 +78,59 @@ def _table() -> Any:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name in registry.names("methods"):
-        cls: Any = registry.find("methods", name)
-        agnostic = getattr(cls, "class_agnostic", False)
-        details = [
-            "same for every target" if agnostic else "for a target",
-            "signed" if getattr(cls, "signed", True) else "no sign",
-            cost_in_words(name),
-            options_in_words(name) or "no options",
-            getattr(cls, "cites", ""),
-        ]
-        meaning = Text(plain(inspect.getdoc(cls) or "").partition("\n")[0])
+    for name in registry.names(kind):
+        cls: Any = registry.find(kind, name)
+        options = ", ".join(
+            f"{option}={default!r}"
+            for option, (_, default) in registry.options_of(kind, name).items()
+        )
+        details = [*_details(kind, name, cls), options or "no options", getattr(cls, "cites", "")]
+        meaning = Text(_plain(inspect.getdoc(cls) or "").partition("\n")[0])
         meaning.append("\n" + " · ".join(filter(None, details)), "dim")
         table.add_row(Text(name, style="bold"), meaning)
     return table
 
 
-def _page(name: str) -> Any:
+def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
+    def word(holds: bool) -> str:
+        return "yes" if holds else "no"
+
+    if kind == "methods":
+        return {
+            "depends on the target": word(not cls.class_agnostic),
+            "scores have a sign": word(cls.signed),
+            "per-layer terms": word(cls.per_layer),
+            "passes (F forward, B backward, n tokens)": _cost(name),
+        }
+    return {
+        "better": cls.better,
+        "asks the model about changed texts": word(cls.asks),
+        "needs marked spans": word(cls.marked),
+        "needs further explanations": {"none": "no"}.get(cls.further, cls.further),
+    }
+
+
+def _page(kind: Kind, name: str) -> Any:
     from rich.text import Text
 
     from tokenlight import registry
 
-    cls: Any = registry.find("methods", name)
+    cls: Any = registry.find(kind, name)
     page = Text()
     page.append(f"{name}\n\n", "bold")
-    page.append(f"{plain(inspect.getdoc(cls) or '')}\n\n")
-    facts = {
-        "depends on the target": not getattr(cls, "class_agnostic", False),
-        "scores have a sign": getattr(cls, "signed", True),
-        "per-layer terms": getattr(cls, "per_layer", False),
-    }
-    for fact, holds in facts.items():
-        page.append(f"{fact}: {'yes' if holds else 'no'}\n")
-    page.append(f"passes (F forward, B backward, n tokens): {cost_in_words(name)}\n")
+    page.append(f"{_plain(inspect.getdoc(cls) or '')}\n\n")
+    for fact, value in _facts(kind, name, cls).items():
+        page.append(f"{fact}: {value}\n")
     page.append(f"paper: {getattr(cls, 'cites', '') or 'none'}\n")
-    options = registry.options_of("methods", name)
+    options = registry.options_of(kind, name)
     page.append("\noptions\n" if options else "\nno options\n", "bold")
-    for option, (kind, default) in options.items():
-        page.append(f"  {option}={default!r}   {kind}\n")
-    presets = getattr(cls, "presets", {})
-    for preset, settings in presets.items():
+    for option, (takes, default) in options.items():
+        page.append(f"  {option}={default!r}   {takes}\n")
+    for preset, settings in cls.presets.items():
         chosen = ", ".join(f"{option}={value!r}" for option, value in settings.items())
         page.append(f"  preset={preset}   {chosen or 'the defaults'}\n")
     example = next(iter(options), None)
     given = f"{name}:{example}={options[example][1]}" if example else name
-    page.append(f"\ntokenlight explain TEXT --method {given}")
+    command = "explain TEXT --method" if kind == "methods" else "evaluate FILE --metric"
+    page.append(f"\ntokenlight {command} {given}")
     return page
