@@ -17,7 +17,7 @@ from tokenlight.attribution import Attribution
 from tokenlight.capture.fetching import Fetched
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Recording, Sites, Tape
-from tokenlight.errors import NotFinite
+from tokenlight.errors import BadInput, NotFinite
 from tokenlight.methods._method import Method
 from tokenlight.target import TargetLike
 from tokenlight.tokens import TokenRow
@@ -49,8 +49,8 @@ def explain_batch(
         # Examples with fewer targets than others ride along with their last one.
         chosen = [options[min(turn, len(options) - 1)] for options in resolved]
         tape = recording.tape(chosen, last=turn == rounds - 1)
-        # All is queued on the device before anything but the logits is read back from it.
-        queued = [_Queued(method, method(tape)) for method in how.methods]
+        # All is queued before scores are waited for; some methods ask the device a question first.
+        queued = _queued(how.methods, tape)
         seen = seen or _seen(explainer, recording)
         drafts = [_drafts(explainer, method, tape, seen, how.seed) for method in how.methods]
         extras = [method.extras(tape) or [{}] * len(rows) for method in how.methods]
@@ -104,23 +104,33 @@ def _drafts(
     ]
 
 
+def _queued(methods: Sequence[Method], tape: Tape) -> list[_Queued]:
+    try:
+        return [_Queued(method, method(tape), tape) for method in methods]
+    except Exception:
+        tape.recording.read  # noqa: B018 - where the model itself gave NaN, it says so and where
+        raise
+
+
 class _Queued:
     """A method's scores, ``batch token``, and the terms they are the sum of, ``batch layer token``,
     where it has them: on their way from the device."""
 
-    def __init__(self, method: Method, raw: torch.Tensor) -> None:
-        raw = raw.detach()
-        raw = (
-            raw.double() if raw.is_cuda else raw.cpu().double()
-        )  # other devices may have no float64
-        self.name = method.name
-        self.layers = Fetched(raw) if raw.ndim == 3 else None
-        self.sums = Fetched(raw.sum(dim=1) if raw.ndim == 3 else raw)
+    def __init__(self, method: Method, raw: torch.Tensor, tape: Tape) -> None:
+        batch, tokens = tape.recording.real.shape
+        if raw.ndim not in (2, 3) or (raw.shape[0], raw.shape[-1]) != (batch, tokens):
+            raise BadInput(
+                f"{method.name} gives scores of shape {tuple(raw.shape)} for {batch} texts of up to "
+                f"{tokens} tokens; a method gives batch × token, or batch × layer × token."
+            )
+        self.name, self.dtype = method.name, tape.recording.logits.dtype
+        self.values = Fetched(raw)
 
     def arrived(self, rows: Sequence[TokenRow]) -> tuple[np.ndarray, np.ndarray | None]:
         """The numbers; refused where one of a text's is not finite."""
-        sums = self.sums.arrived()
-        layers = None if self.layers is None else self.layers.arrived()
+        values = self.values.arrived()
+        with np.errstate(over="ignore", invalid="ignore"):  # told below, in words
+            sums, layers = (values.sum(axis=1), values) if values.ndim == 3 else (values, None)
         if np.isfinite(sums).all():  # no sum with NaN or infinity in it is finite
             return sums, layers
         for i, row in enumerate(rows):  # padding may be anything
@@ -132,8 +142,8 @@ class _Queued:
                     place = place if finite.all() else f"layer {finite.argmin()}, {place}"
                 raise NotFinite(
                     f"{self.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
-                    "gradients or activations left the range of the model's dtype: load the model "
-                    "in float32 or bfloat16."
+                    f"gradients or activations left the range of {self.dtype}, in which the model "
+                    "computes: load it in float32 or bfloat16."
                 )
         return sums, layers
 

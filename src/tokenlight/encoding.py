@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tokenlight.cutting import beginning, windows
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
 from tokenlight.tokens import Long, Question, Span, TextInput, TokenRow
 from tokenlight.wording import long_way
 
 
 class Encoded(NamedTuple):
-    """What a fast tokenizer made of one text, or of one window of it."""
+    """What a fast tokenizer made of one text."""
 
     piece: Any  # tokenizers.Encoding
     typed: bool  # whether the model is told the segment ids
@@ -42,8 +44,8 @@ def encode(
         )
     texts = _parts(text)
     if whole is None:
-        whole = _encoded(tokenizer, texts, None, text)
-    cut = 0
+        whole = _encoded(tokenizer, texts)
+    row = _row(whole, texts)
     if limit is not None and len(whole.piece) > limit:
         if long != "truncate":
             raise TextTooLong(
@@ -53,10 +55,14 @@ def encode(
                 f"{long_way('stride')} (overlapping windows over the whole text), "
                 "or a shorter text."
             )
-        total = len(whole.piece)
-        whole = _encoded(tokenizer, texts, limit, text)
-        cut = total - len(whole.piece)
-    row = _row(whole, texts, cut)
+        stay = beginning(
+            whole.piece.sequence_ids,
+            len(texts),
+            limit,
+            last_only=isinstance(text, Question),
+            from_left=tokenizer.truncation_side == "left",
+        )
+        row = replace(row.take(stay), cut=len(row) - len(stay))
     if all(row.special):
         raise BadInput(
             f"the text {texts[0][:40]!r} has no token besides the model's special tokens; "
@@ -124,27 +130,15 @@ def readable(part: Any) -> None:
 ASKED = {"return_offsets_mapping": True, "return_special_tokens_mask": True, "verbose": False}
 
 
-def _encoded(
-    tokenizer: Any, texts: tuple[str, ...], limit: int | None, given: TextInput
-) -> Encoded:
-    truncation: Any = False
-    if limit is not None:
-        truncation = "only_second" if isinstance(given, Question) else "longest_first"
-    try:
-        encoded = tokenizer(*texts, truncation=truncation, max_length=limit, **ASKED)
-    except Exception as refused:
-        raise TextTooLong(
-            f"cannot cut this input to {limit} tokens: {refused}. The first part alone fills the "
-            "window; give a shorter one."
-        ) from refused
-    return _pieces(encoded)[0]
+def _encoded(tokenizer: Any, texts: tuple[str, ...]) -> Encoded:
+    return _pieces(tokenizer(*texts, **ASKED))[0]
 
 
 def _pieces(encoded: Any) -> list[Encoded]:
     return [Encoded(piece, "token_type_ids" in encoded) for piece in encoded.encodings]
 
 
-def _row(encoded: Encoded, texts: tuple[str, ...], cut: int) -> TokenRow:
+def _row(encoded: Encoded, texts: tuple[str, ...]) -> TokenRow:
     piece = encoded.piece
     sequences = tuple(piece.sequence_ids)
     # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
@@ -167,7 +161,6 @@ def _row(encoded: Encoded, texts: tuple[str, ...], cut: int) -> TokenRow:
         segments=segments,
         words=number_words(texts, segments, spans, piece.word_ids),
         texts=texts,
-        cut=cut,
     )
 
 
@@ -177,26 +170,13 @@ def encode_windows(
     """Overlapping windows of a long text, each with the places of its tokens in the whole text.
 
     Of a pair or question the second part is cut into windows, the first stands in every window, and
-    so do special tokens. Cut here and not by the tokenizer: tokenizers 0.23.1 and 0.23.2 lose what
-    comes after the second window.
+    so do special tokens.
     """
     texts = _parts(text)
-    encoded = _encoded(tokenizer, texts, None, text)
-    whole = _row(encoded, texts, 0)
-    cut = [i for i, part in enumerate(encoded.piece.sequence_ids) if part == len(texts) - 1]
-    others = set(range(len(whole))).difference(cut)
-    room = limit - len(others)
-    if room <= overlap:
-        raise TextTooLong(
-            f"cannot cut this input into windows of {limit} tokens that share {overlap}: what "
-            f"stands in every window, {'the first part and ' * (len(texts) > 1)}special tokens, "
-            f"takes {len(others)}. The first part alone fills the window; give a shorter one."
-        )
-    windows = []
-    for start in range(0, max(1, len(cut) - overlap), room - overlap):
-        places = sorted(others.union(cut[start : start + room]))
-        windows.append((whole.take(places), tuple(places)))
-    return windows
+    encoded = _encoded(tokenizer, texts)
+    whole = _row(encoded, texts)
+    found = windows(encoded.piece.sequence_ids, len(texts), limit, overlap)
+    return [(whole.take(places), tuple(places)) for places in found]
 
 
 def number_words(

@@ -59,11 +59,11 @@ def _vectors(explainer: Explainer, rows: list[TokenRow]) -> list[np.ndarray]:
         nothing = dataclasses.replace(row, anchor=(0.0,))  # only the vector itself is read
         arguments, _, filler = live.inputs([nothing])
         with rewired(live.model, attention="own", gradients=False, filler=filler):
-            vector = live.pooled(live.call(arguments), arguments)[0].double()
+            vector = live.pooled(live.call(arguments), arguments)[0].cpu().double()
         length = float(torch.linalg.vector_norm(vector))
         if not length > 0:
             raise BadInput(f"the embedding of {row.texts[0][:40]!r} is zero; it is like nothing.")
-        found.append((vector / length).cpu().numpy())
+        found.append((vector / length).numpy())
     return found
 
 

@@ -47,11 +47,11 @@ def _rows_together(explainer: Explainer, rows: Sequence[TokenRow]) -> list[Known
     limit = explainer.max_tokens
     try:
         if explainer.live.patches is None:
-            made = [named(trimmed(row, explainer.pad_id), explainer.tokenizer) for row in rows]
+            made = [trimmed(row, explainer.pad_id) for row in rows]
             ids = joined([row.ids for row in made])
             fits = limit is None or max(map(len, made)) <= limit
-            if fits and ids.min() >= 0 and ids.max() < explainer.live.vocabulary:
-                return [*made]
+            if fits and ids.size and ids.min() >= 0 and ids.max() < explainer.live.vocabulary:
+                return [named(row, explainer.tokenizer) for row in made]
     except (BadInput, struct.error):  # an id of more than 64 bits
         pass
     return [None] * len(rows)
@@ -87,8 +87,9 @@ def read(explainer: Explainer, text: Any, how: How, whole: Known = None) -> Toke
     if isinstance(whole, TokenRow):
         row = whole
     elif isinstance(text, TokenRow):
-        row = named(trimmed(text, explainer.pad_id), explainer.tokenizer)
+        row = trimmed(text, explainer.pad_id)
         _check_ids(explainer, row)
+        row = named(row, explainer.tokenizer)
     else:
         check_kind(explainer, text)
         if explainer.live.head.reads == "next":

@@ -12,7 +12,7 @@ import torch
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.capture.tape import Site
-from tokenlight.errors import NotFinite
+from tokenlight.errors import BadInput, NotFinite
 from tokenlight.methods._method import Method
 
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
@@ -60,6 +60,23 @@ def test_a_number_that_is_not_finite_is_named_by_its_place(number, layers, place
     values[(1, 2, 3) if layers else (1, 3)] = number
     with pytest.raises(NotFinite, match=f"given gives NaN or infinity at {place} of a text of 5"):
         EXPLAINER.explain(TEXTS, _named(values))
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (1, 10), (10,), (2, 3, 9), (2, 3, 1, 10)])
+def test_scores_of_another_shape_are_refused(shape):
+    with pytest.raises(BadInput, match=r"given gives scores of shape .* for 2 texts of up to 10"):
+        EXPLAINER.explain(TEXTS, _named(np.ones(shape)))
+
+
+@pytest.mark.parametrize("method", ["lime", "gae", "lrp", "attcat", "random"])
+def test_a_model_that_gives_nan_is_named_whatever_the_method(method):
+    model = tiny_bert()
+    explainer = Explainer(model, tiny_tokenizer())
+    explainer.explain(TEXTS, method, target=1)
+    with torch.no_grad():
+        model.bert.encoder.layer[1].output.dense.weight.fill_(torch.nan)
+    with pytest.raises(NotFinite, match=r"hidden state 2 \(0 is the embedding\) of text 0"):
+        explainer.explain(TEXTS, method, target=1)
 
 
 def test_a_sum_that_overflows_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 
 import numpy as np
@@ -14,8 +15,8 @@ from tokenizers.models import BPE, Unigram
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from transformers import PreTrainedTokenizerFast
 
-from tests.tiny import tiny_tokenizer
-from tokenlight import Question, Tokens
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tokenlight import Explainer, Question, Tokens
 from tokenlight.encoding import encode, encode_windows
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
 from tokenlight.tokens import explain_masked, trimmed
@@ -189,6 +190,44 @@ def test_a_question_that_leaves_no_room_for_windows_is_refused():
         encode_windows(asked, TOKENIZER, limit=10, overlap=2)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@given(first=st.integers(1, 20), second=st.integers(0, 20), limit=st.integers(6, 24))
+def test_a_long_input_is_cut_as_its_tokenizer_would(side, first, second, limit):
+    tokenizer = tiny_tokenizer()
+    tokenizer.truncation_side = side
+    words = ["the", "cat", "sat", "on", "a", "mat"] * 4
+    texts = (" ".join(words[:first]), *([" ".join(words[1 : second + 1])] if second else []))
+    theirs = tokenizer(*texts, truncation="longest_first", max_length=limit)
+    row = encode(texts if second else texts[0], tokenizer, limit=limit, long="truncate")
+    assert list(row.ids) == theirs["input_ids"]
+    assert list(row.token_types) == theirs["token_type_ids"]
+    assert row.cut == len(tokenizer(*texts)["input_ids"]) - len(row)
+
+
+def test_threads_that_share_a_tokenizer_cut_no_text_of_each_other():
+    """A tokenizer that is told to cut cuts for every thread that reads with it meanwhile."""
+    tokenizer = tiny_tokenizer()
+    text = "the cat sat on the mat in town " * 20
+    whole = len(tokenizer(text)["input_ids"])
+    wrong = []
+
+    def read(number):
+        for _ in range(60):
+            if number % 2:
+                row = encode(text, tokenizer, limit=16, long="truncate")
+                wrong.extend([row] if (len(row), row.cut) != (16, whole - 16) else [])
+            else:
+                row = encode(text, tokenizer, limit=None)
+                wrong.extend([row] if len(row) != whole else [])
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 class TestRowsFromIds:
     def test_padding_at_either_end_is_dropped(self):
         (row,) = Tokens.from_ids([[0, 0, 2, 7, 3, 0]], [[0, 0, 1, 1, 1, 0]])
@@ -241,3 +280,11 @@ def test_explain_mask_hides_the_special_tokens_it_names():
     assert explain_masked(row, "none", TOKENIZER).attention == (1,) * 5
     with pytest.raises(BadInput, match="separator"):
         explain_masked(row, "sep", None)
+
+
+@pytest.mark.parametrize("wrong", [-100, -1, 10**6, 2**40])
+def test_an_id_that_the_model_does_not_know_is_refused(wrong):
+    explainer = Explainer(tiny_bert(), TOKENIZER)
+    for ids in ([[2, wrong, 3]], [[2, 5, 3], [2, wrong, 3]]):
+        with pytest.raises(BadInput, match=r"token ids run from .* but this model knows 0 to"):
+            explainer.explain(Tokens.from_ids(ids))

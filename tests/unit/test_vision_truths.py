@@ -32,8 +32,11 @@ def test_the_patch_that_decides_is_found(explained, method):
         found, places, _ = spotted(40, seed=1000)
         mine = taught(seed).explain(found, method) if seed else explained[1]
         mine = [a for a in mine if a.method == method]
-        hits += [int(a.patches().argmax()) == place for a, place in zip(mine, places, strict=True)]
-    assert np.mean(hits) > 0.5  # chance is 1/16
+        hits.append(
+            np.mean([int(a.patches().argmax()) == p for a, p in zip(mine, places, strict=True)])
+        )
+    assert np.mean(hits) > 0.6  # chance is 1/16
+    assert min(hits) > 0.3
 
 
 def oracle(attribution, place, sign):

@@ -12,7 +12,7 @@ from torch import Tensor
 def sent(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """Numbers as a tensor on ``device``. A plain copy to a GPU waits for all that was queued there
     before; the GPU then waits in turn for what is queued next."""
-    made = torch.as_tensor(values, dtype=dtype)
+    made = torch.as_tensor(values, dtype=dtype, device="cpu")  # whatever the default device is
     if device.type != "cuda":
         return made.to(device)
     return made.pin_memory().to(device, non_blocking=True)

@@ -164,7 +164,7 @@ class LiveModel:
             flags["use_cache"] = False
         if "at" in arguments and "logits_to_keep" in self.accepts:
             # A vocabulary is wide: logits are computed where they are read, and nowhere else.
-            flags["logits_to_keep"] = torch.unique(arguments["at"]).to(self.device)
+            flags["logits_to_keep"] = sent(torch.unique(arguments["at"]), self.device)
         given = {name: value for name, value in arguments.items() if name not in OWN}
         return self.model(**given, return_dict=True, **flags)
 
@@ -183,7 +183,7 @@ class LiveModel:
             at = arguments["at"]
             if "logits_to_keep" in self.accepts:
                 at = torch.searchsorted(torch.unique(at), at)
-            logits = logits[torch.arange(len(at)), at]
+            logits = logits[torch.arange(len(at), device=logits.device), sent(at, logits.device)]
         if logits.dim() != 2 or logits.shape[1] != len(self.head.labels):
             raise UnsupportedModel(
                 f"{type(self.model).__name__} gives logits of shape {tuple(logits.shape)} but its "
@@ -270,7 +270,7 @@ class LiveModel:
             rewired(self.model, attention=name, gradients=False, filler=filler),
             seam.listening(listener),
         ):
-            logits = self.logits_of(self.call(arguments, **flags), arguments).double()
+            logits = self.logits_of(self.call(arguments, **flags), arguments).cpu().double()
         return logits[:, : len(row)] if self.head.kind == "span" else logits
 
 

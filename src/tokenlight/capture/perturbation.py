@@ -93,7 +93,7 @@ class _Window:
         """Logits in the order of the window; here the device is waited for."""
         found: list[np.ndarray] = [np.empty(0)] * len(self.lengths)
         for pack, logits in self.packs:
-            values = logits.double().cpu().numpy()
+            values = logits.cpu().double().numpy()
             for i, row in zip(pack, values, strict=True):
                 found[i] = row[: self.lengths[i]] if row.ndim == 2 else row
         return (found[i] for i in self.order)

@@ -49,7 +49,7 @@ class RelevanceMethod(Method):
         whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
         kept = torch.stack([w[:, None] * flow.conservation for w, flow in flows]).sum(dim=0)
         kept = kept / whole[:, None]
-        return [{"conservation": values} for values in kept.double().cpu().tolist()]
+        return [{"conservation": values} for values in kept.cpu().double().tolist()]
 
     def flow(self, tape: Tape) -> Flow:
         """The relevance of a tape of one logit; followed once."""

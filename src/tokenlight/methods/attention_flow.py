@@ -38,7 +38,7 @@ class AttentionFlow(Method):
         return frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).double().cpu()
+        maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).cpu().double()
         read = (tape.readout.weights > 0).cpu()
         scores = torch.zeros(tape.real.shape, dtype=torch.float64)
         for example, row in enumerate(tape.rows):
