@@ -133,7 +133,8 @@ class Attribution:
         return segment_shares(self.row, self.scores, names)
 
     def sentences(self) -> list[Sentence]:
-        """The sentences of the text in order, each with the sum of its tokens' scores."""
+        """The sentences of the text in order, each with the sum of its tokens' scores; those of which
+        no token was read are left out."""
         return sentences_of(self.row, self.scores)
 
     # --- files and tables -------------------------------------------------------------------------

@@ -74,7 +74,10 @@ def _ends(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def sentences_of(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
-    """The sentences of a row in order; a token belongs to the sentence its last character is in."""
+    """The sentences of a row in order; a token belongs to the sentence its last character is in.
+
+    A sentence of which no token was read, as behind a cut, is left out: it has no score, not 0.
+    """
     found = []
     for segment, text in enumerate(row.texts):
         spans = sentence_spans(text)
@@ -87,5 +90,6 @@ def sentences_of(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
         found += [
             Sentence(segment, a, b, text[a:b], tuple(own), float(scores[own].sum()))
             for (a, b), own in zip(spans, homes, strict=True)
+            if own
         ]
     return found

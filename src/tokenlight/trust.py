@@ -23,11 +23,13 @@ from tokenlight.health import health
 from tokenlight.metrics._chance import chance, needs_probabilities
 from tokenlight.metrics._metric import Case
 from tokenlight.metrics._ranking import PAPER_GRID, ranked_among, ranking, shares_to_counts
+from tokenlight.target import ResolvedTarget
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
 CHANCE = "no better than chance"
+UNMOVED = 0.01  # a probability that no removal moves this far has nothing to say of an order
 ORDERS, CHOICES, TOP = 50, 100, 3
 Ask = Callable[[Sequence[Variant]], np.ndarray]
 
@@ -133,12 +135,17 @@ def _tested(
     orders, choices, top = sizes
     found = _against_orders(case, ask, orders, generator)
     found |= _in_words(case, ask, (choices, top), generator)
+    if found["moved"] < UNMOVED:
+        what = watched(attribution.target)
+        verdict = f"no choice of words moves {what} by {UNMOVED}, so there is nothing to test"
+        return found | {"verdict": verdict, "grade": "untested"}
     if "top_words" in found and found["verdict"].startswith(("removing", "hiding")):
+        # What the grade was given for comes first; the top words alone may do otherwise.
         share, tried = int(found["percentile"]), found["orders"]
         beaten = (
             f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
         )
-        found["verdict"] += f"; the whole order beats {beaten}"
+        found["verdict"] = f"its order beats {beaten}; {found['verdict']}"
     return found
 
 
@@ -170,6 +177,7 @@ def _against_orders(
         "orders": len(others),
         "leave_one_out": float(alone),
         "random": float(np.mean(others)),
+        "moved": float(np.abs(single[0] - np.concatenate([asked, single])).max()),
         "grade": _grade(len(places), below, low),
     }
 
@@ -235,8 +243,7 @@ def _verdict(
     if float(np.ptp(sums)) == 0.0:
         return "all words have the same score, so the explanation ranks nothing"
     before, after = moved
-    target = attribution.target
-    what = "P(answer)" if target.kind == "span" else f"P({target.name})"
+    what = watched(attribution.target)
     picture = attribution.row.image is not None
     thing = "patch" if picture else "word"
     several = "patches" if picture else "words"
@@ -248,6 +255,11 @@ def _verdict(
         verb = "drops" if after < before else "raises"
         change = f"{verb} {what} from {before:.2f} to {after:.2f}; {others} do less"
     return f"{'hiding' if picture else 'removing'} {words} {change}"
+
+
+def watched(target: ResolvedTarget) -> str:
+    """The probability that the test watches, in words."""
+    return "P(answer)" if target.kind == "span" else f"P({target.name})"
 
 
 def _share(less: float, all_of_them: bool) -> str:

@@ -283,7 +283,7 @@ def test_trust_hides_patches_and_says_so():
     explainer = taught()
     found = trusted(explainer, explainer.explain(spotted(1, seed=3)[0][0], "attnlrp"), orders=20)
     trust = found.extras["trust"]
-    assert trust["verdict"].startswith("hiding the 3 top patches (")
+    assert "; hiding the 3 top patches (" in trust["verdict"]
     assert "same alone and in a batch" in trust["health_line"]
     assert trust["after"] < trust["before"]
 

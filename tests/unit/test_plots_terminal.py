@@ -148,6 +148,9 @@ def test_a_verdict_begins_with_its_grade():
     trust = {"verdict": "removing the top word (dull) drops P; all do less", "grade": "faithful"}
     a = replace(sample(), extras={"trust": trust})
     assert "attcat  faithful: removing the top word (dull)" in printed(a, colours=None)
+    ordered = {**trust, "verdict": "its order beats 98 % of random orders; removing the top word"}
+    a = replace(sample(), extras={"trust": ordered})
+    assert "attcat  faithful: its order beats 98 %" in printed(a, colours=None)
     for verdict in ("not tested: no head", "all words have the same score"):
         a = replace(sample(), extras={"trust": {**trust, "verdict": verdict}})
         assert f"attcat  {verdict}" in printed(a, colours=None)
@@ -176,6 +179,22 @@ def test_layers_are_hundredths_of_the_strongest_and_the_sum_is_last():
     assert re.search(r"L0\s+L1\s+Sum", output)
     assert re.search(r"up\s+\+50\s+\+100\s+\+100", output)
     assert re.search(r"down\s+-25\s+\+25\s+\+0", output)
+
+
+def test_a_method_without_layers_says_so_where_they_are_asked_for():
+    row = row_of(["up down"], [split("up down")])
+    a = attribution_of(row, [0, 1.0, 0.5, 0])
+    asked, plain = (printed(a, colours=None, layers=layers) for layers in (True, False))
+    assert "attcat has no terms layer by layer" in asked
+    assert "layer by layer" not in plain
+
+
+def test_a_short_text_leaves_no_empty_lines_behind_it():
+    row = row_of(["up down"], [split("up down")])
+    short = attribution_of(row, [0, 1.0, 0.5, 0])
+    assert printed(short, colours=None).splitlines()[-1].strip()
+    side_by_side = printed([short, with_method(short, "gae", 1)], colours=None)
+    assert side_by_side.splitlines()[-1].strip()
 
 
 def test_many_layers_are_printed_in_blocks_that_fit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from itertools import pairwise
@@ -131,6 +132,17 @@ class TestTerminal:
         order = sorted(range(len(found)), key=lambda i: -abs(found[i].score))[:6]
         shown = [int(n) - 1 for n in re.findall(r"^ +(\d+)  [+−]\d", text, re.MULTILINE)]
         assert shown == sorted(order)
+
+    def test_sentences_that_were_cut_off_are_not_counted_as_read(self):
+        row = FOUND.row
+        half = len(row) // 2
+        cut = dataclasses.replace(row.take(range(half)), cut=len(row) - half)
+        a = attribution_of(cut, FOUND.scores[:half])
+        whole, read = len(FOUND.sentences()), len(a.sentences())
+        assert read < whole
+        assert all(sentence.positions for sentence in a.sentences())
+        text = printed(dataclasses.replace(a, extras={"windows": []}))
+        assert f"the 6 strongest of {read} sentences that were read, of {whole}, by number" in text
 
     def test_no_line_ends_in_blanks_where_it_is_piped(self):
         for attribution in (FOUND, sample(), EXPLAINER.explain(("good film", "bad"), "attcat")):

@@ -156,7 +156,9 @@ class _Picture:
         for number, table in enumerate(top_tables(read, coloured, width - 2)):
             yield Padding(table, (1 if number else 0, 0, 0, 2))
         for a in read:
-            if self.layers and a.layers is not None:
+            if self.layers and a.layers is None:
+                yield Text(f"\n{in_line(a.method)} has no terms layer by layer", style="dim")
+            elif self.layers:
                 yield Text(f"\n{in_line(a.method)}, layer by layer", style="bold")
                 yield from layer_tables(a, coloured, width)
 
@@ -251,12 +253,15 @@ def _append(text: Text, one: _Reading, passage: Passage) -> None:
 def _sentences(one: _Reading) -> Text:
     """The strongest sentences of a long text, in its order, each with its sum."""
     attribution = one.attribution
-    found = sentence_parts(attribution)
+    parts = sentence_parts(attribution)
+    found = [part for part in parts if part.read]
     kept = sorted(sorted(found, key=lambda part: -abs(part.score))[:SENTENCES], key=_number)
     weights = attribution.segment_shares() if len(attribution.row.texts) > 1 else ()
     text = Text(", ".join(map(_weight, weights)) + "\n" if weights else "", "dim")
     if len(found) > len(kept):
-        text.append(f"the {len(kept)} strongest of {len(found)} sentences, by number\n", "dim")
+        unread = f" that were read, of {len(parts)}" if len(parts) > len(found) else ""
+        told = f"the {len(kept)} strongest of {len(found)} sentences{unread}, by number\n"
+        text.append(told, "dim")
     largest = max(abs(part.score) for part in found)
     for part in kept:
         text.append(f"{part.number:4}  {even(part.score, largest)}  ", "dim")

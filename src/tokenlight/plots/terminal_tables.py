@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from math import isnan
 
 import numpy as np
@@ -21,7 +22,7 @@ from tokenlight.plots.colours import STEPS, hexadecimal, ink, shade, step
 from tokenlight.plots.grids import layer_maps
 from tokenlight.plots.groups import method_label
 from tokenlight.plots.layers import layer_table
-from tokenlight.plots.pieces import TOP, Piece, strongest_pieces
+from tokenlight.plots.pieces import Piece, strongest_pieces
 
 MOST_TOKENS = 40  # of a table of classes
 BAR = 12  # cells of a full bar
@@ -55,13 +56,13 @@ def top_tables(attributions: Sequence[Attribution], coloured: bool, width: int) 
         table = Table(box=None, pad_edge=False, show_header=not single, padding=(0, 3, 0, 0))
         for label, _ in chosen:
             table.add_column(Text(in_line(label)), no_wrap=True, overflow="ellipsis")
-        for cells in zip(*(cells for _, cells in chosen), strict=True):
+        for cells in zip_longest(*(cells for _, cells in chosen), fillvalue=Text()):
             table.add_row(*cells)
         yield table
 
 
 def _widest(cells: Sequence[Text]) -> int:
-    return max(cell.cell_len for cell in cells)
+    return max((cell.cell_len for cell in cells), default=0)
 
 
 def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[Text]:
@@ -80,7 +81,7 @@ def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[
             else:
                 cell.append(("+" if score > 0 else "-") * length)
         cells.append(cell)
-    return cells + [Text()] * (TOP - len(cells))
+    return cells
 
 
 def _name(piece: Piece, coloured: bool) -> Text:

@@ -28,6 +28,11 @@ class Part:
         """The sentence as the person wrote it."""
         return "".join(s.text for s in self.stretches if not s.special).strip()
 
+    @property
+    def read(self) -> bool:
+        """Whether the model read any of it: what was cut off has no score."""
+        return any(s.positions for s in self.stretches if not s.special)
+
 
 def is_long(attribution: Attribution) -> bool:
     """Whether a text is read better by sentences: it is long, or the model read it in windows."""
