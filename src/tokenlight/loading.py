@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import socket
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 import transformers
+from huggingface_hub.constants import ENDPOINT  # which transformers itself needs
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import cached_file
 
@@ -52,6 +56,7 @@ def load(
     else:
         refuse_missing_folder(name)
         _not_an_embedded_name(name)
+        hub = _reaching(hub)
     config = _config(name, str(place), hub)
     cls = _class(name, config)
     # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
@@ -134,6 +139,18 @@ def refuse_missing_folder(name: str) -> None:
         raise BadInput(f"no model found at {given!r}: there is no such folder. {_what_to_give()}")
 
 
+def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
+    """``hub`` with the cache alone where the hub's name cannot even be looked up: its library would
+    try for half a minute. A proxy may know the name where this machine does not."""
+    if getproxies():
+        return hub
+    try:
+        socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
+    except OSError:
+        return {"local_files_only": True, **hub}
+    return hub
+
+
 def _what_to_give() -> str:
     return (
         "Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
@@ -200,7 +217,7 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     folder, on the hub or in the cache, and the mean over its tokens where no file says anything."""
     place = str(models.resolve(name))
     try:
-        file = cached_file(place, "1_Pooling/config.json", **_for_tokenizer(hub))
+        file = cached_file(place, "1_Pooling/config.json", **_for_tokenizer(_reaching(hub)))
     except OSError:  # no such file, or offline and not in the cache
         file = None
     if file is None:

@@ -143,3 +143,27 @@ def test_hostile_label_names_come_through_as_they_are(tmp_path, tokenizer):
     found = Explainer.from_pretrained(tmp_path).explain("good film", target=0)
     assert found.target.name == "<script>alert(1)</script>"
     assert "<script>alert" not in found.to_html()
+
+
+@pytest.mark.parametrize(
+    ("resolves", "proxies", "expected"),
+    [(True, {}, None), (False, {}, True), (False, {"https": "http://proxy"}, None)],
+)
+def test_without_a_network_only_the_cache_is_asked(monkeypatch, resolves, proxies, expected):
+    """The hub's library would try for half a minute to reach what has no address."""
+    asked = {}
+
+    def looked_up(*_):
+        if not resolves:
+            raise OSError("Name or service not known")
+
+    def gone(_place, **how):
+        asked.update(how)
+        raise OSError("not there.")
+
+    monkeypatch.setattr("tokenlight.loading.socket.getaddrinfo", looked_up)
+    monkeypatch.setattr("tokenlight.loading.getproxies", lambda: proxies)
+    monkeypatch.setattr(loading.AutoConfig, "from_pretrained", gone)
+    with pytest.raises(BadInput, match="no model found at 'someone/no-such-model'"):
+        Explainer.from_pretrained("someone/no-such-model")
+    assert asked.get("local_files_only") is expected
