@@ -61,7 +61,7 @@ def read(
     """
     place = Path(source)
     is_file = _ending(place) in ENDINGS or place.exists()
-    rows = _rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
+    rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
     # The number of a line is where an editor finds it: empty lines count.
     kind = "line" if _ending(place) == ".jsonl" else "row"
     found = [
@@ -78,7 +78,7 @@ def _ending(place: Path) -> str:
     return Path(name).suffix
 
 
-def _rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def numbered_rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The rows of a file, each with its number (of a .jsonl: of its line), counted from 1."""
     if not place.is_file():
         raise DamagedFile(f"{place} does not exist or is no file.")

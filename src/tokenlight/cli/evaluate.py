@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,9 +13,6 @@ from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import DEVICE, MODEL
 from tokenlight.errors import MissingExtra
 from tokenlight.wording import in_flags
-
-if TYPE_CHECKING:
-    from tokenlight.evaluation.resuming import Refusal
 
 WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
 INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
@@ -108,10 +104,10 @@ def evaluate(
     examples = read(data, text=text, label=label, limit=limit, split=split)
     explainer = loaded(model, device=device, verbose=verbose)
     methods = _without_best(explainer, methods, [example.text for example in examples], seed)
-    job = Job(methods, metrics, {"target": target, "long": long}, seed)
+    job = Job(methods, metrics, {"target": target, "long": long}, seed, data)
     try:
         with writing(output):
-            evaluation, refusals = evaluate_file(explainer, examples, job, output)
+            evaluation, _ = evaluate_file(explainer, examples, job, output)
     except KeyboardInterrupt:
         done = finished(output)
         print(
@@ -121,7 +117,8 @@ def evaluate(
         )
         raise typer.Exit(INTERRUPTED) from None
     print(evaluation.table())
-    _say(evaluation.skipped, refusals)
+    for note in evaluation.notes:  # nothing is left out silently
+        print(note, file=sys.stderr)
     with writing(output):
         evaluation.save(output)
     # Not every metric has a curve to draw.
@@ -142,12 +139,3 @@ def _without_best(
         (choice.method, {}) if name == "best" else (name, options) for name, options in methods
     ]
     return [pair for i, pair in enumerate(chosen) if pair not in chosen[:i]]
-
-
-def _say(skipped: dict[str, dict[str, int]], refusals: Sequence[Refusal]) -> None:
-    """Nothing is left out silently."""
-    for key, reasons in skipped.items():
-        for reason, count in reasons.items():
-            print(f"left out of {key}: {count} ({reason})", file=sys.stderr)
-    for (method, reason), count in Counter((r.method, r.reason) for r in refusals).items():
-        print(f"not explained by {method}: {count} ({reason})", file=sys.stderr)

@@ -16,15 +16,26 @@ from tokenlight.attribution import Attribution
 from tokenlight.corpus import Frequencies
 from tokenlight.datafiles import read, write_parquet, write_text
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.evaluation.measuring import Known, Record, keyed, measure
+from tokenlight.evaluation.measuring import Known, Record, Refusal, keyed, measure
+from tokenlight.evaluation.omissions import Cut, Omission, cut_texts, omissions, together
+from tokenlight.evaluation.truths import read_labels, read_spans
 from tokenlight.late import late
 from tokenlight.metrics._agreement import Agreement, agreement
 from tokenlight.metrics._interval import Interval
-from tokenlight.metrics._metric import CharacterSpan, DocumentFrequencies, Metric, Summary
-from tokenlight.target import Head
+from tokenlight.metrics._metric import DocumentFrequencies, Metric, Summary
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
+
+__all__ = [
+    "Evaluation",
+    "MetricLike",
+    "built",
+    "evaluate",
+    "frequencies_for",
+    "read_labels",
+    "read_spans",
+]
 
 MetricLike = str | tuple[str, dict[str, Any]] | Metric
 ARROWS = {"higher": "↑", "lower": "↓", "neither": " "}
@@ -36,13 +47,17 @@ class Evaluation:
 
     ``summary[metric]["mean" | "low" | "high"]`` is the mean over texts with its 95 % bootstrap
     interval (with ``count`` texts and ``skipped`` reasons); ``by_method[name]`` the same for one
-    method alone; ``rows`` has one flat row an explanation; ``curves[metric]`` the points of its curve.
+    method alone; ``rows`` has one flat row an explanation; ``curves[metric]`` the points of its curve;
+    ``notes`` says in words what the numbers do not cover. ``about``: what was evaluated and how, as
+    the report says it.
     """
 
     records: tuple[Record, ...]
     metrics: Mapping[str, Metric]
     seed: int = 0
     frequencies: Mapping[str, DocumentFrequencies] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -53,7 +68,11 @@ class Evaluation:
     def by_method(self) -> dict[str, Evaluation]:
         """One Evaluation for each method."""
         return {
-            name: replace(self, records=tuple(r for r in self.records if r.method == name))
+            name: replace(
+                self,
+                records=tuple(r for r in self.records if r.method == name),
+                refusals=tuple(r for r in self.refusals if r.method == name),
+            )
             for name in self.methods
         }
 
@@ -92,6 +111,26 @@ class Evaluation:
                 counts = found.setdefault(key, {})
                 counts[reason] = counts.get(reason, 0) + 1
         return found
+
+    @cached_property
+    def cut(self) -> Cut:
+        """The texts that were cut to what the model reads."""
+        return cut_texts(self.records, self.refusals)
+
+    @cached_property
+    def omissions(self) -> list[Omission]:
+        """Texts not explained or not measured, for each method, metric and reason."""
+        return omissions(self.records, self.refusals)
+
+    @cached_property
+    def left_out(self) -> list[Omission]:
+        """The omissions in few lines: what many methods or texts have in common stands once."""
+        return together(self.omissions)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the numbers do not cover, a sentence each: texts cut, not explained, not measured."""
+        return (*([str(self.cut)] if self.cut.texts else ()), *map(str, self.left_out))
 
     @cached_property
     def curves(self) -> dict[str, tuple[tuple[float, ...], tuple[Interval, ...]]]:
@@ -164,6 +203,9 @@ class Evaluation:
             },
             "metrics": {key: metric.label for key, metric in self.metrics.items()},
             "seed": self.seed,
+            "cut": self.cut.to_dict(),
+            "left_out": [one.to_dict() for one in self.omissions],
+            **({"about": dict(self.about)} if self.about else {}),
         }
 
     def save(self, folder: str | Path) -> Path:
@@ -219,55 +261,6 @@ def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
 
 def _is_pair(metrics: tuple[Any, ...]) -> bool:
     return len(metrics) == 2 and isinstance(metrics[1], Mapping)
-
-
-def read_labels(
-    labels: Sequence[str | int | None] | None, head: Head
-) -> tuple[int | None, ...] | None:
-    """Label names or numbers as numbers; None where a text has none."""
-    if labels is None:
-        return None
-    return tuple(None if label is None else head.label_index(label) for label in labels)
-
-
-def read_spans(
-    spans: Sequence[Any] | None,
-    attributions: Sequence[Attribution],
-    *,
-    labels: Sequence[Any] | None = None,
-) -> tuple[tuple[CharacterSpan, ...] | None, ...] | None:
-    """For each text its marked spans as (segment, start, end).
-
-    A span is (start, end) in the text's last part (the context of a question), or has the number of
-    its part before it; a text has one span, a list of spans, or None.
-    """
-    if spans is None:
-        return None
-    if labels is not None and len(labels) != len(spans):
-        raise BadInput(f"{len(labels)} labels but {len(spans)} entries of spans; give one a text.")
-    share = max(1, len(attributions) // max(1, len(spans)))
-    found: list[tuple[CharacterSpan, ...] | None] = []
-    for number, entry in enumerate(spans):
-        row = attributions[min(number * share, len(attributions) - 1)].row
-        if entry is None:
-            found.append(None)
-            continue
-        listed = [entry] if len(entry) and isinstance(entry[0], int) else entry
-        found.append(tuple(_span(span, len(row.texts) - 1, number) for span in listed))
-    return tuple(found)
-
-
-def _span(span: Any, last_part: int, text: int) -> CharacterSpan:
-    numbers = tuple(span)
-    if len(numbers) not in (2, 3) or not all(isinstance(n, int) for n in numbers):
-        raise BadInput(
-            f"span {span!r} of text {text} is none: give (first character, behind the last), or "
-            "(part, first character, behind the last)."
-        )
-    part, start, end = (last_part, *numbers) if len(numbers) == 2 else numbers
-    if not 0 <= start < end:
-        raise BadInput(f"span {span!r} of text {text} is empty or begins before the text.")
-    return part, start, end
 
 
 def frequencies_for(

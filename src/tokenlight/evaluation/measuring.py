@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
@@ -42,6 +42,7 @@ class Record:
     measured: Mapping[str, Measured]
     skipped: Mapping[str, str] = field(default_factory=dict)
     agrees: Mapping[str, float] = field(default_factory=dict)
+    cut: int = 0  # tokens that long="truncate" left out
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; :meth:`from_dict` is its inverse."""
@@ -60,6 +61,16 @@ class Record:
             for key, one in values["measured"].items()
         }
         return cls(**{**values, "measured": measured})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A text, or one method on a text, that could not be explained or measured, and why."""
+
+    text: int
+    method: str
+    reason: str
+    step: Literal["explained", "measured"] = "explained"  # what it could not be
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +212,7 @@ def measure(
                     measured=measured,
                     skipped=skipped,
                     agrees=agreements[i],
+                    cut=case.attribution.row.cut,
                 )
             advance(len(chosen))
 

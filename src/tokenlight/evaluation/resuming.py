@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.datafiles import Example, write_text
-from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.evaluation.evaluated import Evaluation, built, frequencies_for, read_labels
+from tokenlight.batch import versions
+from tokenlight.datafiles import Example, numbered_rows, write_text
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.evaluation.evaluated import Evaluation, built, frequencies_for
 from tokenlight.evaluation.measuring import Known, Record, check
 from tokenlight.evaluation.shard import Job, Refusal, explained, measured
+from tokenlight.evaluation.truths import read_labels
 from tokenlight.evaluation.weights import weight_digest
 from tokenlight.progress import progress as progress_bar
+from tokenlight.target import Head
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -45,12 +49,12 @@ def evaluate_file(
     """
     metrics = built(job.metrics)
     head = explainer.live.head
-    labels = [example.label for example in examples]
-    labelled = any(label is not None for label in labels)
+    labelled = any(example.label is not None for example in examples)
     marked = any(example.spans is not None for example in examples)
     check(metrics.values(), head, Known(() if labelled else None, () if marked else None))
-    read_labels(labels, head)  # an unknown label is found now, not in the last shard
-    _claim(folder, _fingerprint(explainer, examples, job))
+    _check_labels(examples, head, job.data)  # now, not in the last shard
+    settings = _fingerprint(explainer, examples, job)
+    _claim(folder, settings)
     records: list[Record] = []
     refusals: list[Refusal] = []
     with progress_bar("evaluating", len(examples), progress) as advance:
@@ -70,7 +74,9 @@ def evaluate_file(
             refusals += refused
             advance(len(shard))
     counted = frequencies_for(explainer, metrics)
-    return Evaluation(tuple(records), metrics, job.seed, counted), refusals
+    about = _about(settings, job, len(examples))
+    found = Evaluation(tuple(records), metrics, job.seed, counted, tuple(refusals), about)
+    return found, refusals
 
 
 def finished(folder: Path) -> int:
@@ -127,7 +133,43 @@ def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) ->
         "seed": str(job.seed),
         "texts": f"{len(examples)}, {digest.hexdigest()}",
         "shard": str(SHARD),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
+
+
+def _about(settings: Mapping[str, str], job: Job, texts: int) -> dict[str, str]:
+    """What a reader of the report must know beside the numbers."""
+    found = {
+        "model": settings["model"],
+        "data": Path(job.data).name,
+        "texts": str(texts),
+        "target": str(job.how.get("target", "predicted")),
+        "long": str(job.how.get("long", "error")),
+        "seed": settings["seed"],
+        "versions": settings["versions"],
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _check_labels(examples: Sequence[Example], head: Head, data: str) -> None:
+    """Refuse a label that the model does not have, and say in which row of the file it stands."""
+    for number, example in enumerate(examples):
+        try:
+            read_labels([example.label], head)
+        except TokenlightError as unknown:
+            raise type(unknown)(f"{_row_of(data, number)}: {unknown}") from unknown
+
+
+def _row_of(data: str, number: int) -> str:
+    """Where a text stands, as the errors of data files say it: of a .jsonl its line is named, and
+    empty lines count."""
+    place = Path(data)
+    if not data:
+        return f"text {number} (counted from 0)"
+    if place.name.lower().removesuffix(".gz").endswith(".jsonl"):
+        line, _ = next(islice(numbered_rows(place), number, None))
+        return f"line {line} of {place.name}"
+    return f"row {number + 1} of {place.name}"
 
 
 def _claim(folder: Path, settings: dict[str, str]) -> None:

@@ -14,12 +14,14 @@ import torch
 from tokenlight.attribution import Attribution
 from tokenlight.datafiles import Example
 from tokenlight.errors import TokenlightError
-from tokenlight.evaluation.evaluated import read_labels, read_spans
-from tokenlight.evaluation.measuring import Known, Record, measure
+from tokenlight.evaluation.measuring import Known, Record, Refusal, measure, method_names
+from tokenlight.evaluation.truths import read_labels, read_spans
 from tokenlight.metrics._metric import Metric
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
+
+__all__ = ["Job", "Refusal", "explained", "given_room", "in_words", "measured"]
 
 T = TypeVar("T")
 # Others who share the device come and go: seconds before a text without room is tried again.
@@ -34,15 +36,7 @@ class Job:
     metrics: Sequence[Any]
     how: dict[str, Any] = field(default_factory=dict)  # keywords of explain()
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A text, or one method on a text, that could not be explained or measured, and why."""
-
-    text: int
-    method: str
-    reason: str
+    data: str = ""  # file or data set that the texts come from: told, and not compared
 
 
 def explained(
@@ -65,7 +59,7 @@ def explained(
             try:
                 made[i] += given_room(partial(explainer.explain, [text], [method], **how))
             except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
-                refused.append(Refusal(i, _name(method), in_words(reason)))
+                refused.append(Refusal(i, _name(method, job), in_words(reason)))
     return made, refused
 
 
@@ -91,8 +85,9 @@ def measured(
             if len(numbers) > 1:
                 waiting = [([i], made[i]) for i in numbers] + waiting
             else:
-                names = dict.fromkeys(attribution.method for attribution in group)
-                refused += [Refusal(numbers[0], name, in_words(reason)) for name in names]
+                why = in_words(reason)
+                names = method_names(group).values()
+                refused += [Refusal(numbers[0], name, why, "measured") for name in names]
     return records, refused
 
 
@@ -152,5 +147,10 @@ def _rectangles(
             yield [i], made[i]
 
 
-def _name(method: Any) -> str:
-    return str(method if isinstance(method, str) else method[0])
+def _name(method: Any, job: Job) -> str:
+    """The method's own name; with its options where the job has it twice."""
+    pairs = [(one, {}) if isinstance(one, str) else one for one in (method, *job.methods)]
+    (name, options), *others = pairs
+    if [other for other, _ in others].count(name) == 1 or not options:
+        return str(name)
+    return f"{name}({', '.join(f'{option}={value}' for option, value in options.items())})"

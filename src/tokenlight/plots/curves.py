@@ -139,16 +139,13 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
             (name, ["–" if isnan(value) else f"{value:.2f}" for value in line])
             for name, line in zip(found.methods, found.matrix, strict=True)
         ]
-    skipped = [
-        (key, reason, count)
-        for key, reasons in evaluation.skipped.items()
-        for reason, count in reasons.items()
-    ]
     return {
         "heads": [f"{key}{ARROWS[way]}" for key, way in better.items()],
         "rows": rows,
         "matrix": matrix,
-        "skipped": skipped,
+        "about": evaluation.about,
+        "cut": str(evaluation.cut) if evaluation.cut.texts else "",
+        "left_out": evaluation.left_out,
     }
 
 
