@@ -187,6 +187,11 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
     try:
         return AutoConfig.from_pretrained(place, **_for_tokenizer(hub))
     except (OSError, ValueError) as missing:
+        if Path(place, "config.json").is_file():
+            raise DamagedFile(
+                f"the model at {name!r} has a config.json that cannot be read: "
+                f"{_first_sentence(missing)} Save the model again with model.save_pretrained(folder)."
+            ) from missing
         raise BadInput(
             f"no model found at {name!r}: {_first_sentence(missing)} {_what_to_give()}"
         ) from missing

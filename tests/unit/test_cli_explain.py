@@ -186,6 +186,19 @@ def test_bad_input_is_one_clean_message(tokenlight, classifier, arguments, messa
     assert "Traceback" not in errors
 
 
+def test_a_files_name_is_explained_with_a_word_about_its_content(
+    tokenlight, classifier, tmp_path, monkeypatch
+):
+    (tmp_path / "good").write_text("a fine film")
+    monkeypatch.chdir(tmp_path)
+    code, shown, told = tokenlight("explain", "good", "--model", classifier)
+    assert code == 0
+    assert "good" in shown
+    assert "is a file here" in told
+    assert "tokenlight explain - < FILE" in told
+    assert "is a file here" not in tokenlight("explain", "film", "--model", classifier)[2]
+
+
 def test_a_long_text_is_refused_with_the_flags_and_no_python(tokenlight, classifier):
     _, _, errors = tokenlight("explain", "a " * 60, "-m", classifier)
     assert "--long truncate" in errors

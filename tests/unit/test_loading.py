@@ -167,3 +167,9 @@ def test_without_a_network_only_the_cache_is_asked(monkeypatch, resolves, proxie
     with pytest.raises(BadInput, match="no model found at 'someone/no-such-model'"):
         Explainer.from_pretrained("someone/no-such-model")
     assert asked.get("local_files_only") is expected
+
+
+def test_a_broken_config_is_not_taken_for_a_missing_model(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", ')
+    with pytest.raises(DamagedFile, match=r"config\.json that cannot be read.*not a valid JSON"):
+        Explainer.from_pretrained(str(tmp_path))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tokenlight.cli import inputs
 from tokenlight.cli.asking import Wish, answer_asked, asked
 from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import DEVICE, MODEL
@@ -169,11 +170,13 @@ def explain(
     spare({"--image": image, "--chat": chat}, {f"--{name[1:]}": to for name, to in files.items()})
     wish = Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
     if image is not None:
-        inputs = _image(image, fill or "mean", model, (text, pair, question, context, chat))
+        asked_about = inputs.image(
+            image, fill or "mean", model, (text, pair, question, context, chat)
+        )
     else:
-        _only_images(png, fill)
+        inputs.only_images(png, fill)
         others = (text, pair, question, context)
-        inputs = _inputs(*others) if chat is None else _chat(chat, model, others)
+        asked_about = inputs.texts(*others) if chat is None else inputs.chat(chat, model, others)
     wanted_target = asked(wish) if question is None else answer_asked(wish)
     if model is None:
         _not_of_the_default_model(wish)
@@ -183,7 +186,7 @@ def explain(
         name,
         device,
         verbose,
-        inputs=inputs,
+        inputs=asked_about,
         method=wanted,
         target=wanted_target,
         explain_mask=explain_mask,
@@ -218,32 +221,6 @@ def _check_endings(files: dict[str, Path | None]) -> None:
         MissingExtra.check(["pyarrow"], "bench", "--parquet")
 
 
-def _inputs(text: str | None, pair: str | None, question: str | None, context: str | None) -> Any:
-    if (question is None) != (context is None):
-        raise BadInput("--question and --context belong together; give both.")
-    if question is not None and context is not None:
-        if text is not None or pair is not None:
-            raise BadInput("give either TEXT (with --pair) or --question with --context, not both.")
-        from tokenlight.tokens import Question
-
-        return Question(question=question, context=_read(context))
-    if text is None:
-        raise BadInput("there is no text; give TEXT, - for standard input, or --question.")
-    if text == pair == "-":
-        raise BadInput("standard input holds one text; TEXT and --pair cannot both be -.")
-    return _read(text) if pair is None else (_read(text), _read(pair))
-
-
-def _read(text: str) -> str:
-    if text != "-":
-        return text
-    try:
-        content = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as broken:
-        raise BadInput(f"standard input is not UTF-8 text: {broken}.") from broken
-    return content.removesuffix("\n").removesuffix("\r")
-
-
 def _methods(given: Sequence[str], reference: str | None) -> Any:
     """The methods by name and options, checked before any model is loaded; the reference among
     them."""
@@ -269,29 +246,6 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
     return wanted
 
 
-def _image(file: Path, fill: Any, model: str | None, others: Sequence[object]) -> Any:
-    if any(other is not None for other in others):
-        raise BadInput("--image stands in the place of a text; give one of the two.")
-    if model is None:
-        raise BadInput(
-            "--image needs --model: no image model is embedded. Give a folder or a hub id of a ViT, "
-            "DeiT, DINOv2 or BEiT image classifier."
-        )
-    from tokenlight.pictures import Picture
-
-    return Picture(file, fill=fill)
-
-
-def _only_images(png: Path | None, fill: str | None) -> None:
-    if png is not None:
-        raise BadInput(f"--png {png} draws heat maps over an image; for a text write --html.")
-    if fill is not None:
-        raise BadInput(
-            f"--fill {fill} says what a hidden patch of an image shows, and no image is given. Leave "
-            "--fill out, or give --image FILE in the place of the text."
-        )
-
-
 def _not_of_the_default_model(wish: Wish) -> None:
     """Without --model a text goes to the sentiment classifier, which has no tokens to explain."""
     for option, value in wish.of_a_token.items():
@@ -304,28 +258,6 @@ def _not_of_the_default_model(wish: Wish) -> None:
             f"{option} {value} needs --model: the default one, {SENTIMENT}, judges a text as a "
             f"whole. Give {fitting}."
         )
-
-
-def _chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
-    if any(other is not None for other in others):
-        raise BadInput("--chat stands in the place of a text or a question; give one of the two.")
-    if model is None:
-        raise BadInput(
-            "--chat needs --model: no model that holds chats is embedded. Give a folder or a hub id "
-            "of a language model whose tokenizer has a chat template."
-        )
-    import json
-
-    from tokenlight.prompt import Chat
-
-    try:
-        messages = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as broken:
-        raise BadInput(
-            f"--chat {file} is no readable JSON file ({broken}); it holds a list of messages, each "
-            'with a "role" and a "content".'
-        ) from broken
-    return Chat(messages)
 
 
 def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list[Attribution]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from typing import Annotated, Any, Literal
 
 import typer
 
 from tokenlight.cli.failing import clean
+from tokenlight.cli.formulas import without_marks
 
 Kind = Literal["methods", "metrics"]
 
@@ -42,11 +42,6 @@ def _show(kind: Kind, name: str | None) -> None:
         console.print(_table(kind))
     else:
         console.print(_page(kind, name), soft_wrap=True)
-
-
-def _plain(documentation: str) -> str:
-    """A docstring for a terminal: its words without the marks of the documentation language."""
-    return re.sub(r":math:`([^`]*)`", r"\1", documentation).replace("``", "")
 
 
 def _cost(name: str) -> str:
@@ -85,7 +80,7 @@ def _table(kind: Kind) -> Any:
             for option, (_, default) in registry.options_of(kind, name).items()
         )
         details = [*_details(kind, name, cls), options or "no options", getattr(cls, "cites", "")]
-        meaning = Text(_plain(inspect.getdoc(cls) or "").partition("\n")[0])
+        meaning = Text(without_marks(inspect.getdoc(cls) or "").partition("\n")[0])
         meaning.append("\n" + " · ".join(filter(None, details)), "dim")
         table.add_row(Text(name, style="bold"), meaning)
     return table
@@ -118,7 +113,7 @@ def _page(kind: Kind, name: str) -> Any:
     cls: Any = registry.find(kind, name)
     page = Text()
     page.append(f"{name}\n\n", "bold")
-    page.append(f"{_plain(inspect.getdoc(cls) or '')}\n\n")
+    page.append(f"{without_marks(inspect.getdoc(cls) or '')}\n\n")
     for fact, value in _facts(kind, name, cls).items():
         page.append(f"{fact}: {value}\n")
     page.append(f"paper: {getattr(cls, 'cites', '') or 'none'}\n")

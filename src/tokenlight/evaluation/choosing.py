@@ -136,10 +136,11 @@ def _measured(
 
 def _reason(ranked: Sequence[str], found: dict[str, Any], texts: int, left: int) -> str:
     first = found[ranked[0]]
+    # One text gives no interval: how far another would lie is not known.
+    interval = f" [{first['low']:.3f}, {first['high']:.3f}]" if texts > 1 else ""
     sentence = (
-        f"{ranked[0]} has the highest AOPC, {first['mean']:.3f} "
-        f"[{first['low']:.3f}, {first['high']:.3f}], of {len(ranked)} methods on {texts} "
-        f"{'text' if texts == 1 else 'texts'}"
+        f"{ranked[0]} has the highest AOPC, {first['mean']:.3f}{interval}, of {len(ranked)} methods "
+        f"on {f'{texts} texts' if texts > 1 else 'this one text'}"
     )
     others = [f"next {ranked[1]} {found[ranked[1]]['mean']:.3f}"] if len(ranked) > 1 else []
     if "random" in found:

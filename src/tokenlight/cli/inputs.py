@@ -1,0 +1,96 @@
+"""What ``tokenlight explain`` is asked about: a text, a pair, a question, an image or a chat."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenlight.errors import BadInput
+
+
+def texts(text: str | None, pair: str | None, question: str | None, context: str | None) -> Any:
+    """One text, two, or a question with the text that answers it."""
+    if (question is None) != (context is None):
+        raise BadInput("--question and --context belong together; give both.")
+    if question is not None and context is not None:
+        if text is not None or pair is not None:
+            raise BadInput("give either TEXT (with --pair) or --question with --context, not both.")
+        from tokenlight.tokens import Question
+
+        return Question(question=question, context=_read(context))
+    if text is None:
+        raise BadInput("there is no text; give TEXT, - for standard input, or --question.")
+    if text == pair == "-":
+        raise BadInput("standard input holds one text; TEXT and --pair cannot both be -.")
+    return _read(text) if pair is None else (_read(text), _read(pair))
+
+
+def _read(text: str) -> str:
+    if text != "-":
+        _note_file_name(text)
+        return text
+    try:
+        content = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as broken:
+        raise BadInput(f"standard input is not UTF-8 text: {broken}.") from broken
+    return content.removesuffix("\n").removesuffix("\r")
+
+
+def _note_file_name(text: str) -> None:
+    """A file's name is a text like any other, but its content was more likely meant."""
+    if os.path.isfile(text):  # which, unlike Path, takes a text too long or too odd for a name
+        sys.stderr.write(
+            f"note: {text!r} is a file here, and its name is explained. For what is in it: "
+            "tokenlight explain - < FILE; for many texts: tokenlight evaluate FILE.\n"
+        )
+
+
+def image(file: Path, fill: Any, model: str | None, others: Sequence[object]) -> Any:
+    """An image, for a model that was named."""
+    if any(other is not None for other in others):
+        raise BadInput("--image stands in the place of a text; give one of the two.")
+    if model is None:
+        raise BadInput(
+            "--image needs --model: no image model is embedded. Give a folder or a hub id of a ViT, "
+            "DeiT, DINOv2 or BEiT image classifier."
+        )
+    from tokenlight.pictures import Picture
+
+    return Picture(file, fill=fill)
+
+
+def only_images(png: Path | None, fill: str | None) -> None:
+    """Refuse what a text cannot have."""
+    if png is not None:
+        raise BadInput(f"--png {png} draws heat maps over an image; for a text write --html.")
+    if fill is not None:
+        raise BadInput(
+            f"--fill {fill} says what a hidden patch of an image shows, and no image is given. Leave "
+            "--fill out, or give --image FILE in the place of the text."
+        )
+
+
+def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
+    """The messages of a JSON file, for a model that was named."""
+    if any(other is not None for other in others):
+        raise BadInput("--chat stands in the place of a text or a question; give one of the two.")
+    if model is None:
+        raise BadInput(
+            "--chat needs --model: no model that holds chats is embedded. Give a folder or a hub id "
+            "of a language model whose tokenizer has a chat template."
+        )
+    import json
+
+    from tokenlight.prompt import Chat
+
+    try:
+        messages = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as broken:
+        raise BadInput(
+            f"--chat {file} is no readable JSON file ({broken}); it holds a list of messages, each "
+            'with a "role" and a "content".'
+        ) from broken
+    return Chat(messages)
