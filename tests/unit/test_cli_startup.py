@@ -256,3 +256,16 @@ def test_models_lists_what_is_embedded(monkeypatch, capsys):
     assert line.split("  ")[:1] == ["tokenlight/x"]
     assert "31.4 MB" in line
     assert "accuracy 0.912 on test (9)" in line
+
+
+def test_the_package_itself_can_be_run():
+    done = subprocess.run(
+        [sys.executable, "-m", "tokenlight", "explain", "--help"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: tokenlight explain")

@@ -20,6 +20,7 @@ RANKS = {
     "capture": 5, "heads": 6, "methods": 7, "metrics": 7, "plots": 8, "loading": 8, "asked": 8,
     "reading": 9, "windows": 10, "likeness": 10, "batch": 10, "explainer": 11,
     "evaluation": 12, "health": 13, "trust": 14, "bench": 15, "web": 16, "cli": 17, "__init__": 18,
+    "__main__": 18,
 }  # fmt: skip
 # The object users meet hands such calls on to what stands above it, imported when called.
 HANDED_ON = {("explainer", "evaluation")}
