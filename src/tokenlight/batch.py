@@ -53,7 +53,7 @@ def explain_batch(
         queued = _queued(how.methods, tape)
         seen = seen or _seen(explainer, recording)
         drafts = [_drafts(explainer, method, tape, seen, how.seed) for method in how.methods]
-        extras = [method.extras(tape) or [{}] * len(rows) for method in how.methods]
+        extras = [method.extras(tape) or [{} for _ in rows] for method in how.methods]
         del tape
         if turn == rounds - 1:
             del recording  # taking the graph apart is work too
@@ -86,16 +86,12 @@ def _drafts(
 ) -> list[Attribution]:
     """The Attributions of a batch by one method, their scores still zero."""
     note = method.note(tape)
-    shared: dict[str, Any] = {
-        "method": method.name,
-        "options": method.options,
-        "model": explainer.name,
-        "versions": versions(),
-        "seed": seed,
-    }
+    shared: dict[str, Any] = {"method": method.name, "model": explainer.name, "seed": seed}
     return [
         Attribution(
             **shared,
+            options=dict(method.options),  # each its own: a user may write into them
+            versions=dict(versions()),
             **each | {"notes": (*((note,) if note else ()), *each["notes"])},
             scores=np.zeros(len(each["row"])),
             target=target,

@@ -28,7 +28,8 @@ def beginning(
     kept = [*lengths[:-1], room - sum(lengths[:-1])]
     if texts > 1 and not last_only:
         kept = _shared(lengths, room)
-    if min(kept) < 1:
+    # A text may have no token at all, such as one of a zero-width space.
+    if any(count < min(1, length) for count, length in zip(kept, lengths, strict=True)):
         taken = len(parts) - lengths[-1]
         raise TextTooLong(f"cannot cut this input to {limit} tokens: {_full(taken, texts)}")
     stay = {place for place, part in enumerate(parts) if part is None}

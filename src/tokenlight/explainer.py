@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,12 +23,12 @@ from tokenlight.likeness import explain_likeness
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
 from tokenlight.reading import jobs, together
+from tokenlight.streaming import answered
 from tokenlight.target import Continuation, TargetLike
 from tokenlight.tokens import ExplainMask, Long, TokenRow, explain_masked
 from tokenlight.windows import explain_long, is_long
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
-WINDOW = 512  # texts of a stream that are sorted and packed together
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 
@@ -157,11 +156,11 @@ class Explainer:
 
     def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
         quiet = dataclasses.replace(how, progress=False)
-        first = 0
-        while window := list(islice(inputs, WINDOW)):
-            for group in self._explain(window, [target] * len(window), quiet, first=first):
-                yield from group
-            first += len(window)
+
+        def explain(window: list[Any], first: int) -> list[list[Attribution]]:
+            return self._explain(window, [target] * len(window), quiet, first=first)
+
+        return answered(inputs, explain)
 
     def _explain(
         self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None

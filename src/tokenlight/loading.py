@@ -142,7 +142,7 @@ def refuse_missing_folder(name: str) -> None:
 def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
     """``hub`` with the cache alone where the hub's name cannot even be looked up: its library would
     try for half a minute. A proxy may know the name where this machine does not."""
-    if getproxies():
+    if {"http", "https", "all"} & set(getproxies()):
         return hub
     try:
         socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
@@ -188,13 +188,26 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
         return AutoConfig.from_pretrained(place, **_for_tokenizer(hub))
     except (OSError, ValueError) as missing:
         if Path(place, "config.json").is_file():
-            raise DamagedFile(
-                f"the model at {name!r} has a config.json that cannot be read: "
-                f"{_first_sentence(missing)} Save the model again with model.save_pretrained(folder)."
-            ) from missing
+            raise _config_trouble(name, Path(place, "config.json"), missing) from missing
         raise BadInput(
             f"no model found at {name!r}: {_first_sentence(missing)} {_what_to_give()}"
         ) from missing
+
+
+def _config_trouble(name: str, file: Path, missing: Exception) -> Exception:
+    """Why a config.json that is there does not do: no JSON, or of a family not known here."""
+    try:
+        json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as broken:
+        return DamagedFile(
+            f"the model at {name!r} has a config.json that cannot be read: {broken}. Save the model "
+            "again with model.save_pretrained(folder)."
+        )
+    return UnsupportedModel(
+        f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
+        f"{_first_sentence(missing)} A newer transformers may know it; a model that brings its own "
+        "code is loaded by yourself and given as Explainer(model, tokenizer)."
+    )
 
 
 def _for_tokenizer(hub: dict[str, Any]) -> dict[str, Any]:
@@ -221,8 +234,9 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     """How a sentence-embedding model makes one vector of a text: as the file beside it says, in its
     folder, on the hub or in the cache, and the mean over its tokens where no file says anything."""
     place = str(models.resolve(name))
+    hub = hub if Path(place).is_dir() else _reaching(hub)
     try:
-        file = cached_file(place, "1_Pooling/config.json", **_for_tokenizer(_reaching(hub)))
+        file = cached_file(place, "1_Pooling/config.json", **_for_tokenizer(hub))
     except OSError:  # no such file, or offline and not in the cache
         file = None
     if file is None:

@@ -1,7 +1,7 @@
 """Trust: can one explanation be believed? Its removal test against chance, and its health.
 
 The order of the scores is tested as AOPC tests it, against random orders of the same text and against
-leave-one-out; the verdict says in plain words what removing the top words does.
+leave-one-out; the verdict says in plain words how it did, and what removing the top words does.
 """
 
 from __future__ import annotations
@@ -133,20 +133,24 @@ def _tested(
         return np.array([chance(head, attribution.target, v, values) for v, values in pairs])
 
     orders, choices, top = sizes
-    found = _against_orders(case, ask, orders, generator)
-    found |= _in_words(case, ask, (choices, top), generator)
-    if found["moved"] < UNMOVED:
+    by_order = _against_orders(case, ask, orders, generator)
+    by_words = _in_words(case, ask, (choices, top), generator)
+    moved = max(by_order["moved"], by_words.get("moved", 0.0))
+    found = by_order | by_words | {"moved": moved}
+    things = "words" if attribution.row.image is None else "patches"
+    if moved < UNMOVED:
         what = watched(attribution.target)
-        verdict = f"no choice of words moves {what} by {UNMOVED}, so there is nothing to test"
+        verdict = f"no choice of {things} moves {what} by {UNMOVED}, so there is nothing to test"
         return found | {"verdict": verdict, "grade": "untested"}
-    if "top_words" in found and found["verdict"].startswith(("removing", "hiding")):
-        # What the grade was given for comes first; the top words alone may do otherwise.
-        share, tried = int(found["percentile"]), found["orders"]
-        beaten = (
-            f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
-        )
-        found["verdict"] = f"its order beats {beaten}; {found['verdict']}"
-    return found
+    if "top_words" not in by_words:
+        return found | {"grade": "untested"}
+    if by_words["ties"]:
+        verdict = f"all {things} have the same score, so the explanation ranks nothing"
+        return found | {"verdict": verdict, "grade": "untested"}
+    # What the grade was given for comes first; the top words alone may do otherwise.
+    share, tried = int(found["percentile"]), found["orders"]
+    beaten = f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
+    return found | {"verdict": f"its order beats {beaten}; {found['verdict']}"}
 
 
 def _against_orders(
@@ -221,10 +225,11 @@ def _in_words(
     before, after, *rest = ask([case.original.unchanged(), gone(chosen), *map(gone, others)])
     less = float(np.mean([before - p < before - after - 1e-9 for p in rest]))
     words = [_word(case.attribution, groups[i]) for i in ranking(sums)[:top]]
+    share = _share(less, all_of_them)
     return {
-        "verdict": _verdict(
-            case.attribution, sums, words, (before, after), _share(less, all_of_them)
-        ),
+        "verdict": _verdict(case.attribution, words, (before, after), share),
+        "ties": float(np.ptp(sums)) == 0.0,
+        "moved": float(np.abs(before - np.array([after, *rest])).max()),
         "top_words": words,
         "before": float(before),
         "after": float(after),
@@ -234,14 +239,8 @@ def _in_words(
 
 
 def _verdict(
-    attribution: Attribution,
-    sums: np.ndarray,
-    named: list[str],
-    moved: tuple[float, float],
-    others: str,
+    attribution: Attribution, named: list[str], moved: tuple[float, float], others: str
 ) -> str:
-    if float(np.ptp(sums)) == 0.0:
-        return "all words have the same score, so the explanation ranks nothing"
     before, after = moved
     what = watched(attribution.target)
     picture = attribution.row.image is not None

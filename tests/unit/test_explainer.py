@@ -53,7 +53,34 @@ class TestWhatComesOut:
         stream = EXPLAINER.explain(endless(), "cat")
         first = [next(stream) for _ in range(3)]
         assert [a.text for a in first] == [TEXTS[1], TEXTS[2], TEXTS[0]]
-        assert len(taken) <= 512
+        assert len(taken) <= 8
+
+    @pytest.mark.parametrize("bad", [0, 1, 5, 64, 90])
+    def test_a_stream_answers_all_that_stands_before_a_refused_text(self, bad):
+        texts = [TEXTS[i % 3] for i in range(100)]
+        stream = EXPLAINER.explain(iter([*texts[:bad], "", *texts[bad:]]), "rollout")
+        found = []
+        with pytest.raises(BadInput, match=rf"\b{bad}\b"):
+            found.extend(stream)
+        assert [a.text for a in found] == texts[:bad]
+
+    def test_a_source_that_fails_loses_no_text_it_gave_before(self):
+        def source():
+            yield from TEXTS
+            yield TEXTS[0]
+            raise OSError("the line is dead")
+
+        found = []
+        with pytest.raises(OSError, match="the line is dead"):
+            found.extend(EXPLAINER.explain(source(), "rollout"))
+        assert [a.text for a in found] == [*TEXTS, TEXTS[0]]
+
+    def test_what_is_written_into_one_attribution_is_in_no_other(self):
+        one, other = EXPLAINER.explain(TEXTS[:2], ("attcat", {"hidden": "output"}))
+        for kept in ("extras", "options", "versions"):
+            getattr(one, kept)["mine"] = 1
+            assert "mine" not in getattr(other, kept)
+        assert "mine" not in EXPLAINER.explain(TEXTS[0], "attcat").versions
 
     def test_all_methods_share_one_forward(self):
         EXPLAINER.explain(TEXTS[0], "rollout")  # the first use of a model is preceded by its checks

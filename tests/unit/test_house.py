@@ -18,7 +18,7 @@ RANKS = {
     "cutting": 1.5, "encoding": 2, "pictures": 2, "target": 2, "datafiles": 2, "relevance": 2,
     "prompt": 3, "attribution": 3, "postprocess": 4, "corpus": 4,
     "capture": 5, "heads": 6, "methods": 7, "metrics": 7, "plots": 8, "loading": 8, "asked": 8,
-    "reading": 9, "windows": 10, "likeness": 10, "batch": 10, "explainer": 11,
+    "reading": 9, "windows": 10, "likeness": 10, "batch": 10, "streaming": 10, "explainer": 11,
     "evaluation": 12, "health": 13, "trust": 14, "bench": 15, "web": 16, "cli": 17, "__init__": 18,
     "__main__": 18,
 }  # fmt: skip

@@ -147,7 +147,12 @@ def test_hostile_label_names_come_through_as_they_are(tmp_path, tokenizer):
 
 @pytest.mark.parametrize(
     ("resolves", "proxies", "expected"),
-    [(True, {}, None), (False, {}, True), (False, {"https": "http://proxy"}, None)],
+    [
+        (True, {}, None),
+        (False, {}, True),
+        (False, {"https": "http://proxy"}, None),
+        (False, {"no": "localhost"}, True),
+    ],
 )
 def test_without_a_network_only_the_cache_is_asked(monkeypatch, resolves, proxies, expected):
     """The hub's library would try for half a minute to reach what has no address."""
@@ -171,5 +176,19 @@ def test_without_a_network_only_the_cache_is_asked(monkeypatch, resolves, proxie
 
 def test_a_broken_config_is_not_taken_for_a_missing_model(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert", ')
-    with pytest.raises(DamagedFile, match=r"config\.json that cannot be read.*not a valid JSON"):
+    with pytest.raises(DamagedFile, match=r"config\.json that cannot be read.*line 1"):
         Explainer.from_pretrained(str(tmp_path))
+
+
+def test_a_family_that_is_not_known_is_no_damaged_file(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "of_tomorrow"}')
+    with pytest.raises(UnsupportedModel, match=r"of_tomorrow.*A newer transformers may know it"):
+        Explainer.from_pretrained(str(tmp_path))
+
+
+def test_a_folder_asks_no_network_how_it_pools(tmp_path, monkeypatch):
+    def looked_up(*_):
+        raise AssertionError("a folder needs no network")
+
+    monkeypatch.setattr("tokenlight.loading.socket.getaddrinfo", looked_up)
+    assert loading.pooling_of(str(tmp_path)) == "mean"

@@ -152,7 +152,7 @@ def test_a_verdict_begins_with_its_grade():
     a = replace(sample(), extras={"trust": ordered})
     assert "attcat  faithful: its order beats 98 %" in printed(a, colours=None)
     for verdict in ("not tested: no head", "all words have the same score"):
-        a = replace(sample(), extras={"trust": {**trust, "verdict": verdict}})
+        a = replace(sample(), extras={"trust": {"verdict": verdict, "grade": "untested"}})
         assert f"attcat  {verdict}" in printed(a, colours=None)
 
 

@@ -190,6 +190,15 @@ def test_a_question_that_leaves_no_room_for_windows_is_refused():
         encode_windows(asked, TOKENIZER, limit=10, overlap=2)
 
 
+def test_a_pair_is_cut_though_one_part_has_no_token():
+    texts = ("the cat sat on a mat in town", "\N{ZERO WIDTH SPACE}")
+    row = encode(texts, TOKENIZER, limit=6, long="truncate")
+    theirs = TOKENIZER(*texts, truncation="longest_first", max_length=6)
+    assert list(row.ids) == theirs["input_ids"]
+    with pytest.raises(TextTooLong, match="fills the window"):
+        encode(Question(*texts), TOKENIZER, limit=6, long="truncate")
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 @given(first=st.integers(1, 20), second=st.integers(0, 20), limit=st.integers(6, 24))
 def test_a_long_input_is_cut_as_its_tokenizer_would(side, first, second, limit):

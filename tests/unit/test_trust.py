@@ -97,6 +97,21 @@ def test_a_model_that_no_word_moves_has_nothing_to_test(weight):
     )
 
 
+def test_words_of_which_each_suffices_move_the_model_only_together(monkeypatch):
+    """What the choices of words move counts as much as what the orders do."""
+    explainer = planted()
+
+    def needs_two(_head, _target, variant, _logits):
+        return 0.4 if len(variant.ids) == len(WORDS) + 2 - 3 else 0.9
+
+    monkeypatch.setattr("tokenlight.trust.chance", needs_two)
+    monkeypatch.setattr("tokenlight.trust.PAPER_GRID", (0.0, 1.0))
+    trust = trusted(explainer, scored(explainer, WORDS, range(len(WORDS)))).extras["trust"]
+    assert trust["before"] - trust["after"] == pytest.approx(0.5)
+    assert trust["moved"] == pytest.approx(0.5)
+    assert trust["grade"] != "untested"
+
+
 def test_few_words_are_all_tried():
     trust = of("oracle", [10, 11, 12, 13])
     assert trust["choices"] == 5  # pairs of four words, but the chosen one
@@ -114,6 +129,7 @@ def test_equal_scores_rank_nothing():
     explainer = planted()
     trust = trusted(explainer, scored(explainer, WORDS, [1] * len(WORDS))).extras["trust"]
     assert trust["verdict"] == "all words have the same score, so the explanation ranks nothing"
+    assert trust["grade"] == "untested"
     assert {"check": "ties", "state": "bad", "says": "all scores are equal"} in trust["health"]
 
 

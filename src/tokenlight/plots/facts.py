@@ -134,7 +134,7 @@ def verdict(attribution: Attribution) -> str:
     if not isinstance(trust, dict) or not trust.get("verdict"):
         return ""
     said, grade = str(trust["verdict"]), trust.get("grade", "untested")
-    if grade == "untested" or not said.startswith(("its order beats ", "removing ", "hiding ")):
+    if grade == "untested":
         return said  # nothing was ranked, which a grade would belie
     return f"{grade}: {said.removesuffix(f': {grade}')}"
 
