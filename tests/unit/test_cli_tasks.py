@@ -66,7 +66,11 @@ def test_a_blank_a_word_and_a_pair(tokenlight, models):  # noqa: F811
     assert "‘good’" in output
     code, output, _ = tokenlight("explain", PROMPT, "--model", models["tagger"], "--token", "film")
     assert code == 0
-    assert "film" in output
+    assert re.search(r"^for ‘film’ as \w+$", output, re.MULTILINE)
+    code, output, _ = tokenlight("explain", PROMPT, "--model", models["tagger"], "--target", "all")
+    assert code == 0
+    words = re.findall(r"^for ‘(.*)’ as \w+$", output, re.MULTILINE)
+    assert words == PROMPT.split()
     code, output, _ = tokenlight(
         "explain", PROMPT, "--pair", "a good movie", "--model", models["vectors"]
     )

@@ -143,8 +143,8 @@ def test_brackets_hold_the_scored_piece_alone(rows):
 def test_blank_tokens_of_a_prediction_are_seen(rows):
     said = Prediction(" three", 7, (" three", " ", "\n"), (0.4, 0.06, 0.05), ids=(7, 8, 9))
     blank = replace(rows[0], prediction=said)
-    assert "‘ three’ 0.400  ‘ ’ 0.060  ‘␊’ 0.050" in printed(blank)
-    for name in ("‘ three’", "‘ ’", "‘␊’"):
+    assert "‘three’ 0.400  ‘ ’ 0.060  ‘␊’ 0.050" in printed(blank)
+    for name in ("‘three’", "‘ ’", "‘␊’"):
         assert f">{name}</span>" in page(blank)
 
 

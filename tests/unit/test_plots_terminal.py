@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
-from tokenlight.plots.colours import STEPS, shade
+from tokenlight.errors import BadInput
+from tokenlight.plots.colours import STEPS, contrast, shade
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import console_on, show
 from tokenlight.target import Prediction
@@ -205,9 +206,7 @@ def test_many_layers_are_printed_in_blocks_that_fit():
 
 
 def test_sixteen_colours_fall_back_to_numbers():
-    from rich.console import Console
-
-    from tokenlight.plots.terminal import has_colours
+    from tokenlight.plots.terminal_colours import painter
 
     for system, expected in (
         ("standard", False),
@@ -215,4 +214,44 @@ def test_sixteen_colours_fall_back_to_numbers():
         ("truecolor", True),
         (None, False),
     ):
-        assert has_colours(Console(color_system=system)) is expected
+        assert (painter(Console(color_system=system)) is not None) is expected
+
+
+@pytest.mark.parametrize("paper", ["light", "dark"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_of_256_colours_each_step_leaves_the_paper_further(monkeypatch, paper, sign):
+    from tokenlight.plots.terminal_colours import painter
+
+    monkeypatch.setenv("TOKENLIGHT_PAPER", paper)
+    paint = painter(Console(color_system="256"))
+    grounds = [tuple(paint(sign * n).bgcolor.get_truecolor()) for n in range(1, STEPS + 1)]
+    blank = (255, 255, 255) if paper == "light" else (0, 0, 0)
+    far = [contrast(ground, blank) for ground in grounds]
+    assert far == sorted(far)
+    assert len(set(grounds)) >= 4
+    strong, weak = (1, 0) if sign > 0 else (0, 1)  # green over red, or red over green
+    assert all(ground[strong] > ground[weak] and ground[2] <= ground[strong] for ground in grounds)
+    for n in range(1, STEPS + 1):
+        style = paint(sign * n)
+        written = tuple(style.color.get_truecolor())
+        assert contrast(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
+    assert paint(0).bgcolor is None
+
+
+def test_a_coloured_picture_says_how_its_colours_are_read(monkeypatch):
+    assert "green: for, red: against; brighter is stronger" in printed(sample())
+    assert "is stronger" not in printed(sample(), colours=None)
+    monkeypatch.setenv("TOKENLIGHT_PAPER", "light")
+    assert "darker is stronger" in printed(sample())
+    monkeypatch.setenv("TOKENLIGHT_PAPER", "blue")
+    with pytest.raises(BadInput, match="TOKENLIGHT_PAPER=blue cannot be: it is light or dark"):
+        printed(sample())
+
+
+def test_tokens_of_a_language_model_are_quoted_without_the_blank_that_begins_a_word():
+    labels, ids = (" L", "\nAmy", " a", "a", " ", " b", " c"), tuple(range(7))
+    said = Prediction(" L", 0, labels, (0.4, 0.2, 0.1, 0.1, 0.1, 0.06, 0.04), ids)
+    output = printed(replace(sample(), prediction=said, model=""), colours=None)
+    first = output.splitlines()[0]
+    assert first.startswith("prediction  ‘L’ 0.400  ‘␊Amy’ 0.200  ‘ a’ 0.100  ‘a’ 0.100")
+    assert first.endswith("  and others")

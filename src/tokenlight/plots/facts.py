@@ -56,9 +56,16 @@ def null_line(attribution: Attribution) -> str:
 
 
 def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
-    """The names the model chooses among; tokens of a language model in quotes, which may be blanks."""
+    """The names the model chooses among; tokens of a language model in quotes, without the blank
+    that begins a word unless it tells two of them apart."""
     said = attribution.prediction
-    return tuple(f"‘{label}’" for label in said.labels) if said.ids else said.labels
+    if not said.ids:
+        return said.labels
+    short = [label.strip(" ") or label for label in said.labels]
+    return tuple(
+        f"‘{label if short.count(name) > 1 else name}’"
+        for label, name in zip(said.labels, short, strict=True)
+    )
 
 
 def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:

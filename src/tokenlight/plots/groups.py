@@ -11,6 +11,7 @@ from tokenlight import registry
 from tokenlight.attribution import Attribution
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.continuation import laid_over
+from tokenlight.plots.pieces import piece_in_word
 from tokenlight.postprocess import difference
 
 
@@ -20,6 +21,18 @@ class TargetGroup:
 
     name: str
     attributions: tuple[Attribution, ...]
+
+    @property
+    def title(self) -> str:
+        """What is explained, said so that it stands alone."""
+        first = self.attributions[0]
+        row, said = first.row, first.prediction
+        if row.at is not None and not said.ids:
+            piece = piece_in_word(row, row.at)
+            return f"‘{piece.before}{piece.text}{piece.after}’ as {self.name}"
+        if first.target.kind == "class" and not said.probabilities and self.name == "LABEL_0":
+            return "the predicted number"
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +70,14 @@ def strongest(attribution: Attribution) -> float:
 
 
 def grouped(attributions: Attribution | Iterable[Attribution]) -> list[TextGroup]:
-    """Group by text and model, then by target; first seen stays first."""
+    """Group by text (of a model that labels tokens: by the token) and model, then by target; first
+    seen stays first."""
     given = [attributions] if isinstance(attributions, Attribution) else list(attributions)
     if not given:
         raise BadInput("there is no attribution to draw; give at least one.")
     texts: dict[object, dict[str, list[Attribution]]] = {}
     for a in laid_over(given):
-        targets = texts.setdefault((a.model, a.row.texts, a.row.fingerprint), {})
+        targets = texts.setdefault((a.model, a.row.texts, a.row.fingerprint, a.row.at), {})
         targets.setdefault(a.target.name, []).append(a)
     return [
         TextGroup(tuple(TargetGroup(name, tuple(found)) for name, found in targets.items()))

@@ -43,7 +43,8 @@ from tokenlight.plots.groups import (
 )
 from tokenlight.plots.passages import Passage, passages, stretch_score
 from tokenlight.plots.roles import EXPLAINED, LATER, Roles, token_roles, with_roles, word_roles
-from tokenlight.plots.terminal_tables import class_tables, layer_tables, paint, top_tables
+from tokenlight.plots.terminal_colours import Paint, painter, reading_aid
+from tokenlight.plots.terminal_tables import class_tables, layer_tables, top_tables
 from tokenlight.plots.zoom import Part, sentence_parts
 from tokenlight.postprocess import merge_words
 from tokenlight.segments import SegmentShare
@@ -92,11 +93,6 @@ def console_on(stream: IO[str]) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-def has_colours(console: Console) -> bool:
-    """Whether shades can be shown; sixteen colours have too few to tell red from green."""
-    return console.color_system in ("256", "truecolor", "windows") and not console.no_color
-
-
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """An attribution by tokens or words, what these play, and how strength is shown."""
@@ -104,7 +100,7 @@ class _Reading:
     attribution: Attribution
     roles: Roles
     scale: float
-    coloured: bool
+    paint: Paint | None
 
 
 @dataclass(frozen=True)
@@ -115,33 +111,36 @@ class _Picture:
     reference: str | None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        coloured = has_colours(console)
+        paint = painter(console)
         for number, group in enumerate(self.groups):
             if number:
                 yield Text()
             yield _prediction(group)
+            if paint is not None and not number:
+                yield Text(reading_aid(), style="dim")
             if null := null_line(group.first):
                 yield Text(null, style="dim")
             if group.first.row.image is not None:
                 yield Text(
-                    f"{legend(coloured)}  {in_line(group.first.row.image.name)}", style="dim"
+                    f"{legend(paint is not None)}  {in_line(group.first.row.image.name)}",
+                    style="dim",
                 )
             for found in by_class(group) if group.first.row.image is None else ():
                 written = is_continuation(found[0])
                 how = "token by token" if written else "class by class"
                 yield Text.assemble(f"\n{how}  ", _named(found[0]))
                 merged = [merge_words(a) for a in found] if self.words else found
-                yield from class_tables(class_table(merged), coloured, options.max_width)
+                yield from class_tables(class_table(merged), paint, options.max_width)
             for target in group.targets:
-                yield from self._target(group, target, coloured, options.max_width)
+                yield from self._target(group, target, paint, options.max_width)
 
     def _target(
-        self, group: TextGroup, target: TargetGroup, coloured: bool, width: int
+        self, group: TextGroup, target: TargetGroup, paint: Paint | None, width: int
     ) -> Iterable[RenderableType]:
-        shown = [self._read(a, group.scale(a), coloured) for a in target.attributions]
+        shown = [self._read(a, group.scale(a), paint) for a in target.attributions]
         chance = chance_of_written(target.attributions[0])
         yield Text.assemble(
-            "\nfor ", (in_line(target.name), "bold"), (f"  {in_line(chance)}", "dim")
+            "\nfor ", (in_line(target.title), "bold"), (f"  {in_line(chance)}", "dim")
         )
         for one in shown:
             yield _head(one.attribution)
@@ -150,23 +149,23 @@ class _Picture:
         for a in [] if self.reference is None else differences(target, self.reference):
             name = Text(in_line(a.method), style="italic")
             yield name.append(f" ({kind_of_scores(a)})", "not italic dim")
-            yield Padding(_highlighted(self._read(a, strongest(a), coloured)), (0, 0, 0, 2))
+            yield Padding(_highlighted(self._read(a, strongest(a), paint)), (0, 0, 0, 2))
         yield Text()
         read = [one.attribution for one in shown]
-        for number, table in enumerate(top_tables(read, coloured, width - 2)):
+        for number, table in enumerate(top_tables(read, paint, width - 2)):
             yield Padding(table, (1 if number else 0, 0, 0, 2))
         for a in read:
             if self.layers and a.layers is None:
                 yield Text(f"\n{in_line(a.method)} has no terms layer by layer", style="dim")
             elif self.layers:
                 yield Text(f"\n{in_line(a.method)}, layer by layer", style="bold")
-                yield from layer_tables(a, coloured, width)
+                yield from layer_tables(a, paint, width)
 
-    def _read(self, a: Attribution, scale: float, coloured: bool) -> _Reading:
+    def _read(self, a: Attribution, scale: float, paint: Paint | None) -> _Reading:
         if not self.words:
-            return _Reading(a, token_roles(a), scale, coloured)
+            return _Reading(a, token_roles(a), scale, paint)
         merged = merge_words(a)
-        return _Reading(merged, word_roles(a), max(scale, strongest(merged)), coloured)
+        return _Reading(merged, word_roles(a), max(scale, strongest(merged)), paint)
 
 
 def _prediction(group: TextGroup) -> Text:
@@ -187,7 +186,8 @@ def _prediction(group: TextGroup) -> Text:
         for chance, index in others[:4]:
             line.append(f"  {in_line(labels[index])} {-chance:.3f}", "dim")
         if len(others) > 4:
-            line.append(f"  and {len(others) - 4} more", "dim")
+            left = "others" if prediction.ids else f"{len(others) - 4} more"
+            line.append(f"  and {left}", "dim")
     if first.model:
         line.append(f"   {in_line(first.model)}", "dim italic")
     return line
@@ -213,7 +213,7 @@ def _named(attribution: Attribution) -> Text:
 def _highlighted(one: _Reading) -> Text:
     text, attribution = Text(), one.attribution
     if attribution.row.image is not None:
-        return blocks(attribution.patches(), one.scale, paint if one.coloured else None)
+        return blocks(attribution.patches(), one.scale, one.paint)
     found = passages(attribution.row)
     several = len(found) > 1
     weights = {part.segment: part for part in attribution.segment_shares()} if several else {}
@@ -241,12 +241,12 @@ def _append(text: Text, one: _Reading, passage: Passage) -> None:
             continue
         score = stretch_score(one.attribution, stretch)
         strength = step(score, one.scale) if stretch.positions else 0
-        written, style = visible(stretch.text), paint(strength) if one.coloured else Style()
+        written, style = visible(stretch.text), one.paint(strength) if one.paint else Style()
         if EXPLAINED in played:
-            written = written if one.coloured else f"»{written}«"
-            style += Style(underline=one.coloured)
+            written = written if one.paint else f"»{written}«"
+            style += Style(underline=one.paint is not None)
         text.append(written, style)
-        if not one.coloured and abs(strength) >= NUMBERED:
+        if one.paint is None and abs(strength) >= NUMBERED:
             text.append(f"({score:+.2g})")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from math import isnan
@@ -18,35 +17,24 @@ from tokenlight.attribution import Attribution
 from tokenlight.plots.blocks import blocks
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.classes import ClassTable
-from tokenlight.plots.colours import STEPS, hexadecimal, ink, shade, step
+from tokenlight.plots.colours import STEPS, step
 from tokenlight.plots.grids import layer_maps
 from tokenlight.plots.groups import method_label
 from tokenlight.plots.layers import layer_table
 from tokenlight.plots.pieces import Piece, strongest_pieces
+from tokenlight.plots.terminal_colours import Paint
 
 MOST_TOKENS = 40  # of a table of classes
 BAR = 12  # cells of a full bar
 
 
-def on_dark() -> bool:
-    """Whether the terminal's paper is dark, as far as it says so; most are."""
-    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return background not in ("7", "15")
-
-
-def paint(strength: int) -> Style:
-    """Background and ink of a step."""
-    if not strength:
-        return Style()
-    background = shade(strength, dark=on_dark())
-    return Style(color=hexadecimal(ink(background)), bgcolor=hexadecimal(background))
-
-
-def top_tables(attributions: Sequence[Attribution], coloured: bool, width: int) -> Iterable[Table]:
+def top_tables(
+    attributions: Sequence[Attribution], paint: Paint | None, width: int
+) -> Iterable[Table]:
     """The strongest tokens of each method, side by side, in as many tables as the width needs; a
     single method gets bars."""
     single = len(attributions) == 1
-    columns = [(method_label(a), _top_cells(a, coloured, bars=single)) for a in attributions]
+    columns = [(method_label(a), _top_cells(a, paint, bars=single)) for a in attributions]
     while columns:
         chosen: list[tuple[str, list[Text]]] = []
         room = width
@@ -65,9 +53,9 @@ def _widest(cells: Sequence[Text]) -> int:
     return max((cell.cell_len for cell in cells), default=0)
 
 
-def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[Text]:
+def _top_cells(attribution: Attribution, paint: Paint | None, *, bars: bool) -> list[Text]:
     best = strongest_pieces(attribution)
-    names = [_name(piece, coloured) for piece, _ in best]
+    names = [_name(piece, paint) for piece, _ in best]
     widest = min(24, max((name.cell_len for name in names), default=0))
     largest = max((abs(score) for _, score in best), default=0.0)
     cells = []
@@ -76,7 +64,7 @@ def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[
         cell.append(f"  {score:+.3g}".ljust(12))
         if bars and score:
             length = max(1, round(BAR * abs(score) / largest))
-            if coloured:
+            if paint is not None:
                 cell.append(" " * length, paint(STEPS if score > 0 else -STEPS))
             else:
                 cell.append(("+" if score > 0 else "-") * length)
@@ -84,27 +72,29 @@ def _top_cells(attribution: Attribution, coloured: bool, *, bars: bool) -> list[
     return cells
 
 
-def _name(piece: Piece, coloured: bool) -> Text:
+def _name(piece: Piece, paint: Paint | None) -> Text:
     """A token in its word: the rest of the word faint, or the token in brackets."""
-    if not coloured:
+    if paint is None:
         return Text(in_line(piece.bracketed))
     parts = ((piece.before, "dim"), (piece.text, ""), (piece.after, "dim"))
     return Text.assemble(*((in_line(text), style) for text, style in parts))
 
 
-def class_tables(whole: ClassTable, coloured: bool, width: int) -> Iterable[RenderableType]:
+def class_tables(whole: ClassTable, paint: Paint | None, width: int) -> Iterable[RenderableType]:
     """Tokens down, classes across, in as many blocks as the width needs; one scale for all."""
     table = whole.without_special().strongest(MOST_TOKENS)
     values = np.where(table.unread, np.nan, table.values)
     columns = [(in_line(name), values[row]) for row, name in enumerate(table.rows)]
     scales = [table.scale] * len(columns)
-    yield from _table(table.columns, columns, scales, coloured, width)
+    yield from _table(table.columns, columns, scales, paint, width)
     left_out = f"; {table.left_out} weaker tokens left out" if table.left_out else ""
     later = "; empty: not yet written" if table.unread.any() else ""
     yield Text(f"  hundredths of the strongest score{later}{left_out}", style="dim")
 
 
-def layer_tables(attribution: Attribution, coloured: bool, width: int) -> Iterable[RenderableType]:
+def layer_tables(
+    attribution: Attribution, paint: Paint | None, width: int
+) -> Iterable[RenderableType]:
     """Tokens down, layers across, the sum last, in as many blocks as the width needs.
 
     Terms are written in hundredths of the strongest: of all layers for a layer, of the sum for it.
@@ -114,12 +104,12 @@ def layer_tables(attribution: Attribution, coloured: bool, width: int) -> Iterab
         for number, terms in enumerate(maps):
             yield Text(f"  L{number}", style="dim")
             largest = float(np.abs(maps).max())
-            drawn = blocks(terms, largest, paint if coloured else None)
+            drawn = blocks(terms, largest, paint)
             yield Padding(drawn, (0, 0, 0, 2))
         return
     table = layer_table(attribution).without_special()
     columns = list(zip(table.rows, table.values, strict=True))
-    yield from _table(table.columns, columns, table.scales, coloured, width)
+    yield from _table(table.columns, columns, table.scales, paint, width)
     yield Text("  hundredths of the strongest term; the sum has a scale of its own", style="dim")
 
 
@@ -127,7 +117,7 @@ def _table(
     tokens: Sequence[str],
     columns: Sequence[tuple[str, np.ndarray]],
     scales: Sequence[float],
-    coloured: bool,
+    paint: Paint | None,
     width: int,
 ) -> Iterable[RenderableType]:
     """Blocks of a table with a line a token; numbers are hundredths of each column's scale, NaN
@@ -150,7 +140,7 @@ def _table(
                 if isnan(value):
                     cells.append(Text())
                     continue
-                style = paint(step(value, scale)) if coloured else Style()
+                style = paint(step(value, scale)) if paint is not None else Style()
                 share = 100 * value / scale if scale else 0.0
                 cells.append(Text(f"{share:+4.0f}", style))
             block.add_row(*cells)
