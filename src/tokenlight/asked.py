@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -61,13 +61,14 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
         return inputs.rows, len(inputs) == 1
     if is_pictures(inputs):
         return list(inputs), False
+    if isinstance(inputs, np.ndarray) and inputs.ndim == 1 and inputs.dtype.kind in "UO":
+        inputs = inputs.tolist()
     single = isinstance(inputs, str | tuple | Question | Chat | TokenRow | np.ndarray)
     if single or is_picture(inputs):
         return [inputs], True
-    if isinstance(inputs, Iterable):
-        rows = [
-            row for entry in inputs for row in (entry if isinstance(entry, Tokens) else [entry])
-        ]
+    _refuse_named_columns(inputs)
+    if isinstance(inputs, Iterable) and not isinstance(inputs, bytes | bytearray):
+        rows = list(unrolled(inputs))
         if not rows:
             raise BadInput("the list of texts is empty; give at least one text.")
         return rows, False
@@ -75,3 +76,34 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
         f"cannot explain {type(inputs).__name__}: give a text, a (text, text) pair, Question(…), "
         "Tokens, or a list of these."
     )
+
+
+def unrolled(inputs: Iterable[Any]) -> Iterator[Any]:
+    """Each text or row by itself; :class:`Tokens` hold several."""
+    for entry in inputs:
+        yield from entry if isinstance(entry, Tokens) else [entry]
+
+
+def _refuse_named_columns(inputs: Any) -> None:
+    """To go through a mapping or a table gives the names of its columns, which nobody means."""
+    if isinstance(inputs, Mapping) and "input_ids" in inputs:
+        raise BadInput(
+            f"a {type(inputs).__name__} of token ids is no text; give the text itself, or "
+            'Tokens.from_ids(x["input_ids"], x["attention_mask"]).'
+        )
+    if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
+        names = getattr(inputs, "columns", None)
+        names = getattr(inputs, "column_names", None) if names is None else names
+        named = [str(name) for name in (inputs if names is None else names)]
+        raise BadInput(
+            f"a {type(inputs).__name__} holds columns ({', '.join(named[:6])}"
+            f"{' …' if len(named) > 6 else ''}), not texts; give one of them, for example "
+            f"x[{(named or ['text'])[0]!r}]."
+        )
+
+
+def whole_number(option: str, value: Any, least: int) -> int:
+    """``value``, which must be a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise BadInput(f"{option}={value!r} cannot be: give a whole number, {least} or more.")
+    return int(value)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from tokenlight import registry
-from tokenlight.asked import How, listed, naming, one_of
+from tokenlight.asked import How, listed, naming, one_of, unrolled, whole_number
 from tokenlight.attribution import Attribution
 from tokenlight.batch import explain_batch
 from tokenlight.capture.headed import TAKEN
@@ -106,7 +106,8 @@ class Explainer:
         gives an iterator, in constant memory. ``target`` may be a list with one target a text.
         ``method="best"`` takes the method whose measured faithfulness is best for this model.
         """
-        if method == "best":
+        whole_number("seed", seed, 0)
+        if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choosing import explain_best
 
             return explain_best(
@@ -125,14 +126,14 @@ class Explainer:
             explain_mask=one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
             token_types=one_of("token_types", token_types, ("tokenizer", "zeros")),
             long=one_of("long", long, ("error", "truncate", "stride")),
-            seed=seed,
+            seed=int(seed),
             batch_tokens=self._budget(batch_tokens),
             progress=progress,
         )
         if isinstance(inputs, Iterator):
             if isinstance(target, list):
                 raise BadInput("a list of targets needs a list of texts, not an iterator.")
-            return self._stream(inputs, target, how)
+            return self._stream(unrolled(inputs), target, how)
         texts, single_text = listed(inputs)
         targets = target if isinstance(target, list) else [target] * len(texts)
         if len(targets) != len(texts):
@@ -259,11 +260,7 @@ class Explainer:
     def _budget(self, batch_tokens: int | None) -> int:
         if batch_tokens is None:
             return BATCH_TOKENS.get(self.live.device.type, BATCH_TOKENS["cpu"])
-        if batch_tokens < 1:
-            raise BadInput(
-                f"batch_tokens={batch_tokens} leaves no room for a token; give 1 or more."
-            )
-        return batch_tokens
+        return whole_number("batch_tokens", batch_tokens, 1)
 
     @property
     def pad_id(self) -> int | None:

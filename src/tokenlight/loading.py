@@ -52,6 +52,7 @@ def load(
     place = models.resolve(name)
     folder = Path(place)
     if folder.is_dir():
+        _no_adapter_alone(name, folder)
         _only_safe_weights(folder)
     else:
         refuse_missing_folder(name)
@@ -133,10 +134,43 @@ def refuse_missing_folder(name: str) -> None:
     # A file beside us may have a hub id's name by chance, but hardly with an ending.
     if place.is_file() and (is_path or place.suffix):
         raise BadInput(
-            f"no model found at {given!r}: it is a file, not a folder. {_what_to_give()}"
+            f"no model found at {given!r}: it is a file, not a folder. {_what_to_give(given)}"
         )
     if is_path and not place.is_dir():
-        raise BadInput(f"no model found at {given!r}: there is no such folder. {_what_to_give()}")
+        raise BadInput(
+            f"no model found at {given!r}: there is no such folder. {_what_to_give(given)}"
+        )
+
+
+def _folders_beside(place: Path) -> list[str]:
+    """Folders with a model whose name is nearly that of ``place``."""
+    try:
+        names = [other.parent.name for other in place.parent.glob("*/config.json")]
+    except OSError:
+        return []
+    return difflib.get_close_matches(place.name, names, n=1)
+
+
+def _no_adapter_alone(name: str, folder: Path) -> None:
+    """An adapter is a change of another model, which only the user can put together with its head."""
+    file = folder / "adapter_config.json"
+    if not file.is_file() or (folder / "config.json").is_file():
+        return
+    try:
+        says = json.loads(file.read_text(encoding="utf-8"))
+        base, task = says.get("base_model_name_or_path"), says.get("task_type")
+    except (OSError, ValueError, AttributeError) as broken:
+        raise DamagedFile(f"{file} is no description of an adapter: {broken}.") from broken
+    kind = {"SEQ_CLS": "SequenceClassification", "TOKEN_CLS": "TokenClassification"}.get(
+        task, {"CAUSAL_LM": "CausalLM", "QUESTION_ANS": "QuestionAnswering"}.get(task, "")
+    )
+    loader = f"AutoPeftModel{f'For{kind}' if kind else ''}"
+    raise UnsupportedModel(
+        f"{name} is a PEFT adapter of {base or 'another model'}, not a whole model. Load it in "
+        f"Python: model = peft.{loader}.from_pretrained({name!r}), and give Explainer(model, "
+        "tokenizer); or write model.merge_and_unload().save_pretrained(folder) once and give that "
+        "folder."
+    )
 
 
 def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
@@ -151,9 +185,11 @@ def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
     return hub
 
 
-def _what_to_give() -> str:
+def _what_to_give(name: str) -> str:
+    beside = _folders_beside(Path(name))
+    near = f"Did you mean the folder {str(Path(name).parent / beside[0])!r}? " if beside else ""
     return (
-        "Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
+        f"{near}Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
         f"can reach, or one of {', '.join(entry.name for entry in models.catalogue())}."
     )
 
@@ -190,7 +226,7 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
         if Path(place, "config.json").is_file():
             raise _config_trouble(name, Path(place, "config.json"), missing) from missing
         raise BadInput(
-            f"no model found at {name!r}: {_first_sentence(missing)} {_what_to_give()}"
+            f"no model found at {name!r}: {_first_sentence(missing)} {_what_to_give(name)}"
         ) from missing
 
 

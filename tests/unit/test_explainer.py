@@ -7,6 +7,7 @@ import threading
 import weakref
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -424,3 +425,47 @@ class TestBadInput:
     def test_all_masked_is_refused(self):
         with pytest.raises(BadInput, match="every token of the text is masked"):
             EXPLAINER.explain(Tokens.from_ids([[2, 3]], [[0, 0]]))
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"text": "good film"}, r"dict holds columns \(text\), not texts.*x\['text'\]"),
+            (
+                pd.DataFrame({"review": ["good"], "y": [1]}),
+                r"DataFrame holds columns \(review, y\)",
+            ),
+            (TOKENIZER(["good film"]), r"BatchEncoding of token ids.*Tokens\.from_ids"),
+            (b"good film", "cannot explain bytes"),
+        ],
+        ids=["dict", "table", "encoding", "bytes"],
+    )
+    def test_what_holds_columns_is_not_explained_by_their_names(self, given, says):
+        with pytest.raises(BadInput, match=says):
+            EXPLAINER.explain(given)
+
+    def test_a_column_of_a_table_is_a_list_of_texts(self):
+        for column in (pd.Series(TEXTS), np.array(TEXTS), np.array(TEXTS, dtype=object)):
+            found = EXPLAINER.explain(column, "rollout")
+            assert [a.text for a in found] == TEXTS
+
+    @pytest.mark.parametrize(
+        "how",
+        [
+            {"seed": -1},
+            {"seed": "x"},
+            {"seed": None},
+            {"seed": 1.5},
+            {"seed": True},
+            {"batch_tokens": "5"},
+            {"batch_tokens": 0},
+        ],
+    )
+    def test_numbers_that_are_none_are_refused(self, how):
+        with pytest.raises(BadInput, match="give a whole number"):
+            EXPLAINER.explain("good film", "rollout", **how)
+
+    def test_an_iterator_may_hold_token_ids(self):
+        ids = TOKENIZER("good film")["input_ids"]
+        found = list(EXPLAINER.explain(iter([Tokens.from_ids([ids, ids]), "good film"]), "rollout"))
+        assert len(found) == 3
+        assert all(np.array_equal(a.scores, found[2].scores) for a in found)

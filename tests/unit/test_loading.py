@@ -192,3 +192,34 @@ def test_a_folder_asks_no_network_how_it_pools(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tokenlight.loading.socket.getaddrinfo", looked_up)
     assert loading.pooling_of(str(tmp_path)) == "mean"
+
+
+@pytest.mark.parametrize("given", ["mine/goodd", "./mine/goodd", "goodd"])
+def test_a_mistyped_folder_is_named_with_the_one_beside_it(
+    bert_folder, tmp_path, monkeypatch, given
+):
+    where = (tmp_path / given).parent
+    where.mkdir(exist_ok=True)
+    shutil.copytree(bert_folder, where / "good")
+    monkeypatch.chdir(tmp_path)
+    meant = given.removeprefix("./").replace("goodd", "good")
+    with pytest.raises(BadInput, match=rf"no model found.*Did you mean the folder '{meant}'\?"):
+        Explainer.from_pretrained(given, local_files_only=True)
+
+
+@pytest.mark.parametrize(
+    ("task", "loader"),
+    [("SEQ_CLS", "AutoPeftModelForSequenceClassification"), (None, "AutoPeftModel")],
+)
+def test_an_adapter_alone_is_refused_by_name_with_the_way_to_load_it(tmp_path, task, loader):
+    described = {"base_model_name_or_path": "some/base", "task_type": task, "peft_type": "LORA"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(described))
+    with pytest.raises(UnsupportedModel, match="PEFT adapter of some/base") as refusal:
+        Explainer.from_pretrained(str(tmp_path))
+    assert f"peft.{loader}.from_pretrained(" in str(refusal.value)
+
+
+def test_a_damaged_adapter_is_named(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("[]")
+    with pytest.raises(DamagedFile, match="no description of an adapter"):
+        Explainer.from_pretrained(str(tmp_path))
