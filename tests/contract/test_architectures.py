@@ -58,6 +58,15 @@ def test_a_family_is_explained_and_left_as_it_was(family):
 
 
 @pytest.mark.parametrize("family", WORKING)
+def test_a_first_text_of_one_token_is_explained(family):
+    model = build(family)
+    with torch.no_grad():
+        bare = model(torch.tensor([[2]])).logits[0]
+    found = Explainer(model).explain(Tokens.from_ids([[2]]), "gae")
+    np.testing.assert_allclose(found.logits, bare.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", WORKING)
 def test_attention_rows_sum_to_one(family):
     explainer = Explainer(build(family))
     (row, _) = Tokens.from_ids(*two_texts())

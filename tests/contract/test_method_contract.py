@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import MistralConfig, MistralForSequenceClassification
 
 from tests.state import same, snapshot
-from tests.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
+from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Attribution, Contrast, Explainer, Question, Tokens, registry
 from tokenlight.capture.tape import Recording, Tape
 from tokenlight.errors import BadInput, NotFinite, TokenlightError, UnknownName
@@ -27,6 +28,19 @@ CONTRACT_OPTIONS = {
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
 TEXT = "the film is not very charming , but we love it !"
+SLIDING = Explainer(
+    randomised(
+        MistralForSequenceClassification(
+            MistralConfig(
+                vocab_size=150, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, intermediate_size=48, num_labels=3, pad_token_id=0,
+                sliding_window=4,
+            )
+        ),
+        torch.float64,
+    ),
+    TOKENIZER,
+)  # fmt: skip
 OTHERS = ["a dull plot", "never ever hate this movie . it was fun and the acting is great", "good"]
 
 
@@ -168,6 +182,35 @@ def test_float32_and_bfloat16_keep_the_float64_answer(method):
     assert np.isfinite(half).all()
     if np.abs(exact).max() > 0:
         assert np.corrcoef(half, exact)[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_mode_that_the_caller_set_changes_no_score(method, mode):
+    texts = [TEXT, OTHERS[0]]
+    expected = EXPLAINER.explain(texts, asked(method))
+    with mode():
+        found = EXPLAINER.explain(texts, asked(method))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours.scores, theirs.scores)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("options", [{}, {"residual": False}], ids=["", "no residual"])
+def test_padding_that_sees_no_key_changes_no_score(method, options):
+    """With a sliding window, padded queries far behind the text have attention to nothing."""
+    if options and method != "rollout":
+        return
+    ids = [[5, 6, 7, *[0] * 9], [*range(5, 17)]]
+    both = Tokens.from_ids(ids, [[1] * 3 + [0] * 9, [1] * 12])
+    (name, given) = asked(method) if method in CONTRACT_OPTIONS else (method, {})
+    try:
+        alone = SLIDING.explain(Tokens.from_ids([ids[0][:3]]), (name, given | options))
+    except TokenlightError as refusal:
+        assert "language model" in str(refusal) or "vocabulary" in str(refusal)
+        return
+    padded, _ = SLIDING.explain(both, (name, given | options))
+    close(padded.scores, alone.scores, 1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.live import LiveModel, hidden_states_of
+from tokenlight.capture.live import LiveModel
 from tokenlight.capture.rewired import rewired, token_embeddings
 from tokenlight.errors import UnsupportedModel
 from tokenlight.tokens import TokenRow
@@ -78,6 +78,7 @@ def words_door(live: LiveModel) -> Door:
     return Door(names[id(table)], ahead=0 if live.patches is None else live.patches.ahead)
 
 
+@torch.inference_mode(mode=False)
 def hidden_door(live: LiveModel, row: TokenRow) -> Door:
     """To h^0; found once a model, by a pass over ``row`` in which every module is watched."""
     if live.model not in _doors:
@@ -134,7 +135,7 @@ def _find(live: LiveModel, row: TokenRow) -> Door:
             if path and live.listens_to(module):
                 watch.hang(path, module, undo)
         outputs = live.call(arguments, output_hidden_states=True)
-    first = hidden_states_of(live, outputs)[0]
+    first = live.hidden_states_of(outputs)[0]
     doors = [Door(path) for path, tensor in watch.made if tensor is first]
     doors += [Door(path, place) for path, place, tensor in watch.taken if tensor is first]
     if not doors:

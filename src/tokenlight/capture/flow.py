@@ -58,6 +58,7 @@ class Flow:
         return conservation(self.hidden, self.start)
 
 
+@torch.inference_mode(mode=False)
 def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) -> Flow:
     """Put relevance in at ``places``, one logit an example, and catch it on its way down."""
     passage, logits = recording.passage, recording.logits

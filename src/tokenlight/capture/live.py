@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import replace
 from struct import pack
 from typing import Any, Literal
-from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from tokenlight.capture import seam
 from tokenlight.capture.fetching import sent
 from tokenlight.capture.headed import head_of, unwrapped
 from tokenlight.capture.patches import VOCABULARY, Patches
-from tokenlight.capture.rewired import rewired, takes_seam, token_embeddings
-from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.capture.probing import verified
+from tokenlight.capture.rewired import locked, takes_seam, token_embeddings
+from tokenlight.errors import UnsupportedModel
 from tokenlight.tokens import TokenRow
 
-PROBE_TOKENS = 32  # enough to tell two computations apart, and no long text is mapped for it
 OWN = ("at", "anchor")  # arguments that are read here and not handed to the model
 Pooling = Literal["mean", "cls", "last"]
-_padding_proof: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
-_maps_verified: WeakSet[nn.Module] = WeakSet()
 
 
 class LiveModel:
@@ -37,10 +32,11 @@ class LiveModel:
         self.tokenizer = tokenizer  # names [MASK] and its like, which a config does not
         self.head = head_of(self.model, tokenizer)
         self.pooling = pooling  # from token vectors to the vector of a text, where no head does it
+        config = self.model.config.get_text_config()
+        with locked(self.model):  # another thread may have lent it a padding id for its pass
+            self.pad_id: int | None = getattr(config, "pad_token_id", None)
         self.route: Literal["seam", "eager"] = "seam" if takes_seam(self.model) else "eager"
         self.accepts = set(inspect.signature(self.model.forward).parameters)
-        config = self.model.config.get_text_config()
-        self.pad_id: int | None = getattr(config, "pad_token_id", None)
         self._embedding = token_embeddings(self.model)[0]
         self.patches = Patches(self.model) if self.head.reads == "image" else None
         self.vocabulary = VOCABULARY
@@ -204,74 +200,21 @@ class LiveModel:
         return (hidden * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True)
 
     def verify(self, row: TokenRow, *, maps: bool) -> None:
-        """Before a model's first use: find out whether padding beside a text changes its logits;
-        and before its attention is first listened to (``maps``), whether that changes them."""
-        if self.model in _padding_proof and (not maps or self.model in _maps_verified):
-            self.padding_proof = _padding_proof[self.model]
-            return
-        name = type(self.model).__name__
-        row = row if self.patches is not None else _short(row, PROBE_TOKENS)
-        if self.head.reads == "pair" and row.anchor is None:
-            # Compared with nothing, any two computations would look alike.
-            width = self.model.config.get_text_config().hidden_size
-            row = replace(row, anchor=tuple(np.cos(np.arange(width)).tolist()))
-        bare = self._probe(row, None)
-        if not bool(torch.isfinite(bare).all()):
-            raise NotFinite(f"{name} gives NaN or infinity: {_where(self, row)}.")
-        # Norms and softmax of many families compute in float32 whatever the model's dtype.
-        precision = max(torch.finfo(self.dtype).eps, torch.finfo(torch.float32).eps) ** 0.5
-        allowed = precision * max(1.0, float(bare.abs().max()))
-        # Pictures are never padded: those of one size go together.
-        self.padding_proof = self.patches is None and self._padding_gap(row) <= allowed
-        _padding_proof[self.model] = self.padding_proof
-        if self.head.reads == "next":
-            self._writes_on(row, allowed)
-        if not maps:
-            return
-        gap = float((bare - self._probe(row, "maps")).abs().max())
-        if not gap <= allowed:
+        """Before a model's first use: find out whether its weights are numbers and whether padding
+        beside a text changes its logits; and before its attention is first listened to (``maps``),
+        whether that changes them."""
+        self.padding_proof = verified(self, row, maps=maps)
+
+    def hidden_states_of(self, outputs: Any) -> tuple[Tensor, ...]:
+        """h^0 … h^L, each ``batch token hidden``."""
+        encoders = self.model.config.is_encoder_decoder
+        states = getattr(outputs, "encoder_hidden_states" if encoders else "hidden_states", None)
+        if not states:
             raise UnsupportedModel(
-                f"{name} computes other logits when its attention maps are asked for (they differ "
-                f"by {gap:.2g}); a method that reads attention would explain another model, so it "
-                "is refused."
+                f"{type(self.model).__name__} does not give its hidden states; tokenlight cannot "
+                "see inside it."
             )
-        _maps_verified.add(self.model)
-
-    def _writes_on(self, row: TokenRow, allowed: float) -> None:
-        """Refuse a model whose earlier tokens see later ones: it could not have written them."""
-        half = len(row) // 2
-        if not half:
-            return
-        alone = self._probe(row.take(range(half)), None)
-        gap = float((self._probe(replace(row, at=half - 1), None) - alone).abs().max())
-        if not gap <= allowed:
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} is no writer as it is configured: its tokens see those "
-                f"behind them (logits move by {gap:.2g}). Set config.is_decoder, or load it with a "
-                "head for its task."
-            )
-
-    def _padding_gap(self, row: TokenRow) -> float:
-        """How far five tokens of padding move the logits of a row."""
-        room = self.max_tokens
-        if room is not None and len(row) + 5 > room:  # keep the last token: some heads read it
-            row = _short(row, max(2, len(row) - 5))
-        gap = (self._probe(row, None) - self._probe(row, None, padding=5)).abs().max()
-        return float(gap.nan_to_num(torch.inf))
-
-    def _probe(self, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0) -> Tensor:
-        """Logits of one row: of the bare model, or (``wanted``) with its attention listened to."""
-        arguments, real, filler = self.inputs([row], len(row) + padding)
-        own = wanted is None or self.route == "eager"
-        flags = {"output_attentions": True} if wanted and self.route == "eager" else {}
-        listener = seam.Listener(wanted or "nothing", real, self.listens_to)
-        name = "own" if own else seam.NAME
-        with (
-            rewired(self.model, attention=name, gradients=False, filler=filler),
-            seam.listening(listener),
-        ):
-            logits = self.logits_of(self.call(arguments, **flags), arguments).cpu().double()
-        return logits[:, : len(row)] if self.head.kind == "span" else logits
+        return tuple(states)
 
 
 def joined(values: Sequence[Any]) -> np.ndarray:
@@ -280,34 +223,3 @@ def joined(values: Sequence[Any]) -> np.ndarray:
     if any(isinstance(row, np.ndarray) for row in values):
         return np.concatenate(values)
     return np.frombuffer(b"".join([pack(f"{len(row)}q", *row) for row in values]), dtype=np.int64)
-
-
-def _short(row: TokenRow, length: int) -> TokenRow:
-    """The beginning of a row and its last token, which some heads read."""
-    return row if len(row) <= length else row.take([*range(length - 1), len(row) - 1])
-
-
-def _where(live: LiveModel, row: TokenRow) -> str:
-    """The first weight or hidden state that is not finite, in words."""
-    for name, parameter in live.model.named_parameters():
-        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
-            return f"the weight {name} holds NaN or infinity"
-    arguments, _, filler = live.inputs([row])
-    with rewired(live.model, attention="own", gradients=False, filler=filler):
-        outputs = live.call(arguments, output_hidden_states=True)
-    for layer, hidden in enumerate(hidden_states_of(live, outputs)):
-        if not bool(torch.isfinite(hidden).all()):
-            return f"hidden state {layer} (0 is the embedding) is the first that is not finite"
-    return "the head is the first that is not finite"
-
-
-def hidden_states_of(live: LiveModel, outputs: Any) -> tuple[Tensor, ...]:
-    """h^0 … h^L, each ``batch token hidden``."""
-    name = "encoder_hidden_states" if live.model.config.is_encoder_decoder else "hidden_states"
-    states = getattr(outputs, name, None)
-    if not states:
-        raise UnsupportedModel(
-            f"{type(live.model).__name__} does not give its hidden states; tokenlight cannot see "
-            "inside it."
-        )
-    return tuple(states)

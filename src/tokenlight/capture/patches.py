@@ -75,6 +75,7 @@ class Patches:
             self._special[shape] = self._find(shape)
         return self._special[shape]
 
+    @torch.inference_mode(mode=False)
     def _find(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         rows, columns = shape[1] // self.patch[0], shape[2] // self.patch[1]
         blank = torch.zeros(2, *shape, device=self.weight.device, dtype=self.weight.dtype)

@@ -27,7 +27,7 @@ from tokenlight.tokens import TokenRow, Tokens
 
 __all__ = ["Original", "Readable", "StandIns", "Variant", "key_of", "stream_logits"]
 
-# Sequences that are looked at together: sorted, freed of duplicates, packed. What an interrupt loses.
+# Sequences that are looked at together: sorted, freed of duplicates, packed.
 WINDOW = {"cpu": 1024, "cuda": 16384}
 LOGITS = 1 << 25  # that a window may hold: a vocabulary is wide
 # A GPU works on by itself: while it does, the next window is made ready.

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
 from tokenlight.capture.door import words_kept
 from tokenlight.capture.fetching import Fetched
-from tokenlight.capture.live import LiveModel, hidden_states_of
+from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.tape import GRADIENTS, MAPS, Recording, Site, Sites
@@ -24,6 +25,7 @@ from tokenlight.tokens import TokenRow
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
 
 
+@torch.inference_mode(mode=False)
 def record(
     live: LiveModel, rows: Sequence[TokenRow], sites: Sites, *, budget: int = 2048
 ) -> Recording:
@@ -61,7 +63,7 @@ def record(
     ):
         outputs = live.call(arguments, output_hidden_states=True, **flags)
         logits = live.logits_of(outputs, arguments)
-        hidden = hidden_states_of(live, outputs)
+        hidden = live.hidden_states_of(outputs)
         attention = tuple(listener.maps)
         if eager:
             attention = _eager_maps(live, outputs)

@@ -52,6 +52,7 @@ class Rerun:
         return found
 
     @cached_property
+    @torch.inference_mode(mode=False)
     def objective(self) -> Objective:
         """What is explained of each example."""
         logits = self.recording.logits
@@ -64,6 +65,7 @@ class Rerun:
         """``batch``: the target as the recorded pass gives it."""
         return self.objective(self.recording.logits.detach(), self._everyone)
 
+    @torch.inference_mode(mode=False)
     def slopes(self, at: Sequence[Tensor], of: Of = "target") -> list[Tensor]:
         """Gradients at tensors of the recording, which must have kept its graph (Site.GRAPH)."""
         with torch.enable_grad():
@@ -99,15 +101,18 @@ class Rerun:
             yield numbers, *found
             done += len(numbers)
 
+    @torch.inference_mode(mode=False)
     def at_point(
         self, examples: Tensor, vectors: Tensor, *, at: At, of: Of = "target"
     ) -> tuple[Tensor, Tensor]:
         """One forward and backward of ``examples`` with embeddings ``vectors``: value, gradient."""
+        examples, vectors = _normal(examples), _normal(vectors)
         begin = vectors.detach().to(self.live.dtype).requires_grad_(True)
         values = self._pass(examples, begin, at, of)
         (gradient,) = torch.autograd.grad(values.sum(), begin, allow_unused=True)
         return values.detach(), self._out(gradient)
 
+    @torch.inference_mode(mode=False)
     def value_at(self, vectors: Tensor, *, at: At) -> Tensor:
         """``batch``: the target with the embeddings ``vectors``, ``batch token hidden``."""
         with torch.no_grad():
@@ -126,6 +131,7 @@ class Rerun:
             logits = self.live.logits_of(self.live.call(chosen), chosen)
             return self.objective(logits, examples, of)
 
+    @torch.inference_mode(mode=False)
     def embedded(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
         """h^0 of other tokens (one row an example, as long as it): ``batch token hidden``; and the
         target there, ``batch``."""
@@ -198,13 +204,20 @@ class Rerun:
         return gradient.to(self.recording.logits.device, dtype)
 
     @cached_property
+    @torch.inference_mode(mode=False)
     def _everyone(self) -> Tensor:
         return torch.arange(len(self.recording.rows), device=self.recording.logits.device)
 
     @cached_property
+    @torch.inference_mode(mode=False)
     def _inputs(self) -> tuple[dict[str, Tensor], int | None]:
         arguments, _, filler = self.live.inputs(self.recording.rows, self.recording.real.shape[1])
         return arguments, filler
+
+
+def _normal(tensor: Tensor) -> Tensor:
+    """What a method made inside torch.inference_mode(), as a tensor that gradients may pass."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 def _not_on_graph(model: object) -> str:

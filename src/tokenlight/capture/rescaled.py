@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.rewired import lock_of
+from tokenlight.capture.rewired import locked
 
 Rescale = Literal["modules", "activations", "none"]
 # The torch.nn activations that Captum's DeepLift hooks.
@@ -61,7 +61,7 @@ def rescaled(model: nn.Module, which: Rescale) -> Iterator[None]:
         return _Rescaled.apply(before, output, _slope(module, before, output))  # type: ignore[no-untyped-call]
 
     with ExitStack() as undo:
-        undo.enter_context(lock_of(model))
+        undo.enter_context(locked(model))
         for module in model.modules():
             if isinstance(module, kinds):
                 undo.callback(module.register_forward_hook(hook).remove)

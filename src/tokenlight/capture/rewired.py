@@ -15,19 +15,12 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from tokenlight.capture import seam
+from tokenlight.capture.shared_parts import locks_of
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.forked import modules_of
 
-_locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
-_locks_guard = threading.Lock()
 HOOK_TABLES = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark on a model that has them
-
-
-def lock_of(model: nn.Module) -> threading.RLock:
-    """The one lock of a model: two threads never run it rewired at once."""
-    with _locks_guard:
-        return _locks.setdefault(model, threading.RLock())
 
 
 @dataclass
@@ -36,11 +29,13 @@ class _Wiring:
 
     Modules are held weakly or named by their number, so that a model can die. ``capturing``: the
     hooks by which transformers shows hidden states, as (module, table, key, hook); ``marked``: the
-    modules it marks as hooked. ``switched``: attention names known to take hold.
+    modules it marks as hooked. ``switched``: attention names known to take hold. ``locks``: in the
+    order in which they are taken.
     """
 
     modules: list[ReferenceType[nn.Module]]
     configs: list[Any]
+    locks: list[threading.RLock]
     embeddings: list[int]
     capturing: list[tuple[int, str, int, Any]] = field(default_factory=list)
     marked: list[int] = field(default_factory=list)
@@ -48,6 +43,16 @@ class _Wiring:
 
 
 _wirings: WeakKeyDictionary[nn.Module, _Wiring] = WeakKeyDictionary()
+_wiring_guard = threading.Lock()
+
+
+@contextmanager
+def locked(model: PreTrainedModel) -> Iterator[None]:
+    """Within: no other thread runs this model rewired, nor one that shares a part with it."""
+    with ExitStack() as undo:
+        for lock in _wiring(model, modules_of(model)).locks:
+            undo.enter_context(lock)
+        yield
 
 
 @contextmanager
@@ -58,16 +63,19 @@ def rewired(
 
     ``gradients``: the graph begins at the token embeddings, so gradients cost no weight's gradient
     and no weight's activations are held. ``filler``: stands in for a padding id the model lacks.
+    Tensors made within are never inference tensors, of which no gradient could be taken.
     """
     with ExitStack() as undo:
-        undo.enter_context(lock_of(model))
         modules = modules_of(model)
         wiring = _wiring(model, modules)
+        for lock in wiring.locks:
+            undo.enter_context(lock)
         undo.enter_context(_hooks_kept(wiring, modules))
         undo.enter_context(_evaluating(modules))
         undo.enter_context(_frozen(modules))
         undo.enter_context(_attention_switched(model, wiring, attention))
         undo.enter_context(_padding_known(model, filler))
+        undo.enter_context(torch.inference_mode(mode=False))
         undo.enter_context(torch.set_grad_enabled(gradients))
         if gradients:
             for number in wiring.embeddings:
@@ -77,12 +85,25 @@ def rewired(
 
 def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
     """The wiring found before, unless the model is made of other modules now."""
-    known = _wirings.get(model)
-    if known is None or [module() for module in known.modules] != modules:
-        embeddings = [modules.index(embedding) for embedding in token_embeddings(model)]
-        known = _Wiring([ref(module) for module in modules], _configs(modules), embeddings)
-        _wirings[model] = known
-    return known
+    with _wiring_guard:
+        known = _wirings.get(model)
+        if known is None or [module() for module in known.modules] != modules:
+            _refuse_inference_weights(model, modules)
+            embeddings = [modules.index(embedding) for embedding in token_embeddings(model)]
+            configs = _configs(modules)
+            locks = locks_of([*modules, *configs])
+            known = _Wiring([ref(module) for module in modules], configs, locks, embeddings)
+            _wirings[model] = known
+        return known
+
+
+def _refuse_inference_weights(model: nn.Module, modules: list[nn.Module]) -> None:
+    weights = (weight for module in modules for weight in module._parameters.values())
+    if any(weight is not None and weight.is_inference() for weight in weights):
+        raise UnsupportedModel(
+            f"{type(model).__name__} was loaded inside torch.inference_mode(), and no gradient can "
+            "be taken through weights made there; load it outside. Explaining inside is fine."
+        )
 
 
 def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:

@@ -96,6 +96,7 @@ class Recording:
             return list(self.read)
         return [values[: len(row)] for values, row in zip(self.read, self.rows, strict=True)]
 
+    @torch.inference_mode(mode=False)
     def tape(self, targets: Sequence[ResolvedTarget], *, last: bool) -> Tape:
         """The recording seen from ``targets``, one an example; ``last`` lets the graph go."""
         with torch.enable_grad():

@@ -71,7 +71,9 @@ class AttentionRollout(Method):
             if self.residual:
                 step = step + torch.eye(step.shape[-1], device=step.device, dtype=step.dtype)
             if self.row_normalize:
-                step = step / step.sum(dim=-1, keepdim=True)
+                total = step.sum(dim=-1, keepdim=True)
+                # Without the identity a query that sees no key, as padding may, has nothing to share.
+                step = step / total.masked_fill(total == 0, 1.0)
             flow = step if flow is None else step @ flow
             partial.append(flow)
         assert flow is not None

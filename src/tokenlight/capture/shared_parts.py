@@ -1,0 +1,42 @@
+"""Locks by parts: what two models share, an encoder or a config, is used by one thread at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import partial
+from itertools import count
+from typing import Any
+from weakref import ReferenceType, ref
+
+Numbered = tuple[int, threading.RLock]
+_guard = threading.Lock()
+_numbers = count()
+# By the id of a part, since configs have no hash; each forgets its place as it dies.
+_held: dict[int, tuple[ReferenceType[Any], Numbered]] = {}
+
+
+def locks_of(parts: Iterable[Any]) -> list[threading.RLock]:
+    """The locks of all ``parts``, in the one order in which every thread must take them.
+
+    Parts that come together for the first time get one lock together, so a model that shares
+    nothing has a single lock; one that holds parts of another model has that model's, too. Parts are
+    held weakly.
+    """
+    with _guard:
+        found: dict[int, threading.RLock] = {}
+        own: Numbered = next(_numbers), threading.RLock()
+        for part in parts:
+            place = id(part)
+            known = _held.get(place)
+            if known is None or known[0]() is not part:
+                known = _held[place] = ref(part, partial(_forget, place)), own
+            found.update((known[1],))
+        return [found[number] for number in sorted(found)]
+
+
+def _forget(place: int, gone: ReferenceType[Any]) -> None:
+    # No lock is taken: this runs wherever Python lets the part go, maybe while one is held.
+    known = _held.get(place)
+    if known is not None and known[0] is gone:
+        del _held[place]

@@ -1,0 +1,141 @@
+"""What is found out of a model before its first use, and on which text."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    BertLMHeadModel,
+    FalconConfig,
+    FalconForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
+
+from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tokenlight import Explainer, Question, Tokens
+from tokenlight.errors import NotFinite, UnsupportedModel
+
+TOKENIZER = tiny_tokenizer()
+TEXT = "the film is not very charming , but we love it !"
+SMALL = {"vocab_size": 120, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "num_labels": 3}
+
+
+def falcon():
+    config = FalconConfig(**SMALL, num_labels=3, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    return randomised(FalconForSequenceClassification(config), torch.float32)
+
+
+def tokens(*ids):
+    return Tokens.from_ids([ids], [[1] * len(ids)])
+
+
+class TestTheTextThatIsProbed:
+    @pytest.mark.parametrize("first", [(5,), (5, 5), (5,) * 12, (5,) * 60], ids=len)
+    def test_no_first_text_lets_another_computation_pass(self, first):
+        explainer = Explainer(falcon())
+        for text in (first, (5, 6), (5, 6, 7, 8, 9, 10)):
+            with pytest.raises(UnsupportedModel, match="FalconFor.* computes other logits"):
+                explainer.explain(tokens(*text), "gae")
+
+    def test_a_masked_token_does_not_count_as_one_that_tells(self):
+        given = Tokens.from_ids([[5, *range(20, 40)]], [[1] + [0] * 20])
+        with pytest.raises(UnsupportedModel, match="computes other logits"):
+            Explainer(falcon()).explain(given, "gae")
+
+    def test_a_writer_that_sees_ahead_is_refused_for_one_token_and_every_time(self):
+        model = randomised(BertLMHeadModel(tiny_config()), torch.float64)
+        for text in ((5,), (5,), (5, 6, 7)):
+            with pytest.raises(UnsupportedModel, match="no writer as it is configured"):
+                Explainer(model).explain(tokens(*text), "grad_x_input")
+
+    @pytest.mark.parametrize("room", [1, 2, 3, 6, 7, 9, 12])
+    def test_a_model_of_few_positions_is_probed_within_them(self, room):
+        explainer = Explainer(tiny_bert(max_position_embeddings=room))
+        found = explainer.explain(tokens(*range(5, 5 + room)), "gae")
+        assert len(found) == room
+
+    @pytest.mark.parametrize("vocabulary", [2, 3, 9])
+    def test_a_small_vocabulary_without_a_padding_id_leaves_one_to_pad_with(self, vocabulary):
+        names = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+        config = GPT2Config(**GPT, **names, vocab_size=vocabulary)
+        model = randomised(GPT2ForSequenceClassification(config), torch.float64)
+        found = Explainer(model).explain(tokens(1), "gae")
+        with torch.no_grad():
+            bare = model(torch.tensor([[1]])).logits[0].numpy()
+        np.testing.assert_allclose(found.logits, bare, atol=1e-12)
+
+    def test_an_answer_to_the_shortest_question_is_explained(self):
+        asked = Question(question="who", context="cat")
+        assert len(Explainer(tiny_bert_qa(), TOKENIZER).explain(asked, "gae")) == 5
+
+    def test_what_was_found_is_not_looked_for_again(self):
+        model = tiny_bert()
+        explainer = Explainer(model, TOKENIZER)
+        explainer.explain("good", "gae")
+        passes = []
+        model.register_forward_hook(lambda *_: passes.append(1))
+        explainer.explain(TEXT, "gae")
+        Explainer(model, TOKENIZER).explain(TEXT, "attcat")
+        assert len(passes) == 2
+
+
+class TestWeightsThatAreNoNumbers:
+    @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+    @pytest.mark.parametrize("part", ["query.weight", "key.weight", "key.bias", "value.weight"])
+    @pytest.mark.parametrize("method", ["random", "grad_x_input", "rollout", "attcat"])
+    def test_the_weight_is_named_even_where_fused_attention_hides_it(self, value, part, method):
+        model = tiny_bert(dtype=torch.float32)
+        name = f"bert.encoder.layer.1.attention.self.{part}"
+        with torch.no_grad():
+            model.get_parameter(name).view(-1)[0] = value
+        with pytest.raises(NotFinite, match=rf"the weight {name} holds NaN or infinity"):
+            Explainer(model, TOKENIZER).explain(TEXT, method)
+
+    def test_a_buffer_that_is_nan_is_named_and_one_that_masks_by_infinity_is_not(self):
+        model = tiny_bert()
+        model.bert.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+        Explainer(model, TOKENIZER).explain(TEXT)
+        spoilt = tiny_bert()
+        spoilt.bert.register_buffer("scale", torch.tensor([1.0, torch.nan]))
+        with pytest.raises(NotFinite, match=r"the weight bert\.scale holds NaN"):
+            Explainer(spoilt, TOKENIZER).explain(TEXT)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+    def test_huge_weights_whose_sum_is_infinite_are_numbers(self, dtype):
+        model = tiny_bert(dtype=torch.float32)
+        huge = torch.full((4,), torch.finfo(dtype).max, dtype=dtype)
+        model.bert.register_parameter("unused", torch.nn.Parameter(huge))
+        assert len(Explainer(model, TOKENIZER).explain(TEXT)) > 0
+
+    def test_weights_that_cannot_be_summed_are_left_alone(self):
+        model = tiny_bert()
+        eight = torch.zeros(4).to(torch.float8_e4m3fn)
+        model.bert.register_buffer("eight", eight)
+        model.bert.register_parameter("away", torch.nn.Parameter(torch.zeros(4, device="meta")))
+        model.bert.register_buffer("empty", torch.zeros(0))
+        assert len(Explainer(model, TOKENIZER).explain(TEXT)) > 0
+
+    def test_activations_that_leave_the_range_in_attention_alone_are_named_by_their_layer(self):
+        model = tiny_bert(dtype=torch.float32)
+        with torch.no_grad():  # some kernels hide what comes of this, and the logits are finite
+            model.bert.encoder.layer[1].attention.self.query.weight.fill_(3e38)
+        with pytest.raises(NotFinite, match=r"hidden state 2 \(0 is the embedding\) is the first"):
+            Explainer(model, TOKENIZER).explain(TEXT, "rollout")
+
+    def test_a_spoilt_row_of_the_token_table_concerns_only_texts_that_hold_its_token(self):
+        model = tiny_bert(dtype=torch.float32)
+        with torch.no_grad():
+            model.get_input_embeddings().weight[60:] = torch.nan
+        explainer = Explainer(model)
+        assert len(explainer.explain(tokens(2, 5, 3), "rollout")) == 3
+        with pytest.raises(NotFinite, match="hidden state 0"):
+            explainer.explain(tokens(2, 70, 3), "rollout")
+        with pytest.raises(
+            NotFinite, match=r"the weight bert\.embeddings\.word_embeddings\.weight"
+        ):
+            Explainer(copy.deepcopy(model)).explain(tokens(2, 70, 3), "rollout")
