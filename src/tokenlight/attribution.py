@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,9 +167,10 @@ class Attribution:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Attribution:
         """Rebuild from :meth:`to_dict`."""
-        if values.get("format") != FORMAT:
+        found = values.get("format") if isinstance(values, Mapping) else values
+        if found != FORMAT or not isinstance(values, Mapping):
             raise DamagedFile(
-                f"this is no attribution of format {FORMAT} (found {values.get('format')!r}); "
+                f"this is no attribution of format {FORMAT} (found {str(found)[:40]!r}); "
                 "it was made by another version of tokenlight or is another kind of file."
             )
         try:
@@ -189,7 +190,7 @@ class Attribution:
                 steps=tuple(values["steps"]),
                 extras=dict(values["extras"]),
             )
-        except (KeyError, TypeError, ValueError) as broken:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as broken:
             raise DamagedFile(f"this attribution lacks or garbles a field: {broken!r}.") from broken
 
     @classmethod
@@ -251,7 +252,11 @@ def _row(values: Mapping[str, Any]) -> TokenRow:
     fields["spans"] = tuple(None if span is None else tuple(span) for span in values["spans"])
     if values.get("image") is not None:
         fields["image"] = PatchImage.from_dict(values["image"])
-    return TokenRow(**fields)
+    row = TokenRow(**fields)
+    lists = (row.attention, row.pieces, row.special, row.spans, row.segments, row.words)
+    if any(len(own) != len(row) for own in lists):
+        raise ValueError("the row's lists are not one entry a token")
+    return row
 
 
 def _target(values: Mapping[str, Any]) -> ResolvedTarget:
@@ -267,10 +272,15 @@ def _prediction(values: Mapping[str, Any]) -> Prediction:
 
 
 def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
-    """One flat record a token: the table behind CSV, Parquet and pandas."""
+    """One flat record a token: the table behind CSV, Parquet and pandas.
+
+    ``text`` counts the texts, ``attribution`` the explanations: a text may have several.
+    """
+    given = list(attributions)
     return [
         {
-            "text": number,
+            "text": text,
+            "attribution": number,
             "method": a.label.partition(" → ")[0],
             "target": a.target.name,
             "predicted": a.prediction.label,
@@ -282,9 +292,23 @@ def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
             "special": a.row.special[position],
             "score": float(a.scores[position]),
         }
-        for number, a in enumerate(attributions)
+        for number, (a, text) in enumerate(zip(given, _text_numbers(given), strict=True))
         for position, token in enumerate(a.tokens)
     ]
+
+
+def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:
+    """The number of each explanation's text: the one before's, until another text is explained, or the
+    same question comes round again, since then it is an equal text."""
+    number, text, asked = -1, None, set[object]()
+    for a in attributions:
+        # The tokens of a continuation are explained from a row each, which share their text.
+        own = a.row.texts, a.row.names, None if a.row.texts else a.row.fingerprint
+        question = a.label, a.target.terms, a.model, a.steps, a.seed, a.row.at, len(a.row)
+        if own != text or question in asked:
+            number, text, asked = number + 1, own, set()
+        asked.add(question)
+        yield number
 
 
 def to_pandas(attributions: Iterable[Attribution]) -> Any:
@@ -327,7 +351,9 @@ def load(path: str | os.PathLike[str]) -> list[Attribution]:
         content = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError as missing:
         raise DamagedFile(f"{place} does not exist.") from missing
-    except (json.JSONDecodeError, UnicodeDecodeError) as broken:
+    except OSError as broken:  # a folder, or a file that may not be read
+        raise DamagedFile(f"{place} cannot be read: {broken.strerror or broken}.") from broken
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as broken:
         raise DamagedFile(f"{place} is no attribution file: {broken}.") from broken
     return [
         Attribution.from_dict(entry)

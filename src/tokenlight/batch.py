@@ -139,9 +139,14 @@ class _Queued:
                 raise NotFinite(
                     f"{self.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
                     f"gradients or activations left the range of {self.dtype}, in which the model "
-                    "computes: load it in float32 or bfloat16."
+                    f"computes: load it in {_wider(self.dtype)}."
                 )
         return sums, layers
+
+
+def _wider(dtype: torch.dtype) -> str:
+    narrow = dtype in (torch.float16, torch.bfloat16)
+    return "float32 or bfloat16" if narrow else "float64, and look for huge weights"
 
 
 @cache

@@ -21,6 +21,7 @@ import numpy as np
 from tokenlight.attribution import Attribution
 from tokenlight.datafiles import write_text
 from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.tokenizing import apart
 
 FORMAT = 1  # of the JSON file of Frequencies
 Rarity = Literal["log", "smooth", "none"]
@@ -44,7 +45,7 @@ class Frequencies:
         waiting = list(texts)
         for start in range(0, len(waiting), CHUNK):
             some = waiting[start : start + CHUNK]
-            found = tokenizer(some, add_special_tokens=False, verbose=False)["input_ids"]
+            found = apart(tokenizer)(some, add_special_tokens=False, verbose=False)["input_ids"]
             for ids in found:
                 counts.update(set(ids))
             documents += len(some)

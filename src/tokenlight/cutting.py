@@ -1,7 +1,7 @@
 """Which tokens of an input that is too long stay: its beginning, or windows over all of it.
 
-Cut here and not by the tokenizer, which would have to be switched to cutting and back: another thread
-that reads with it meanwhile would be cut, too. And tokenizers 0.23.1 and 0.23.2 lose what comes after
+Cut here and not by the tokenizer, which keeps in itself whether it cuts, for every thread that reads
+with it (see :mod:`tokenlight.tokenizing`). And tokenizers 0.23.1 and 0.23.2 lose what comes after
 the second window (huggingface/tokenizers issue 2091).
 """
 

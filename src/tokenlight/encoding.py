@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from tokenlight.cutting import beginning, windows
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
+from tokenlight.marks import carries_on, is_inside_word, with_marks
+from tokenlight.tokenizing import apart
 from tokenlight.tokens import Long, Question, Span, TextInput, TokenRow
 from tokenlight.wording import long_way
 
@@ -88,7 +90,7 @@ def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoded | Non
         parts.setdefault(len(read), []).append((place, read))
     for group in parts.values():
         columns = [list(column) for column in zip(*(read for _, read in group), strict=True)]
-        encoded = _pieces(tokenizer(*columns, **ASKED))
+        encoded = _pieces(apart(tokenizer)(*columns, **ASKED))
         for (place, _), one in zip(group, encoded, strict=True):
             found[place] = one
     return found
@@ -131,7 +133,7 @@ ASKED = {"return_offsets_mapping": True, "return_special_tokens_mask": True, "ve
 
 
 def _encoded(tokenizer: Any, texts: tuple[str, ...]) -> Encoded:
-    return _pieces(tokenizer(*texts, **ASKED))[0]
+    return _pieces(apart(tokenizer)(*texts, **ASKED))[0]
 
 
 def _pieces(encoded: Any) -> list[Encoded]:
@@ -147,10 +149,7 @@ def _row(encoded: Encoded, texts: tuple[str, ...]) -> TokenRow:
         for flag, segment in zip(piece.special_tokens_mask, sequences, strict=True)
     )
     segments = tuple(None if s else segment for s, segment in zip(special, sequences, strict=True))
-    spans = tuple(
-        None if segment is None else (int(a), int(b))
-        for segment, (a, b) in zip(segments, piece.offsets, strict=True)
-    )
+    spans = placed(texts, segments, piece.offsets)
     return TokenRow(
         ids=tuple(piece.ids),
         attention=(1,) * len(piece.ids),
@@ -162,6 +161,23 @@ def _row(encoded: Encoded, texts: tuple[str, ...]) -> TokenRow:
         words=number_words(texts, segments, spans, piece.word_ids),
         texts=texts,
     )
+
+
+def placed(
+    texts: tuple[str, ...], segments: Sequence[int | None], offsets: Sequence[Span]
+) -> tuple[Span | None, ...]:
+    """Where each token stands in its text, the marks on its letters with it; None for special ones."""
+    spans: list[Span | None] = [
+        None if segment is None else offset
+        for segment, offset in zip(segments, offsets, strict=True)
+    ]
+    for number, text in enumerate(texts):
+        if text.isascii():
+            continue
+        own = [place for place, segment in enumerate(segments) if segment == number]
+        for place, span in zip(own, with_marks(text, [offsets[i] for i in own]), strict=True):
+            spans[place] = span
+    return tuple(spans)
 
 
 def encode_windows(
@@ -187,6 +203,7 @@ def number_words(
 ) -> tuple[int | None, ...]:
     """Number the words: a new one begins where the segment or the tokenizer's word changes, or
     where the text has white space between two tokens (some tokenizers keep no words of their own).
+    None begins with an accent, nor right behind one.
     """
     numbers: list[int | None] = []
     current, before = -1, None
@@ -199,15 +216,18 @@ def number_words(
         start, end = span
         while start < end and text[start].isspace():
             start += 1
+        own = word_ids[position]
         joined = (
             before is not None
             and segment == before[0]
-            and word_ids[position] == before[1]
+            and (own == before[1] or is_inside_word(text, start))
             and not any(character.isspace() for character in text[before[2] : start])
             and start == span[0]
         )
         if not joined:
             current += 1
+        elif before is not None and carries_on(text, start):
+            own = before[1]  # some tokenizers put an accent and what is behind it into one word
         numbers.append(current)
-        before = (segment, word_ids[position], end)
+        before = (segment, own, end)
     return tuple(numbers)

@@ -8,6 +8,7 @@ TokenlightError
 ├── UnsupportedModel      a model or head that would give wrong numbers
 ├── UnsupportedTokenizer  a tokenizer that cannot tell where its tokens stand in the text
 ├── DamagedFile           a file that is missing, cut short, changed or unsafe to open
+├── BrokenPlugin          a method or metric of another package that cannot be loaded
 ├── NotFinite             NaN or infinity, with the place where it arose
 └── MissingExtra          an optional library that is not installed
 
@@ -25,6 +26,14 @@ class TokenlightError(Exception):
     """Root of the tree: ``except TokenlightError`` catches all that tokenlight raises on purpose."""
 
 
+def near_names(given: str, known: Iterable[str], *, likeness: float = 0.5) -> list[str]:
+    """Those of ``known`` that ``given`` may have been meant for, the nearest first."""
+    near = difflib.get_close_matches(given, list(known), n=3, cutoff=likeness)
+    # Only those about as near as the nearest: a far one is no help.
+    alike = [difflib.SequenceMatcher(None, name, given).ratio() for name in near]
+    return [name for name, like in zip(near, alike, strict=True) if like > alike[0] - 0.1]
+
+
 class UnknownName(TokenlightError):
     """A name that is not in a closed list; near names are offered."""
 
@@ -32,10 +41,7 @@ class UnknownName(TokenlightError):
     def among(cls, kind: str, given: object, known: Iterable[str]) -> UnknownName:
         """Build the message for ``given``, which is not one of ``known``."""
         names = sorted(known)
-        near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
-        # Only those about as near as the nearest: a far one is no help.
-        likeness = [difflib.SequenceMatcher(None, name, str(given)).ratio() for name in near]
-        near = [name for name, like in zip(near, likeness, strict=True) if like > likeness[0] - 0.1]
+        near = near_names(str(given), names)
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         return cls(f"unknown {kind} {given!r}.{hint} Known: {', '.join(names) or 'none'}.")
 
@@ -62,6 +68,10 @@ class UnsupportedTokenizer(TokenlightError):
 
 class DamagedFile(TokenlightError):
     """A file that is missing, cut short, changed, or unsafe to open."""
+
+
+class BrokenPlugin(TokenlightError):
+    """A method or metric that another package offers and that cannot be loaded."""
 
 
 class NotFinite(TokenlightError):

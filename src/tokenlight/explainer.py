@@ -33,7 +33,11 @@ BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 
 class Explainer:
-    """Explains one model. Thread-safe: the model is rewired only while it runs, under one lock."""
+    """Explains one model. Thread-safe: the model is rewired only while it runs, under a lock.
+
+    Within that time its weights take no gradient and it is in evaluation mode, so a thread that
+    trains the same model meanwhile may meet a frozen weight: explain between its steps, or a copy.
+    """
 
     def __init__(
         self,
@@ -249,12 +253,12 @@ class Explainer:
             if isinstance(one, Method):
                 built.append(one)
                 continue
-            name, options = (one, {}) if isinstance(one, str) else one
+            name, options = registry.asked("methods", one)
             cls: type[Method] = registry.find("methods", name)
             if cls.draws:
                 options = {"seed": seed, **options}
-            options = cls.fitted(options, self.live.model)
-            built.append(registry.build("methods", name, options))
+            fitted = cls.fitted(options, self.live.model)
+            built.append(registry.build("methods", name, fitted))
         return tuple(built)
 
     def _budget(self, batch_tokens: int | None) -> int:

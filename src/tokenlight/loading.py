@@ -308,7 +308,7 @@ def _weights(cls: Any, place: str, name: str, **how: Any) -> tuple[Any, dict[str
     # A download deserves its bar; reading a folder takes a moment.
     quiet = models.without_progress_bar() if Path(place).is_dir() else nullcontext()
     try:
-        with quiet:
+        with quiet, torch.inference_mode(False):  # whose tensors could have no gradient ever
             loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
                 place, use_safetensors=True, output_loading_info=True, **how
             )

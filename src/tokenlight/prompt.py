@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from tokenlight.encoding import number_words, readable
+from tokenlight.encoding import number_words, placed, readable
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, UnsupportedTokenizer
+from tokenlight.tokenizing import apart
 from tokenlight.tokens import Long, Span, TokenRow
 from tokenlight.wording import long_way, way
 
@@ -76,7 +77,7 @@ def encode_prompt(
             f"{type(tokenizer).__name__} gives no character offsets; load the fast tokenizer."
         )
     laid = _laid(prompt, tokenizer, continuation)
-    encoded = tokenizer(
+    encoded = apart(tokenizer)(
         laid.text,
         add_special_tokens=not laid.template,
         return_offsets_mapping=True,
@@ -162,11 +163,12 @@ def _row(encoded: Any, tokenizer: Any, laid: _Laid) -> TokenRow:
     segments = tuple(
         None if added[i] else _part_of(piece.offsets[i], laid.parts) for i in range(stop)
     )
-    spans = tuple(
-        None if segment is None else _within(piece.offsets[i], laid.parts[segment])
-        for i, segment in enumerate(segments)
-    )
     texts = tuple(laid.text[a:b] for a, b in laid.parts)
+    within = [
+        piece.offsets[i] if segment is None else _within(piece.offsets[i], laid.parts[segment])
+        for i, segment in enumerate(segments)
+    ]
+    spans = placed(texts, segments, within)
     ids = tuple(piece.ids[:stop])
     return TokenRow(
         ids=ids,

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import shlex
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenlight.capture.live import joined
 from tokenlight.capture.perturbation import stream_logits
 from tokenlight.encoding import Encoded, encode, encoded_together
-from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
+from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
+from tokenlight.given_ids import read_ids, read_ids_together
 from tokenlight.pictures import is_picture
 from tokenlight.progress import progress as progress_bar
 from tokenlight.prompt import Chat, encode_prompt, extended, written_from
 from tokenlight.target import Continuation, NextToken, TargetLike, TokenTarget
-from tokenlight.tokens import Question, TokenRow, named, trimmed
+from tokenlight.tokens import Question, TokenRow
 from tokenlight.wording import way
 
 if TYPE_CHECKING:
@@ -35,26 +34,11 @@ def together(explainer: Explainer, texts: Sequence[Any], how: How) -> list[Known
     """Texts as the tokenizer reads them, all in one call, where nothing but that is to be done with
     them, and rows of ids, all looked at in one; None for each that has a way of its own."""
     if len(texts) > 1 and all(isinstance(text, TokenRow) for text in texts):
-        return _rows_together(explainer, texts)
+        return [*read_ids_together(explainer, texts)]
     ways = explainer.live.head.reads, how.long
     if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
         return [None] * len(texts)
     return [*encoded_together(texts, explainer.tokenizer)]
-
-
-def _rows_together(explainer: Explainer, rows: Sequence[TokenRow]) -> list[Known]:
-    """Rows as :func:`read` has them, or all None where one is wrong: read alone, it says how."""
-    limit = explainer.max_tokens
-    try:
-        if explainer.live.patches is None:
-            made = [trimmed(row, explainer.pad_id) for row in rows]
-            ids = joined([row.ids for row in made])
-            fits = limit is None or max(map(len, made)) <= limit
-            if fits and ids.size and ids.min() >= 0 and ids.max() < explainer.live.vocabulary:
-                return [named(row, explainer.tokenizer) for row in made]
-    except (BadInput, struct.error):  # an id of more than 64 bits
-        pass
-    return [None] * len(rows)
 
 
 def jobs(explainer: Explainer, text: Any, target: Any, how: How, whole: Known = None) -> list[Job]:
@@ -87,9 +71,7 @@ def read(explainer: Explainer, text: Any, how: How, whole: Known = None) -> Toke
     if isinstance(whole, TokenRow):
         row = whole
     elif isinstance(text, TokenRow):
-        row = trimmed(text, explainer.pad_id)
-        _check_ids(explainer, row)
-        row = named(row, explainer.tokenizer)
+        row = read_ids(explainer, text, how)
     else:
         check_kind(explainer, text)
         if explainer.live.head.reads == "next":
@@ -150,19 +132,6 @@ def _pictured(explainer: Explainer, given: Any, how: How) -> TokenRow:
         )
     row: TokenRow = given
     return row
-
-
-def _check_ids(explainer: Explainer, row: TokenRow) -> None:
-    vocabulary = explainer.live.vocabulary
-    if not 0 <= min(row.ids) <= max(row.ids) < vocabulary:
-        raise BadInput(
-            f"token ids run from {min(row.ids)} to {max(row.ids)}, but this model knows 0 to "
-            f"{vocabulary - 1}."
-        )
-    if explainer.max_tokens is not None and len(row) > explainer.max_tokens:
-        raise TextTooLong(
-            f"the row has {len(row)} tokens but this model reads at most {explainer.max_tokens}."
-        )
 
 
 # --- a language model's own words ---------------------------------------------------------------

@@ -12,29 +12,48 @@ import pkgutil
 import types
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from tokenlight.errors import BadInput, UnknownName
+from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 
 Kind = Literal["methods", "metrics"]
 
 
 @cache
-def _modules(kind: Kind) -> dict[str, str]:
+def _modules(kind: Kind) -> dict[str, str | EntryPoint]:
     """Name to import path, without importing any of them (the command line's --help reads this)."""
     package = importlib.import_module(f"tokenlight.{kind}")
-    own = {
+    own: dict[str, str | EntryPoint] = {
         module.name: f"tokenlight.{kind}.{module.name}"
         for module in pkgutil.iter_modules(package.__path__)
         if not module.name.startswith("_")
     }
-    return own | {entry.name: entry.value for entry in entry_points(group=f"tokenlight.{kind}")}
+    return own | {entry.name: entry for entry in entry_points(group=f"tokenlight.{kind}")}
 
 
 def names(kind: Kind) -> list[str]:
     """All registered names of one kind, sorted."""
     return sorted(_modules(kind))
+
+
+def usable(kind: Kind) -> list[str]:
+    """The names whose classes can be loaded: all but those of broken plug-ins. Imports them all."""
+    return [name for name in names(kind) if trouble(kind, name) is None]
+
+
+def has(kind: Kind, name: str) -> bool:
+    """Whether ``name`` is known here and can be loaded: a file may come from another machine."""
+    return name in names(kind) and trouble(kind, name) is None
+
+
+def trouble(kind: Kind, name: str) -> str | None:
+    """Why the class behind ``name``, which is registered, cannot be loaded; None where it can."""
+    try:
+        find(kind, name)
+    except BrokenPlugin as broken:
+        return str(broken)
+    return None
 
 
 @cache
@@ -43,10 +62,36 @@ def find(kind: Kind, name: str) -> type:
     modules = _modules(kind)
     if name not in modules:
         raise UnknownName.among(kind[:-1], name, modules)
-    path, _, attribute = modules[name].partition(":")
-    found = getattr(importlib.import_module(path), attribute or kind[:-1].upper())
+    place = modules[name]
+    if isinstance(place, EntryPoint):
+        return _plugged_in(kind, place)
+    found = getattr(importlib.import_module(place), kind[:-1].upper())
     assert isinstance(found, type)
     return found
+
+
+def _plugged_in(kind: Kind, entry: EntryPoint) -> type:
+    package = "an unknown package" if entry.dist is None else f"the package {entry.dist.name!r}"
+    said = f"the {kind[:-1]} {entry.name!r} of {package} cannot be loaded from {entry.value!r}"
+    path, _, attribute = entry.value.partition(":")
+    try:
+        found = getattr(importlib.import_module(path), attribute or kind[:-1].upper())
+    except Exception as broken:  # to import a stranger's module may raise anything
+        raise BrokenPlugin(
+            f"{said}: {type(broken).__name__}: {broken}. Install that package again, or remove it."
+        ) from broken
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        raise BrokenPlugin(
+            f"{said}: it is no dataclass whose fields are the options. Tell the makers of that package."
+        )
+    return found
+
+
+def presets_of(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
+    """Preset to its options. Every method knows ``paper`` and ``official``: the defaults, where the
+    paper's text and the official code do not differ from them."""
+    known: dict[str, Mapping[str, Any]] = {"paper": {}, "official": {}} if kind == "methods" else {}
+    return known | getattr(find(kind, name), "presets", {})
 
 
 def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -55,9 +100,8 @@ def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> An
     given = dict(options or {})
     settings: dict[str, Any] = {}
     if "preset" in given:
-        presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
-        preset = given.pop("preset")
-        if preset not in presets:
+        presets, preset = presets_of(kind, name), given.pop("preset")
+        if not isinstance(preset, str) or preset not in presets:
             raise UnknownName.among(f"preset of {name}", preset, presets)
         settings |= presets[preset]
     settings |= given
@@ -70,6 +114,27 @@ def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> An
         option: _fit(name, option, value, hints[option]) for option, value in settings.items()
     }
     return cls(**checked)
+
+
+def asked(kind: Kind, entry: Any) -> tuple[str, dict[str, Any]]:
+    """What Python asks for, a name or a (name, options) pair, as such a pair; all else is refused."""
+    what = kind[:-1]
+    match entry:
+        case str() if ":" in entry:
+            raise BadInput(
+                f"{entry!r} is how the command line names a {what} with options; in Python give the "
+                f"pair {parse(entry)!r}."
+            )
+        case str():
+            return entry, {}
+        case (str() as name, Mapping() as options):
+            return name, dict(options)
+        case tuple() if len(entry) > 1 and all(isinstance(one, str) for one in entry):
+            raise BadInput(f"{entry!r} is no {what} with options; give several as {[*entry]!r}.")
+    raise BadInput(
+        f"{str(entry)[:60]!r} ({type(entry).__name__}) is no {what}: give a name, for example "
+        f"{names(kind)[0]!r}, or a pair of name and options, ({names(kind)[0]!r}, {{…}})."
+    )
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
@@ -138,7 +203,10 @@ _READERS: dict[type, Callable[[str], Any]] = {
 def _fit_one(value: Any, kind: Any) -> tuple[Any, bool]:
     plain = get_origin(kind) or kind
     if plain is Literal:
-        matches = [c for c in get_args(kind) if c == value or str(c) == str(value)]
+        plain_value = isinstance(value, str | int | float)  # an array compares to many answers
+        matches = [
+            c for c in get_args(kind) if plain_value and (c == value or str(c) == str(value))
+        ]
         return (matches[0], True) if matches else (None, False)
     if plain is type(None):
         return None, value is None or value == "none"

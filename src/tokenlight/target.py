@@ -7,6 +7,7 @@ a classifier are indexed ``[label]``; those of a span head ``[token, 0]`` (start
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -276,9 +277,15 @@ class Head:
             blank = self.reads == "mask" or not written[-1:].isspace()
             return self.labels.id_of(label, blank=blank)
         if isinstance(label, str):
-            if label in self.labels:
-                return self.labels.index(label)
-            if not label.lstrip("-").isdigit():
+            places = [str(place) for place, name in enumerate(self.labels) if name == label]
+            if len(places) > 1:
+                raise BadTarget(
+                    f"{len(places)} labels of this model are named {label!r}; give the number of the one "
+                    f"you mean: {' or '.join(places)}."
+                )
+            if places:
+                return int(places[0])
+            if not is_number(label):
                 raise UnknownName.among("label", label, (*self.labels, "predicted", "all"))
         index = int(label)
         if not 0 <= index < len(self.labels):
@@ -301,6 +308,11 @@ class Head:
             this, that = (as_span(one) for one in (target.this, target.that))
             return ResolvedTarget("span", *contrast_terms(this, that, logits, row))
         return ResolvedTarget("span", *span_terms(as_span(target), logits, row))
+
+
+def is_number(label: str) -> bool:
+    """Whether a label's name is a number; ``²`` and ``--1`` are none, though they look like it."""
+    return re.fullmatch(r"-?[0-9]{1,18}", label) is not None
 
 
 def as_span(target: object) -> SpanTarget:

@@ -58,9 +58,10 @@ class TokenRow:
 
     @property
     def surface(self) -> tuple[str, ...]:
-        """Each token as the person wrote it; where that is unknown, the tokenizer's own piece."""
+        """Each token as the person wrote it, without the blanks at its ends unless it is nothing but
+        blanks; where that is unknown, the tokenizer's own piece."""
         return tuple(
-            self.texts[segment][span[0] : span[1]].strip() or piece
+            (written := self.texts[segment][span[0] : span[1]]).strip() or written or piece
             if span is not None and segment is not None
             else piece
             for span, segment, piece in zip(self.spans, self.segments, self.pieces, strict=True)
@@ -114,7 +115,8 @@ class Tokens:
     @classmethod
     def from_ids(cls, ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Tokens:
         """Rows from 2-D arrays of token ids, one row a text; padding is dropped by the Explainer,
-        which knows the padding id."""
+        which knows the padding id. Where neither model nor tokenizer has one, what the mask hides at
+        the ends of a row is padding."""
         table = _table("ids", ids)
         mask = np.ones_like(table) if attention_mask is None else _table("mask", attention_mask)
         types = None if token_type_ids is None else _table("token_type_ids", token_type_ids)
@@ -175,16 +177,19 @@ def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
     """Drop padding (attention 0 *and* the pad id) from both ends.
 
     Any other masked position keeps its place. Padding between real tokens would shift the
-    positions behind it if it were dropped and is refused.
+    positions behind it if it were dropped and is refused. Without a pad id, a row of ids is padded
+    where the mask hides its ends; a row that was read from a text has no padding.
     """
-    if pad_id is None or 0 not in row.attention:
+    if 0 not in row.attention or (pad_id is None and row.texts):
         return row
-    padding = [i == pad_id and seen == 0 for i, seen in zip(row.ids, row.attention, strict=True)]
+    padding = [
+        seen == 0 and pad_id in (None, i) for i, seen in zip(row.ids, row.attention, strict=True)
+    ]
     if all(padding):
         raise BadInput("a row of ids is all padding; there is no token to explain.")
     start = padding.index(False)
     stop = len(padding) - padding[::-1].index(False)
-    if any(padding[start:stop]):
+    if pad_id is not None and any(padding[start:stop]):
         raise BadInput(
             f"position {start + padding[start:stop].index(True)} is padding (pad id {pad_id}, "
             "attention 0) between real tokens; padding belongs at one end of the row."

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, overload
 
 from tokenlight.errors import BadTarget
+from tokenlight.tokenizing import apart
 from tokenlight.wording import way
 
 
@@ -44,7 +46,7 @@ class Vocabulary(Sequence[str]):
         piece = self.tokenizer.convert_ids_to_tokens(index) if self.tokenizer is not None else None
         if piece is None:  # ids behind the tokenizer's last, or no tokenizer at all
             return f"#{index}"
-        before = self._ids("a")
+        before = self._letter
         behind = str(self.tokenizer.decode([*before, index], clean_up_tokenization_spaces=False))
         alone = str(self.tokenizer.decode(before, clean_up_tokenization_spaces=False))
         text = behind.removeprefix(alone) if behind.startswith(alone) else ""
@@ -90,4 +92,9 @@ class Vocabulary(Sequence[str]):
         return self._ids(label) if known is None else [int(known)]
 
     def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        reading = apart(self.tokenizer)
+        return list(reading(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    @cached_property
+    def _letter(self) -> list[int]:
+        return self._ids("a")

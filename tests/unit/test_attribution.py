@@ -7,9 +7,13 @@ import json
 
 import numpy as np
 import pytest
+from transformers import GPT2LMHeadModel
 
 from tests.tiny import tiny_bert, tiny_tokenizer
-from tokenlight import Attribution, Explainer, load, save
+from tests.tiny_bytes import tiny_bytes
+from tests.unit.test_given_ids import tiny_gpt
+from tokenlight import Attribution, Continuation, Explainer, Tokens, load, save
+from tokenlight.attribution import to_pandas
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, UnknownName
 from tokenlight.postprocess import (
     absolute,
@@ -136,6 +140,10 @@ class TestFiles:
             ("{", "no attribution file"),
             ("{}", "no attribution of format"),
             ('{"format": 1}', "lacks"),
+            ("[1, 2]", "no attribution of format 1 .found '1'"),
+            ('"x"', "no attribution of format 1 .found 'x'"),
+            ("null", "no attribution of format"),
+            ("[" * 100_000, "no attribution file"),
         ],
     )
     def test_a_damaged_file_is_named(self, tmp_path, content, says):
@@ -143,6 +151,26 @@ class TestFiles:
         place.write_text(content)
         with pytest.raises(DamagedFile, match=says):
             load(place)
+
+    @pytest.mark.parametrize("field", ["row", "target", "prediction", "scores", "notes", "extras"])
+    @pytest.mark.parametrize("value", [None, 3, "x", [1]])
+    def test_a_field_of_another_kind_is_named(self, tmp_path, field, value):
+        if field == "notes" and value in ("x", [1]):
+            return  # any list of words will do
+        place = tmp_path / "bad.json"
+        place.write_text(json.dumps(FOUND.to_dict() | {field: value}))
+        with pytest.raises((DamagedFile, BadInput)):
+            load(place)
+
+    def test_a_row_whose_lists_do_not_match_is_damaged(self):
+        values = FOUND.to_dict()
+        values["row"] = values["row"] | {"words": [0]}
+        with pytest.raises(DamagedFile, match="one entry a token"):
+            Attribution.from_dict(values)
+
+    def test_a_folder_is_no_file(self, tmp_path):
+        with pytest.raises(DamagedFile, match="cannot be read: Is a directory"):
+            load(tmp_path)
 
     def test_a_missing_file_and_an_unknown_ending_are_named(self, tmp_path):
         with pytest.raises(DamagedFile, match="does not exist"):
@@ -165,3 +193,40 @@ class TestFiles:
         monkeypatch.undo()
         assert place.read_bytes() == before
         assert list(tmp_path.iterdir()) == [place]
+
+
+class TestTableNumbers:
+    """``text`` counts texts, ``attribution`` explanations."""
+
+    def numbers(self, *given, **named):
+        frame = to_pandas(EXPLAINER.explain(*given, **named))
+        pairs = frame[["text", "attribution"]].drop_duplicates()
+        assert list(pairs["attribution"]) == list(range(len(pairs)))
+        return list(pairs["text"])
+
+    def test_all_explanations_of_a_text_share_its_number(self):
+        methods = ["attcat", ("attcat", {"hidden": "output"})]
+        found = self.numbers(["good film", "bad film"], methods, target="all")
+        assert found == [0] * 6 + [1] * 6
+
+    def test_equal_texts_one_after_the_other_are_two(self):
+        assert self.numbers(["good film"] * 3, ["attcat", "gae"]) == [0, 0, 1, 1, 2, 2]
+        assert self.numbers(["good film"] * 2, target="all") == [0, 0, 0, 1, 1, 1]
+
+    def test_a_pair_and_a_row_of_ids_are_texts(self):
+        assert self.numbers([("good", "film"), ("good", "plot")], ["attcat", "gae"]) == [0, 0, 1, 1]
+        ids = Tokens.from_ids([[2, 13, 3], [2, 14, 3], [2, 14, 3]])
+        assert self.numbers(ids, ["attcat", "gae"]) == [0, 0, 1, 1, 2, 2]
+
+    def test_the_tokens_of_a_continuation_share_their_text(self):
+        explainer = Explainer(tiny_gpt(GPT2LMHeadModel), tiny_bytes("gpt2"))
+        found = explainer.explain("the cat", ["attcat", "gae"], Continuation(" sat"))
+        assert set(to_pandas(found)["text"]) == {0}
+        assert to_pandas(found)["attribution"].nunique() == len(found) > 2
+
+    def test_files_have_both_columns(self, tmp_path):
+        both = EXPLAINER.explain("good film", ["attcat", "gae"])
+        with save(both, tmp_path / "a.csv").open(newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+        assert {row["text"] for row in rows} == {"0"}
+        assert {row["attribution"] for row in rows} == {"0", "1"}

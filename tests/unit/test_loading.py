@@ -223,3 +223,9 @@ def test_a_damaged_adapter_is_named(tmp_path):
     (tmp_path / "adapter_config.json").write_text("[]")
     with pytest.raises(DamagedFile, match="no description of an adapter"):
         Explainer.from_pretrained(str(tmp_path))
+
+
+def test_a_model_loaded_for_inference_can_be_explained(bert_folder):
+    with torch.inference_mode():
+        explainer = Explainer.from_pretrained(bert_folder)
+    assert explainer.explain("good film").scores.any()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tokenlight import registry
-from tokenlight.errors import BadInput, MissingExtra, UnknownName
+from tokenlight.cli.app import app
+from tokenlight.errors import BadInput, BrokenPlugin, MissingExtra, UnknownName
 from tokenlight.late import late
 
 
@@ -77,8 +82,6 @@ def test_options_are_described_with_type_and_default():
 
 
 def test_a_missing_library_names_the_line_to_run(monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "jinja2", None)
     for name in [name for name in sys.modules if name.startswith("tokenlight.plots")]:
         monkeypatch.delitem(sys.modules, name)
@@ -92,3 +95,157 @@ def test_only_names_about_as_near_as_the_nearest_are_offered():
     said = str(UnknownName.among("label", "positve", ("positive", "negative", "predicted", "all")))
     assert "Did you mean 'positive'?" in said
     assert "Did you mean" not in str(UnknownName.among("label", "xyz", ("positive", "negative")))
+
+
+class TestAsked:
+    @pytest.mark.parametrize(
+        ("entry", "expected"),
+        [
+            ("attcat", ("attcat", {})),
+            (("attcat", {}), ("attcat", {})),
+            (("attcat", {"hidden": "output"}), ("attcat", {"hidden": "output"})),
+        ],
+    )
+    def test_a_name_or_a_pair_is_taken(self, entry, expected):
+        assert registry.asked("methods", entry) == expected
+
+    @pytest.mark.parametrize(
+        ("entry", "says"),
+        [
+            ("attcat:hidden=output", "give the pair ('attcat', {'hidden': 'output'})"),
+            (("attcat", "gae"), "give several as ['attcat', 'gae']"),
+            (("attcat",), "a pair of name and options"),
+            (("attcat", {}, {}), "a pair of name and options"),
+            (("attcat", 3), "a pair of name and options"),
+            ((3, {}), "(tuple) is no method"),
+            (None, "(NoneType) is no method"),
+            (5, "'5' (int) is no method"),
+            ([], "(list) is no method"),
+        ],
+    )
+    def test_anything_else_is_refused_with_what_to_give(self, entry, says):
+        with pytest.raises(BadInput) as refusal:
+            registry.asked("methods", entry)
+        assert says in str(refusal.value)
+
+    def test_metrics_are_asked_for_alike(self):
+        assert registry.asked("metrics", ("aopc", {})) == ("aopc", {})
+        with pytest.raises(BadInput, match="is no metric"):
+            registry.asked("metrics", 5)
+
+
+@pytest.mark.parametrize("value", [["x"], {"x": 1}, 3, None])
+def test_a_preset_that_is_no_name_is_refused(value):
+    with pytest.raises(UnknownName, match="preset of attcat"):
+        registry.build("methods", "attcat", {"preset": value})
+
+
+@pytest.mark.parametrize("value", [np.arange(3), [1, 2], {}])
+def test_a_value_of_many_parts_is_refused_for_a_choice(value):
+    with pytest.raises(BadInput, match="it takes 'input'"):
+        registry.build("methods", "attcat", {"hidden": value})
+
+
+@pytest.mark.parametrize("preset", ["paper", "official"])
+@pytest.mark.parametrize("method", registry.names("methods"))
+def test_every_method_knows_the_paper_and_the_official_code(method, preset):
+    built = registry.build("methods", method, {"preset": preset})
+    named = registry.find("methods", method).presets.get(preset, {})
+    assert built == registry.build("methods", method, named)
+
+
+def test_a_preset_nobody_has_names_those_there_are():
+    with pytest.raises(UnknownName, match="Known: official, paper"):
+        registry.build("methods", "gae", {"preset": "mine"})
+    with pytest.raises(UnknownName, match="Known: none"):
+        registry.build("metrics", "deletion", {"preset": "official"})
+
+
+def test_grad_sam_may_be_asked_to_average_its_queries():
+    built = registry.build("methods", "att_grads", {"variant": "grad_sam", "reduce": "mean_query"})
+    assert built.variant == "grad_sam"
+    for variant, reduce in (("grad_sam", "auto"), ("gradcam_last", "mean_query")):
+        with pytest.raises(BadInput, match="belongs to variant='paper'"):
+            registry.build("methods", "att_grads", {"variant": variant, "reduce": reduce})
+
+
+@pytest.mark.parametrize(
+    ("method", "lines"),
+    [
+        ("attcat", ["preset=paper   hidden='output'", "preset=official   the defaults"]),
+        ("gae", []),
+        ("grads", []),
+    ],
+)
+def test_a_page_tells_of_presets_where_one_differs(method, lines):
+    page = CliRunner().invoke(app, ["methods", method]).output
+    assert [line.strip() for line in page.splitlines() if line.startswith("  preset=")] == lines
+
+
+PLUGIN = """
+from dataclasses import dataclass
+from tokenlight.methods.random import METHOD
+
+@dataclass(frozen=True, slots=True)
+class Mine(METHOD):
+    "Mine."
+
+number = 3
+
+class Plain:
+    pass
+"""
+BROKEN = {
+    "gone": "ModuleNotFoundError: No module named 'plugged_gone'",
+    "nameless": "has no attribute 'Nobody'",
+    "number": "no dataclass",
+    "plain": "no dataclass",
+    "raising": "RuntimeError: no licence",
+}
+
+
+@pytest.fixture
+def plugged(tmp_path, monkeypatch):
+    """A package whose entry points name one good method and several broken ones."""
+    (tmp_path / "plugged.py").write_text(PLUGIN)
+    (tmp_path / "raising.py").write_text("raise RuntimeError('no licence')")
+    about = tmp_path / "plugged-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
+    entries = {
+        "mine": "plugged:Mine",
+        "gone": "plugged_gone:X",
+        "nameless": "plugged:Nobody",
+        "number": "plugged:number",
+        "plain": "plugged:Plain",
+        "raising": "raising:X",
+    }
+    lines = [f"{name} = {place}" for name, place in entries.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[tokenlight.methods]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
+    registry._modules.cache_clear()
+    registry.find.cache_clear()
+    yield
+    registry._modules.cache_clear()
+    registry.find.cache_clear()
+    sys.modules.pop("plugged", None)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.usefixtures("plugged")
+def test_a_broken_plugin_is_named_with_its_package(name):
+    with pytest.raises(BrokenPlugin) as refusal:
+        registry.find("methods", name)
+    for part in (f"the method '{name}' of the package 'plugged'", BROKEN[name]):
+        assert part in str(refusal.value)
+
+
+@pytest.mark.usefixtures("plugged")
+def test_a_broken_plugin_is_listed_as_not_usable_and_spoils_no_other():
+    assert "mine" in registry.usable("methods")
+    assert not set(BROKEN) & set(registry.usable("methods"))
+    assert set(BROKEN) < set(registry.names("methods"))
+    listed = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "300"})
+    assert listed.exit_code == 0
+    assert listed.output.count("not usable: the method") == len(BROKEN)
+    assert "Mine." in listed.output

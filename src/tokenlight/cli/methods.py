@@ -69,11 +69,17 @@ def _table(kind: Kind) -> Any:
     from rich.text import Text
 
     from tokenlight import registry
+    from tokenlight.plots.characters import in_line
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
     for name in registry.names(kind):
+        if (why := registry.trouble(kind, name)) is not None:
+            table.add_row(
+                Text(name, style="bold"), Text(f"not usable: {in_line(why)}", style="red")
+            )
+            continue
         cls: Any = registry.find(kind, name)
         options = ", ".join(
             f"{option}={default!r}"
@@ -105,6 +111,20 @@ def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
     }
 
 
+def _presets(kind: Kind, name: str) -> dict[str, str]:
+    """Preset to the options that it changes; none at all where all are the defaults."""
+    from tokenlight import registry
+
+    defaults = {option: default for option, (_, default) in registry.options_of(kind, name).items()}
+    found = {
+        preset: ", ".join(
+            f"{option}={value!r}" for option, value in settings.items() if defaults[option] != value
+        )
+        for preset, settings in registry.presets_of(kind, name).items()
+    }
+    return found if any(found.values()) else {}
+
+
 def _page(kind: Kind, name: str) -> Any:
     from rich.text import Text
 
@@ -121,8 +141,7 @@ def _page(kind: Kind, name: str) -> Any:
     page.append("\noptions\n" if options else "\nno options\n", "bold")
     for option, (takes, default) in options.items():
         page.append(f"  {option}={default!r}   {takes}\n")
-    for preset, settings in cls.presets.items():
-        chosen = ", ".join(f"{option}={value!r}" for option, value in settings.items())
+    for preset, chosen in _presets(kind, name).items():
         page.append(f"  preset={preset}   {chosen or 'the defaults'}\n")
     example = next(iter(options), None)
     given = f"{name}:{example}={options[example][1]}" if example else name

@@ -46,7 +46,8 @@ class Method(abc.ABC):
     ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds a text;
     ``draws``: it can sample, and its option ``seed`` is the one given to ``explain`` unless set;
     ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
-    ``presets``: named option sets that reproduce an official code or a paper's reading.
+    ``presets``: named option sets that reproduce an official code or a paper's reading; ``official``
+    and ``paper`` are known without being named here, and are the defaults then.
     """
 
     cites: ClassVar[str]

@@ -23,8 +23,9 @@ class AttentionTimesGradients(Method):
 
     .. math:: s_j = \sum_l \tfrac1H\sum_h (G^l_h \odot A^l_h)_{r,j}
 
-    ``layers`` holds the terms, ``layer token``. Qiang et al. 2022, figure 2 ("AttGrads"): signed, no
-    ReLU; the read-out token keeps its own score. An answer's scores are its start's plus its end's.
+    ``layers`` holds the terms, a row for each layer and a column for each token. Qiang et al. 2022,
+    figure 2 ("AttGrads"): signed, no ReLU; the read-out token keeps its own score. An answer's scores
+    are its start's plus its end's.
     Differs from the paper: it gives no reduction to tokens; we read the read-out token's row. The
     official code computes the last block's attention Grad-CAM under this name instead
     (``variant="gradcam_last"``, ``preset="official"``). ``variant="grad_sam"`` is the method
@@ -41,7 +42,8 @@ class AttentionTimesGradients(Method):
     }
 
     def __post_init__(self) -> None:
-        if self.variant != "paper" and self.reduce != "cls_row":
+        own = {"gradcam_last": ("cls_row",), "grad_sam": ("cls_row", "mean_query")}
+        if self.reduce not in own.get(self.variant, (self.reduce,)):
             other = "grad_sam" if self.variant == "grad_sam" else "att_gradcam"
             raise BadInput(
                 f"reduce={self.reduce!r} belongs to variant='paper'; for variant={self.variant!r} use "

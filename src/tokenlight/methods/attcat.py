@@ -21,7 +21,8 @@ class AttentiveClassActivationTokens(Method):
     .. math:: s_i = \sum_{l=1}^L \alpha^l_i \sum_k \frac{\partial y}{\partial h^{l-1}_{i,k}}\,h^{l-1}_{i,k},
         \qquad \alpha^l_i = \frac1{Hn}\sum_{h,q} A^l_{h,q,i}
 
-    ``layers`` holds the terms, ``layer token``; signed: magnitude is impact, sign is direction.
+    ``layers`` holds the terms, a row for each layer and a column for each token. Signed: magnitude is
+    impact, sign is direction.
     :math:`n` and :math:`q` run over real tokens. Qiang et al., NeurIPS 2022.
     Differs from the paper: its text takes the state that leaves block l, the official code and our
     default the one that enters (``hidden``; ``preset="paper"``). "Attention weights of the token"

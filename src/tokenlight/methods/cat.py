@@ -28,7 +28,8 @@ class ClassActivationTokens(Method):
 
     .. math:: s_i = \sum_{l} \sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}
 
-    ``layers`` holds the terms, ``layer token``; signed. Qiang et al. 2022, Eq. 10.
+    ``layers`` holds the terms, a row for each layer and a column for each token; signed. Qiang
+    et al. 2022, Eq. 10.
     Differs from the paper: it takes the state that leaves each block; the official code, and our
     default, the one that enters (``hidden="input"``): the last leaving state has a gradient only at
     the read-out token, so it says nothing of the others. ``preset="paper"`` takes the other.

@@ -22,8 +22,9 @@ class GradCam(Method):
     Layer 0 is the embedding after its norm; negative numbers count from the top. ``relu=False``
     keeps the sign. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`", and the saliency that decoded
     Grad-CAM decodes).
-    Differs from the paper: nothing; the sum of embeddings before their norm is not on the tape, so
-    it cannot be taken for layer 0.
+    Differs from the paper: nothing. It does not say on which side of the embeddings' norm
+    :math:`l_0` lies. It cannot be before: a norm does not change with the scale of what goes in, so
+    gradient × input sums to zero there, whatever the token (Euler's theorem).
     """
 
     layer: int = 0

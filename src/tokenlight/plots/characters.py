@@ -7,6 +7,8 @@ other character, whatever its script, stays as it is.
 
 from __future__ import annotations
 
+from unicodedata import category
+
 _BIDI = {
     0x202A: "LRE",
     0x202B: "RLE",
@@ -40,5 +42,11 @@ def visible(text: str) -> str:
 
 
 def in_line(text: str) -> str:
-    """Like :func:`visible`, and on one line: for tokens in tables, labels and titles."""
-    return text.translate(_IN_LINE)
+    """Like :func:`visible`, and on one line: for tokens in tables, labels and titles.
+
+    Nothing but blanks is shown as ``␣``; an accent that stands alone sits on a dotted circle.
+    """
+    if text.isspace():
+        return "".join(_IN_LINE.get(ord(blank), "␣") for blank in text)
+    alone = not text.isascii() and category(text[0])[0] == "M"
+    return ("◌" if alone else "") + text.translate(_IN_LINE)

@@ -1,7 +1,8 @@
 """The text a person wrote, cut where the tokens stand: every character once, in its own order.
 
 Tokens that share characters (a byte-level tokenizer may spend three tokens on one emoji) form one
-stretch. White space at a token's edge is not highlighted. Special tokens are chips beside the text.
+stretch, and so do a letter and an accent that is a token of its own. White space at a token's edge is
+not highlighted. Special tokens are chips beside the text.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokenlight.attribution import Attribution
+from tokenlight.marks import carries_on
 from tokenlight.tokens import TokenRow
 
 
@@ -110,7 +112,7 @@ def _trimmed(covered: str, positions: tuple[int, ...]) -> Iterator[Stretch]:
 
 
 def _overlapping(row: TokenRow, segment: int) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Spans of a segment in text order, those that share characters joined."""
+    """Spans of a segment in text order, those that share characters joined, or a letter and its mark."""
     found = sorted(
         (span, position)
         for position, (span, home) in enumerate(zip(row.spans, row.segments, strict=True))
@@ -118,7 +120,10 @@ def _overlapping(row: TokenRow, segment: int) -> list[tuple[int, int, tuple[int,
     )
     joined: list[tuple[int, int, tuple[int, ...]]] = []
     for (start, end), position in found:
-        if joined and start < joined[-1][1] and end > joined[-1][0]:
+        if joined and (
+            (start < joined[-1][1] and end > joined[-1][0])
+            or (start == joined[-1][1] and carries_on(row.texts[segment], start))
+        ):
             first, last, positions = joined[-1]
             joined[-1] = (first, max(last, end), (*positions, position))
         else:

@@ -9,6 +9,7 @@ from unicodedata import category
 import numpy as np
 
 from tokenlight.attribution import Attribution
+from tokenlight.marks import is_mark
 from tokenlight.tokens import TokenRow
 
 TOP = 6  # of a list of the strongest
@@ -59,6 +60,9 @@ def piece_in_word(row: TokenRow, position: int) -> Piece:
     written = row.texts[segment]
     before = "".join(takewhile(_joins, reversed(written[start : span[0]])))[::-1]
     after = "".join(takewhile(_joins, written[span[1] : end]))
+    marks = len("".join(takewhile(is_mark, after)))  # drawn on this piece's last letter
+    text, after = text + after[:marks], after[marks:]
+    text = f"◌{text}" if is_mark(text[0]) else text
     if len(before) + len(text) + len(after) > LONG_WORD:
         before = before if len(before) <= NEXT_TO_PIECE else f"…{before[-NEXT_TO_PIECE:]}"
         after = after if len(after) <= NEXT_TO_PIECE else f"{after[:NEXT_TO_PIECE]}…"

@@ -6,6 +6,9 @@ const BIDI = new Map([
 ]);
 // Control characters, direction overrides, and halves of surrogate pairs.
 const ACTING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]|\p{Surrogate}/gu;
+const BLANK = /^[\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/; // as Python has it
+// Accents, joiners, skin tones, letters within a flag: they belong to the character before (marks.py).
+const MARK = /^[\p{M}\u200c\u200d\uff9e\uff9f\u{1f3fb}-\u{1f3ff}\u{e0020}-\u{e007f}]$/u;
 const BREAKS = { "\n": "␊", "\t": "␉", "\u2028": "⟨2028⟩", "\u2029": "⟨2029⟩" };
 
 /** The text with acting characters shown as symbols; line breaks and tabs stay. */
@@ -13,9 +16,17 @@ export function visible(text) {
   return text.replace(ACTING, symbol);
 }
 
-/** The same on one line: for tokens in tables, labels and titles. */
+/** The same on one line: for tokens in tables, labels and titles. Nothing but blanks is shown as ␣; an
+ * accent that stands alone sits on a dotted circle. */
 export function inLine(text) {
-  return visible(text).replace(/[\n\t\u2028\u2029]/g, (found) => BREAKS[found]);
+  const shown = visible(text).replace(/[\n\t\u2028\u2029]/g, (found) => BREAKS[found]);
+  if (BLANK.test(text)) return shown.replace(/[^␀-␡⟨⟩0-9A-F]/g, "␣");
+  return /^\p{M}/u.test(text) ? `◌${shown}` : shown;
+}
+
+/** Whether at `place` of a text's characters a mark stands behind the one that it belongs to. */
+export function carriesOn(characters, place) {
+  return place > 0 && place < characters.length && MARK.test(characters[place]) && !BLANK.test(characters[place - 1]);
 }
 
 function symbol(found) {

@@ -1,6 +1,8 @@
 // The text a person wrote, cut where the tokens stand: every character once, in its own order.
 // Spans count characters as Python does (code points), so texts are cut as arrays of those.
 
+import { carriesOn } from "./characters.js";
+
 /** [{segment, stretches: [{text, places, special}]}]: `places` are token numbers, none between tokens. */
 export function passages(row) {
   if (!row.spans.some((span) => span !== null)) return [{ segment: null, stretches: pieces(row) }];
@@ -53,7 +55,7 @@ function cut(row, segment, characters, homes) {
     return found;
   };
   const stretches = taken(-1);
-  const groups = overlapping(row, segment);
+  const groups = overlapping(row, segment, characters);
   let reached = 0;
   groups.forEach(({ start, end, places }, number) => {
     if (start > reached) stretches.push(between(characters.slice(reached, start).join("")));
@@ -77,15 +79,16 @@ function trimmed(text, places) {
   return parts;
 }
 
-/** Spans of a segment in text order, those that share characters joined. */
-function overlapping(row, segment) {
+/** Spans of a segment in text order, those that share characters joined, or a letter and its mark. */
+function overlapping(row, segment, characters) {
   const found = row.spans
     .flatMap((span, place) => (span && row.segments[place] === segment ? [{ span, place }] : []))
     .sort((a, b) => a.span[0] - b.span[0] || a.span[1] - b.span[1] || a.place - b.place);
   const joined = [];
   for (const { span: [start, end], place } of found) {
     const last = joined.at(-1);
-    if (last && start < last.end && end > last.start) {
+    const shares = last && start < last.end && end > last.start;
+    if (shares || (last && start === last.end && carriesOn(characters, start))) {
       last.end = Math.max(last.end, end);
       last.places.push(place);
     } else {

@@ -60,5 +60,6 @@ function pinnedName(attribution) {
   const { shown: { row }, place } = pinnedIn(attribution);
   const [span, segment] = [row.spans[place], row.segments[place]];
   if (!span || segment === null) return inLine(row.pieces[place]);
-  return inLine(Array.from(row.texts[segment]).slice(...span).join("").trim() || row.pieces[place]);
+  const written = Array.from(row.texts[segment]).slice(...span).join("");
+  return inLine(written.trim() || written || row.pieces[place]);
 }

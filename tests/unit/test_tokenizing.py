@@ -1,0 +1,155 @@
+"""A tokenizer that others hold, too: nobody's switches reach our texts, nor ours theirs."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from transformers import PreTrainedTokenizerFast
+
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.tiny_bytes import tiny_bytes
+from tokenlight import Explainer
+from tokenlight.encoding import encode, encoded_together
+from tokenlight.prompt import encode_prompt
+from tokenlight.tokenizing import apart
+from tokenlight.vocabulary import Vocabulary
+
+TEXT = "the cat sat on the mat in town"
+
+
+class Disturbed(PreTrainedTokenizerFast):
+    """As if another thread asked for cut and padded texts just before each of our readings."""
+
+    shared = None
+
+    def set_truncation_and_padding(self, *given, **named):
+        super().set_truncation_and_padding(*given, **named)
+        if Disturbed.shared is not None:
+            Disturbed.shared.enable_truncation(4)
+            Disturbed.shared.enable_padding(length=20)
+
+
+@pytest.fixture
+def disturbed(monkeypatch):
+    plain = tiny_tokenizer()
+    made = Disturbed(
+        tokenizer_object=plain._tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
+        sep_token="[SEP]", mask_token="[MASK]", model_max_length=48,
+    )  # fmt: skip
+    monkeypatch.setattr(Disturbed, "shared", made._tokenizer)
+    return made
+
+
+def test_what_another_thread_switches_cuts_and_pads_no_text(disturbed):
+    whole = encode(TEXT, tiny_tokenizer(), limit=None)
+    assert encode(TEXT, disturbed, limit=None).ids == whole.ids
+    for found in encoded_together([TEXT, TEXT + " and"], disturbed):
+        assert len(found.piece) >= len(whole)
+        assert 0 not in found.piece.attention_mask
+    explained = Explainer(tiny_bert(), disturbed).explain(TEXT, "random")
+    assert explained.row.ids == whole.ids
+
+
+def test_prompts_and_labels_are_read_apart_too(monkeypatch):
+    plain = tiny_bytes("gpt2")
+    made = Disturbed(tokenizer_object=plain._tokenizer, pad_token="<pad>", unk_token="<unk>")
+    monkeypatch.setattr(Disturbed, "shared", made._tokenizer)
+    assert encode_prompt(TEXT, made, limit=None).ids == encode_prompt(TEXT, plain, limit=None).ids
+    long = "a longer label"
+    assert Vocabulary(made, 300)._ids(long) == Vocabulary(plain, 300)._ids(long)
+
+
+def test_reading_leaves_the_switches_of_the_user_alone():
+    tokenizer = tiny_tokenizer()
+    tokenizer("the cat", truncation=True, max_length=3, padding="max_length")
+    before = tokenizer._tokenizer.truncation, tokenizer._tokenizer.padding
+    assert None not in before
+    encode(TEXT, tokenizer, limit=None)
+    assert (tokenizer._tokenizer.truncation, tokenizer._tokenizer.padding) == before
+
+
+def lower(tokenizer):
+    tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
+
+
+CHANGES = {
+    "added tokens": lambda one: one.add_tokens(["tahc", AddedToken("ohc", single_word=True)]),
+    "special tokens": lambda one: one.add_special_tokens({"additional_special_tokens": ["<x>"]}),
+    "a word made special": lambda one: one.add_special_tokens({"eos_token": "cat"}),
+    "another rule": lower,
+    "a rule changed in place": lambda one: setattr(one._tokenizer.normalizer, "lowercase", False),
+    "no segment ids": lambda one: setattr(one, "model_input_names", ["input_ids"]),
+    "special tokens read as text": lambda one: setattr(one, "split_special_tokens", True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_the_user_changes_later_holds_from_the_next_text_on(change):
+    tokenizer, text = tiny_tokenizer(), "The Cat tahc [SEP] ohc <x> ohcs cat"
+    encode(text, tokenizer, limit=None)
+    CHANGES[change](tokenizer)
+    row, theirs = encode(text, tokenizer, limit=None), tokenizer(text)
+    assert list(row.ids) == theirs["input_ids"]
+    assert (row.token_types is None) == ("token_type_ids" not in theirs)
+
+
+def test_tokens_added_in_any_order_keep_their_ids():
+    tokenizer = tiny_tokenizer()
+    for number in range(4):
+        tokenizer.add_tokens([f"word{number}"])
+        tokenizer.add_special_tokens({"additional_special_tokens": [f"<{number}>"]})
+    text = "word3 <0> a word0 <3>"
+    assert apart(tokenizer)(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert apart(tokenizer)._tokenizer.to_str() == tokenizer._tokenizer.to_str()
+
+
+def test_a_tokenizer_that_cannot_be_built_again_is_used_itself():
+    """An added token that a vocabulary taken later also has, with another id."""
+    tokenizer = tiny_tokenizer()
+    inner = Tokenizer(WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    inner.add_tokens(["b"])
+    inner.model = WordPiece({"[UNK]": 0, "a": 1, "c": 2, "b": 3}, unk_token="[UNK]")
+    tokenizer._tokenizer = inner
+    assert apart(tokenizer)("b")["input_ids"] == [2]
+
+
+def test_the_vocabulary_is_shared_and_not_copied():
+    tokenizer = tiny_tokenizer()
+    own = apart(tokenizer)
+    own._tokenizer.model.continuing_subword_prefix = "@@"
+    assert tokenizer._tokenizer.model.continuing_subword_prefix == "@@"
+
+
+def test_what_is_no_fast_tokenizer_is_left_as_it_is():
+    class Slow:
+        _tokenizer = None
+
+    slow = Slow()
+    assert apart(slow) is slow
+
+
+def test_many_texts_are_one_call():
+    calls = []
+
+    class Counting(PreTrainedTokenizerFast):
+        def __call__(self, *given, **named):
+            calls.append(given)
+            return super().__call__(*given, **named)
+
+    tokenizer = Counting(tokenizer_object=tiny_tokenizer()._tokenizer, unk_token="[UNK]")
+    assert None not in encoded_together([TEXT] * 64, tokenizer)
+    assert len(calls) == 1
+
+
+def test_a_tokenizer_that_was_used_can_die():
+    tokenizer = tiny_tokenizer()
+    Explainer(tiny_bert(), tokenizer).explain(["a good film", TEXT], "random")
+    alive = weakref.ref(tokenizer)
+    del tokenizer
+    gc.collect()
+    assert alive() is None
