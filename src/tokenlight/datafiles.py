@@ -13,23 +13,15 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra
-from tokenlight.tokens import Question, TextInput
+from tokenlight.columns import Columns, given_text, marked
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
+from tokenlight.tokens import TextInput
 
-QUESTION = ("question", "context")
-PAIRS = (
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("sentence1", "sentence2"),
-    ("text_a", "text_b"),
-)
-TEXTS = ("text", "sentence", "content", "review", "document")
-LABELS = ("label", "labels", "class", "target")
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 
 
@@ -37,12 +29,16 @@ ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 class Example:
     """One text with what people know of it.
 
-    ``spans``: marked (first character, behind the last) in the text's last part.
+    ``spans``: marked (first character, behind the last) in the text's last part. ``place``: where it
+    stands in its file, for messages; two texts are equal wherever they stand. ``columns``: those it was
+    read from.
     """
 
     text: TextInput
     label: str | int | None = None
     spans: tuple[tuple[int, int], ...] | None = None
+    place: str = field(default="", compare=False, repr=False)
+    columns: Columns = field(default=Columns(), compare=False, repr=False)
 
 
 def read(
@@ -59,49 +55,111 @@ def read(
     hypothesis; label; spans, rationales or answers) unless ``text`` (two joined by ``+`` for a pair)
     and ``label`` name them.
     """
-    place = Path(source)
-    is_file = _ending(place) in ENDINGS or place.exists()
-    rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
-    # The number of a line is where an editor finds it: empty lines count.
-    kind = "line" if _ending(place) == ".jsonl" else "row"
     found = [
-        _example(row, f"{kind} {number} of {place.name}", text, label)
-        for number, row in islice(rows, limit)
+        example(row, where, text=text, label=label)
+        for where, row in islice(placed_rows(source, split), limit)
     ]
     if not found:
-        raise BadInput(f"{place.name} holds no text; give a file with at least one row.")
+        raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
     return found
 
 
-def _ending(place: Path) -> str:
+def example(
+    row: Mapping[str, Any], where: str, *, text: str | None = None, label: str | None = None
+) -> Example:
+    """The text, label and marks of a row that stands at ``where``."""
+    columns = Columns.of(row, text, label, where)
+    truth = None if columns.label is None else row[columns.label]
+    if isinstance(truth, str) and re.fullmatch(r"-?[0-9]{1,18}", truth):
+        truth = int(truth)
+    given = given_text(row, columns, named=text is not None, where=where)
+    truth = None if truth in (-1, "") else truth
+    return Example(given, truth, marked(row, columns, given), where, columns)
+
+
+def placed_rows(
+    source: str | os.PathLike[str], split: str | None = None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows of a file or data set one by one, each with its place in words."""
+    place = Path(source)
+    is_file = ending_of(place) in ENDINGS or place.exists()
+    rows = _numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
+    kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
+    for number, row in rows:
+        yield f"{kind} {number} of {place.name}", row
+
+
+def ending_of(place: Path) -> str:
+    """What the name ends in, in small letters; a ``.gz`` behind it does not count."""
     name = place.name.lower().removesuffix(".gz")
     return Path(name).suffix
 
 
-def numbered_rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The rows of a file, each with its number (of a .jsonl: of its line), counted from 1."""
+def _numbered_rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a file, each with its number counted from 1. The number of a line is where an
+    editor finds it: empty lines count."""
     if not place.is_file():
-        raise DamagedFile(f"{place} does not exist or is no file.")
+        raise DamagedFile(_no_file(place))
     try:
-        if _ending(place) == ".jsonl":
-            yield from _json_lines(place)
-        else:
-            yield from enumerate(_table(place), 1)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as broken:
+        match ending_of(place):
+            case ".jsonl":
+                yield from _json_lines(place)
+            case ".txt":
+                with _opened(place, newline=None) as lines:  # cuts at ends of lines only
+                    for number, line in enumerate(lines, 1):
+                        if line.strip():
+                            yield number, {"text": line.rstrip("\n")}
+            case _:
+                yield from enumerate(_table(place), 1)
+    except UnicodeDecodeError as broken:
+        raise DamagedFile(_not_unicode(place)) from broken
+    except (OSError, EOFError, csv.Error) as broken:
         raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
 
 
+def _no_file(place: Path) -> str:
+    if place.exists():
+        return (
+            f"{place} is a folder; give a file in it." if place.is_dir() else f"{place} is no file."
+        )
+    return f"{place} does not exist.{_near_files(place)}"
+
+
+def _near_files(place: Path) -> str:
+    there = [one.name for one in place.parent.iterdir()] if place.parent.is_dir() else []
+    readable = [name for name in there if ending_of(Path(name)) in ENDINGS]
+    near = near_names(place.name, readable, likeness=0.7)
+    meant = " or ".join(str(place.with_name(name)) for name in near)
+    return f" Did you mean {meant}?" if near else ""
+
+
+def _not_unicode(place: Path) -> str:
+    """Which line is not UTF-8, and what to do."""
+    with _bytes(place) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as broken:
+                wide = number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff"))
+                was = "utf-16" if wide else "latin1"
+                return (
+                    f"line {number} of {place.name} is not UTF-8: byte 0x{line[broken.start]:02x} "
+                    f"behind {line[: broken.start][-20:].decode('utf-8', 'replace')!r}. Save the file "
+                    f"as UTF-8, for example: iconv -f {was} -t utf-8 OLD > NEW."
+                )
+    return f"{place.name} is not UTF-8: its last character is cut off."
+
+
 def _table(place: Path) -> Iterator[Mapping[str, Any]]:
-    match _ending(place):
+    match ending_of(place):
         case ".json":
             yield from _json_list(place)
         case ".csv":
-            yield from csv.DictReader(io.StringIO(_text(place)))
+            with _opened(place) as lines:
+                yield from csv.DictReader(lines)
         case ".tsv":
-            yield from csv.DictReader(io.StringIO(_text(place)), delimiter="\t")
-        case ".txt":
-            lines = io.StringIO(_text(place), newline=None)  # cuts at ends of lines only
-            yield from ({"text": line.rstrip("\n")} for line in lines if line.strip())
+            with _opened(place) as lines:
+                yield from csv.DictReader(lines, delimiter="\t")
         case ".parquet":
             yield from _parquet(place)
         case ending:
@@ -111,17 +169,22 @@ def _table(place: Path) -> Iterator[Mapping[str, Any]]:
             )
 
 
-def _text(place: Path) -> str:
-    content = place.read_bytes()
+def _bytes(place: Path) -> IO[bytes]:
     if place.name.lower().endswith(".gz"):
-        content = gzip.decompress(content)
-    return content.decode("utf-8-sig")
+        return cast("IO[bytes]", gzip.open(place, "rb"))
+    return place.open("rb")
+
+
+def _opened(place: Path, *, newline: str | None = "") -> io.TextIOWrapper:
+    return io.TextIOWrapper(_bytes(place), encoding="utf-8-sig", newline=newline)
 
 
 def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # splitlines() would also cut at characters such as U+0085, which JSON strings may hold.
-    for number, line in enumerate(_text(place).split("\n"), 1):
-        if line.strip():
+    with _opened(place, newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as broken:
@@ -135,7 +198,8 @@ def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
     try:
-        content = json.loads(_text(place))
+        with _opened(place) as text:
+            content = json.load(text)
     except json.JSONDecodeError as broken:
         raise DamagedFile(f"{place.name} is no JSON: {broken}.") from broken
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
@@ -150,10 +214,11 @@ def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
     except ImportError as missing:
         raise MissingExtra.naming("pyarrow", "bench", "a Parquet file") from missing
     try:
-        table = pyarrow.parquet.read_table(place)
+        with pyarrow.parquet.ParquetFile(place) as opened:
+            for batch in opened.iter_batches(1024):
+                yield from batch.to_pylist()
     except pyarrow.ArrowInvalid as broken:
         raise DamagedFile(f"{place.name} is no Parquet file: {broken}.") from broken
-    yield from table.to_pylist()
 
 
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
@@ -161,88 +226,13 @@ def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
         datasets = importlib.import_module("datasets")
     except ImportError as missing:
         raise BadInput(
-            f"{name!r} is no file, and names of data sets need the library 'datasets', which is not "
-            "installed; give a file (.jsonl, .csv, .parquet), or: pip install datasets"
+            f"{name!r} is no file.{_near_files(Path(name))} Names of data sets need the library "
+            "'datasets', which is not installed; give a file (.jsonl, .csv, .parquet), or: pip install "
+            "datasets"
         ) from missing
     path, _, part = name.partition(":")
     loaded = datasets.load_dataset(path, part or None, split=split or "validation")
     return iter(loaded)
-
-
-def _example(row: Mapping[str, Any], where: str, text: str | None, label: str | None) -> Example:
-    named = _label_column(row, label, where)
-    truth = None if named is None else row[named]
-    if isinstance(truth, str) and truth.lstrip("-").isdigit():
-        truth = int(truth)
-    given = _input(row, text, where)
-    return Example(given, None if truth in (-1, "") else truth, _spans(row, given))
-
-
-def _label_column(row: Mapping[str, Any], label: str | None, where: str) -> str | None:
-    if label is not None:
-        if label not in row:
-            raise BadInput(_no_column(label, row, where))
-        return label
-    return next((name for name in LABELS if name in row), None)
-
-
-def _input(row: Mapping[str, Any], text: str | None, where: str) -> TextInput:
-    names = _text_columns(row) if text is None else tuple(text.split("+"))
-    for name in names:
-        if name not in row:
-            raise BadInput(_no_column(name, row, where))
-        if row[name] is None:
-            raise BadInput(
-                f"{where} has no text: its {name!r} is null. Write a text there, or take it out."
-            )
-    if text is None and names == QUESTION:
-        return Question(question=row["question"], context=row["context"])
-    return row[names[0]] if len(names) == 1 else (row[names[0]], row[names[1]])
-
-
-def _text_columns(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns that usually hold the text; ``text`` where there are none."""
-    for names in (QUESTION, *PAIRS, *((name,) for name in TEXTS)):
-        if all(name in row for name in names):
-            return names
-    return ("text",)
-
-
-def _no_column(name: str, row: Mapping[str, Any], where: str) -> str:
-    return (
-        f"{where} has no column {name!r}, only {', '.join(map(str, row))}; name the column of "
-        "the text (two joined by '+' for a pair) and of the label."
-    )
-
-
-def _spans(row: Mapping[str, Any], given: TextInput) -> tuple[tuple[int, int], ...] | None:
-    """Character spans from ``spans``, from ``rationales`` (words of ``text.split()``), or from the
-    first of SQuAD's ``answers``; an unanswerable question has an empty tuple."""
-    if row.get("spans") is not None:
-        return tuple((int(a), int(b)) for a, b in row["spans"])
-    if row.get("rationales") is not None:
-        last = (
-            given
-            if isinstance(given, str)
-            else given.context
-            if isinstance(given, Question)
-            else given[1]
-        )
-        words = [match.span() for match in re.finditer(r"\S+", last)]
-        kept = [(int(a), int(b)) for a, b in row["rationales"] if a < b]
-        return tuple((words[a][0], words[b - 1][1]) for a, b in kept)
-    if row.get("answers") is not None:
-        return _answers(row["answers"])
-    return None
-
-
-def _answers(answers: Any) -> tuple[tuple[int, int], ...]:
-    if isinstance(answers, Mapping):  # the datasets library's column form
-        answers = [
-            {"text": text, "answer_start": start}
-            for text, start in zip(answers["text"], answers["answer_start"], strict=True)
-        ]
-    return tuple((one["answer_start"], one["answer_start"] + len(one["text"])) for one in answers)
 
 
 def write_bytes(place: Path, content: bytes, *, durable: bool = False) -> None:

@@ -5,8 +5,10 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from tests.bench_runs import make, rows_of, sentences
+from tests.tiny import tiny_bert_lm
 from tokenlight.bench import planning
 from tokenlight.bench.entries import DataSet, Suite
 from tokenlight.bench.examples import examples_of, locate, relabelled, source
@@ -173,3 +175,39 @@ def test_a_given_heads_file_is_kept_with_the_run(bert_folder, tmp_path):
     given.unlink()
     kept = Run.open(tmp_path / "two")
     assert kept.heads_file(kept.cells[0]).read_bytes() == wanted
+
+
+def test_a_language_model_and_a_corpus_may_not_change_under_a_run(bert_folder, tokenizer, tmp_path):
+    lm, corpus = tmp_path / "lm", tmp_path / "suite" / "wiki.txt"
+    tiny_bert_lm(dtype=torch.float32).save_pretrained(lm)
+    tokenizer.save_pretrained(lm)
+    place = make(
+        tmp_path / "suite", bert_folder, 2, methods=["decoded_simple"],
+        metrics=[{"name": "token_overlap", "options": {"corpus": "wiki.txt"}}],
+    )  # fmt: skip
+    corpus.write_text("the film\n")
+    request = Request(lms={"tiny": str(lm)})
+
+    def run():
+        run_suite(place, tmp_path / "run", request, engine=Engine(workers=1), progress=False)
+
+    run()
+    run()
+    corpus.write_text("the movie\n")
+    with pytest.raises(BadInput, match="corpora .*wiki.txt"):
+        run()
+    corpus.write_text("the film\n")
+    (lm / "config.json").write_text((lm / "config.json").read_text() + "\n")
+    with pytest.raises(BadInput, match="language models .*lm"):
+        run()
+
+
+def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
+    import huggingface_hub
+
+    kept = {"a/b": "/cache/snapshots/abc123/config.json", "a/c": None}
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, _: kept[name])
+    assert planning.weights_digest("a/b") == "abc123"
+    assert planning.weights_digest("a/c") == ""
+    monkeypatch.undo()
+    assert planning.weights_digest("no name: at all") == ""

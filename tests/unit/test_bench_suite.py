@@ -69,6 +69,7 @@ def test_each_makes_one_entry_for_every_combination():
         ("slice: 0", "slice is 0, but must be at least 1"),
         ("seed: soon", "seed is 'soon', but must be a whole number"),
         ("protocol: {explain_mask: cls}", "explain_mask is 'cls' (did you mean 'cls_sep'?)"),
+        ("protocol: {target: all}", "target: all explains several classes of a text"),
         ("methods: [{label: Ours}]", "methods, entry 1: name is missing"),
         ("data: [{name: a}, {name: a}]", "the data set 'a' is there twice"),
         ("models: [{name: m, data: reviws}]", "unknown data set 'reviws'"),

@@ -99,6 +99,7 @@ def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):
     assert about == {
         "model": str(bert_folder),
         "data": "<b>reviews.jsonl",
+        "columns": "text from text, label from label",
         "texts": "2",
         "target": "positive",
         "long": "stride",
@@ -182,6 +183,34 @@ def test_texts_are_counted_and_not_explanations_nor_lines():
     assert len(found.omissions) == 4
     said = "2 of 3 texts were not measured by aopc (attcat, gae): for example: it has 600 tokens."
     assert found.notes == (said,)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "the text {0!r} is no prompt, says the model's tokenizer.",
+        "the model's labels lack {0!r} (of {1} tokens).",
+        "the word ‘{0}’ has no token.",
+    ],
+)
+def test_reasons_that_quote_their_text_become_one_line(reason):
+    texts = ["good", "don't", 'a "b" film', "both ' and \" here", "two\nlines", ""]
+    refusals = tuple(
+        Refusal(i, "attcat", reason.format(text, i)) for i, text in enumerate(texts)
+    )  # fmt: skip
+    found = Evaluation((record(9, "attcat"),), {"aopc": AOPC()}, 0, {}, refusals)
+    (note,) = found.notes
+    assert note == f"6 of 7 texts were not explained by attcat: for example: {refusals[0].reason}"
+    assert len(found.to_dict()["left_out"]) == 6  # the file keeps each
+
+
+def test_reasons_that_differ_in_their_own_words_stay_apart():
+    refusals = (
+        Refusal(0, "attcat", "the model's head isn't known."),
+        Refusal(1, "attcat", "the model's text isn't known."),
+    )
+    found = Evaluation((record(9, "attcat"),), {"aopc": AOPC()}, 0, {}, refusals)
+    assert len(found.notes) == 2
 
 
 def test_methods_that_leave_out_different_texts_have_their_own_lines():

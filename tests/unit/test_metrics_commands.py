@@ -97,7 +97,7 @@ def test_evaluate_takes_the_best_method(bert_folder, data_file, tmp_path, monkey
         "evaluate", data_file, "-m", bert_folder, "-x", "best", "--limit", 2, "-o", tmp_path / "o"
     )
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("best: ")
+    assert done.stdout.startswith("best: ")
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,13 @@ def test_scores_of_other_libraries_are_adopted(explainer):
 # --- method="best" ---------------------------------------------------------------------------------
 
 
+MANY = [*TEXTS, *(f"{text} film" for text in TEXTS)] * 2
+
+
 def test_the_best_method_is_chosen_kept_and_read_again(explainer, monkeypatch, tmp_path):
+    monkeypatch.setattr(choosing, "_candidates", lambda: ["occlusion", "cat"])
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    choice = choosing.best(explainer, TEXTS, budget=0.0)
+    choice = choosing.best(explainer, MANY, budget=0.0)
     assert choice.measured[choice.method] == max(
         value for name, value in choice.measured.items() if name != "random"
     )
@@ -254,7 +258,9 @@ def test_the_best_method_is_chosen_kept_and_read_again(explainer, monkeypatch, t
     assert choice.method in choice.reason
     assert "time ran out before" in choice.reason
     monkeypatch.setattr(choosing, "_measured", None)  # the second time nothing is measured
-    assert choosing.best(explainer, TEXTS) == choice
+    again = choosing.best(explainer, TEXTS)
+    assert again == replace(choice, reason=again.reason)
+    assert again.reason == f"{choice.reason}; measured earlier, maybe on other texts"
     kept = json.loads((tmp_path / "choices.json").read_text())
     assert next(iter(kept)).startswith("tiny@")
 
@@ -267,18 +273,61 @@ def test_candidates_that_are_named_are_compared_and_not_kept(explainer, monkeypa
 
 
 def test_a_damaged_choice_file_is_as_good_as_none(explainer, monkeypatch, tmp_path):
+    monkeypatch.setattr(choosing, "_candidates", lambda: ["occlusion", "cat"])
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
     (tmp_path / "choices.json").write_text("{half")
-    assert choosing.best(explainer, TEXTS, budget=0.0).method
+    assert choosing.best(explainer, MANY, budget=0.0).method
     assert json.loads((tmp_path / "choices.json").read_text())
 
 
 def test_a_choice_made_on_fewer_texts_is_made_anew(explainer, monkeypatch, tmp_path):
+    monkeypatch.setattr(choosing, "_candidates", lambda: ["occlusion", "cat"])
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    few = choosing.best(explainer, TEXTS[:1], budget=0.0)
-    more = choosing.best(explainer, TEXTS, budget=0.0)
-    assert (few.texts, more.texts) == (1, len(TEXTS))
-    assert choosing.best(explainer, TEXTS[:1], budget=0.0) == more
+    few = choosing.best(explainer, MANY[:8], budget=0.0)
+    more = choosing.best(explainer, MANY, budget=0.0)
+    assert (few.texts, more.texts) == (8, len(MANY))
+    assert choosing.best(explainer, TEXTS[:1], budget=0.0).texts == more.texts
+
+
+def test_a_choice_of_few_texts_or_one_that_random_reaches_is_not_kept(
+    explainer, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    choosing.best(explainer, MANY[:7], budget=0.0)
+    assert not (tmp_path / "choices.json").exists()
+
+    def chance(*_):
+        return choosing.Choice("cat", "by chance", {"cat": 0.1, "random": 0.1}, 24)
+
+    monkeypatch.setattr(choosing, "_measured", chance)
+    assert choosing.best(explainer, MANY).method == "cat"
+    assert not (tmp_path / "choices.json").exists()
+
+
+def test_methods_that_do_equally_well_are_said_to():
+    found = {
+        name: {"mean": mean, "low": 0.1, "high": 0.9}
+        for name, mean in [("a", 0.5), ("b", 0.5), ("c", 0.4), ("random", 0.2)]
+    }
+    assert choosing._reason(["a", "b", "c"], found, 3, 0) == (
+        "a shares the highest AOPC with b, 0.500 [0.100, 0.900], of 3 methods on 3 texts (next c "
+        "0.400, random 0.200)"
+    )
+    assert choosing._reason(["c"], found, 1, 0) == (
+        "c has the highest AOPC, 0.400, of 1 methods on this one text (random 0.200)"
+    )
+
+
+def test_a_missing_library_is_named_before_anything_is_measured(explainer, monkeypatch):
+    monkeypatch.setattr("tokenlight.errors.find_spec", lambda _: None)
+    explained = explainer.explain(TEXTS[:1], "rollout")
+    monkeypatch.setattr(explainer, "explain", None)
+    for measures in (
+        lambda: choosing.best(explainer, TEXTS),
+        lambda: explainer.evaluate(explained, "aopc"),
+    ):
+        with pytest.raises(MissingExtra, match="'scipy'.*tokenlight.bench"):
+            measures()
 
 
 def test_the_explanation_says_which_method_was_best_and_why(explainer, monkeypatch, tmp_path):

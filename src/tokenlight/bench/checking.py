@@ -12,8 +12,8 @@ from tokenlight.bench.examples import task_of
 from tokenlight.datafiles import Example
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.attempting import attempt
-from tokenlight.evaluation.evaluated import read_labels
 from tokenlight.evaluation.measuring import Known, check
+from tokenlight.evaluation.truths import read_labels
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer

@@ -69,7 +69,7 @@ def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
         cells=tuple(cells),
         metrics=metrics,
         sources=sources,
-        settings=_settings(suite, request, cells, sources, conllu),
+        settings=_settings(suite, request, cells, sources, conllu) | _named_files(cells, metrics),
         limit=request.limit,
         device=request.device,
         batch_tokens=request.batch_tokens or suite.batch_tokens,
@@ -289,15 +289,36 @@ def _settings(
     }
 
 
+def _named_files(cells: list[Cell], metrics: tuple[MetricEntry, ...]) -> dict[str, Any]:
+    """Hashes of what options name beside heads: language models, and corpora of metrics."""
+    named = {str(cell.options["lm"]) for cell in cells if cell.runs and cell.options.get("lm")}
+    lms = {place: weights_digest(place) for place in sorted(named)}
+    corpora = {str(one.options["corpus"]) for one in metrics if one.options.get("corpus")}
+    counted = {place: digest_of(place) for place in sorted(corpora)}
+    found = {"language models": lms, "corpora": counted}
+    return {name: hashed for name, hashed in found.items() if hashed}
+
+
 def weights_digest(place: str) -> str:
-    """Hash of a model folder's weights, config and vocabulary; nothing for a hub id."""
+    """Hash of a model folder's weights, config and vocabulary; of a hub id the commit that is kept
+    here, nothing where none is."""
     if place.startswith(embedded.PREFIX):
         return digest_of(str(embedded.FOLDER / embedded.CHECKSUMS))[:16]
     folder = Path(place)
     if not folder.is_dir():
-        return ""
+        return _commit(place)
     digest = hashlib.sha256()
     for file in sorted(folder.iterdir()):
-        if file.suffix in (".safetensors", ".json", ".txt", ".model"):
+        if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"):
             digest.update(f"{file.name} {digest_of(str(file))}".encode())
     return digest.hexdigest()[:16]
+
+
+def _commit(name: str) -> str:
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        kept = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # no name that a hub could have
+        return ""
+    return Path(kept).parent.name if isinstance(kept, str) else ""

@@ -17,7 +17,6 @@ from tokenlight.bench.plan import Cell
 
 DEEPEST = 200  # layers that `each: layers` is filled in for when labels are looked up
 NOTHING = "no text could be measured"  # each was left out, say as too short
-ARROWS = {"higher": "↑", "lower": "↓", "neither": ""}
 
 
 @dataclass(frozen=True)

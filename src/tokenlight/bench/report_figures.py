@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenlight.bench.report import ARROWS, Panel, Report, groups
+from tokenlight.bench.report import Panel, Report, groups
 from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.bands import Band, bands
 from tokenlight.plots.bars import Bar, bars
 from tokenlight.plots.charts import png, small

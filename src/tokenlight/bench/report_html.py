@@ -10,9 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from tokenlight.bench import report_words as words
-from tokenlight.bench.report import ARROWS, Entry, Panel, Report
+from tokenlight.bench.report import Entry, Panel, Report
 from tokenlight.bench.report_figures import Picture
 from tokenlight.bench.report_text import briefly, change, number, printed
+from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.html import _environment
 
 TONES = {"holds": "good", "holds weakly": "good", "does not hold": "bad", "not run": "none"}

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
 from tokenlight.bench import report_words as words
-from tokenlight.bench.report import ARROWS, Entry, Number, Panel, Ranking, Report, digits
+from tokenlight.bench.report import Entry, Number, Panel, Ranking, Report, digits
+from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
 
 COLUMNS = (

@@ -215,6 +215,10 @@ def _protocol(parent: Keys) -> dict[str, Any]:
         "token_types": keys.choice("token_types", ("tokenizer", "zeros"), "tokenizer"),
         "long": keys.choice("long", ("error", "truncate", "stride"), "truncate"),
     }
+    if found["target"] == "all":
+        keys.complain(
+            "target: all explains several classes of a text, but a row holds one; name one"
+        )
     keys.finish()
     return found
 

@@ -15,7 +15,7 @@ import numpy as np
 from tokenlight import registry
 from tokenlight.asked import listed
 from tokenlight.attribution import Attribution
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.evaluation.evaluated import evaluate
 from tokenlight.evaluation.weights import weight_digest
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 24  # texts the methods are compared on
 BUDGET = 60.0  # seconds
+KEPT_FROM = 8  # texts from which a choice says more of the model than of the texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,22 @@ def best(
     """Choose by mean AOPC on a sample of ``texts``, within about ``budget`` seconds.
 
     Methods marked slow and the random baseline are no candidates unless named. A choice among the
-    default candidates is kept in a file under the model's name and read from there the next time,
-    unless more texts are at hand than it was made on (``refresh=True`` measures anew).
+    default candidates on eight texts or more, one of which beats random, is kept in a file under the
+    model's name and read from there the next time, unless more texts are at hand than it was made on
+    (``refresh=True`` measures anew).
     """
+    MissingExtra.check(["scipy"], "bench", "method='best', which measures with intervals,")
     key = f"{explainer.name}@{weight_digest(explainer)}"  # a retrained model is chosen for anew
     if candidates is None and not refresh:
         kept = _kept().get(key)
         if kept is not None and kept["texts"] >= min(len(texts), SAMPLE):
-            return Choice(**kept)
+            chosen = Choice(**kept)
+            return replace(
+                chosen, reason=f"{chosen.reason}; measured earlier, maybe on other texts"
+            )
     choice = _measured(explainer, _sample(texts, seed), candidates, budget, seed)
-    if candidates is None:
+    floor = choice.measured.get("random", float("-inf"))
+    if candidates is None and choice.texts >= KEPT_FROM and choice.measured[choice.method] > floor:
         _keep(key, choice)
     return choice
 
@@ -90,7 +97,7 @@ def _sample(texts: Sequence[Any], seed: int) -> list[Any]:
 def _candidates() -> list[str]:
     return [
         name
-        for name in registry.names("methods")
+        for name in registry.usable("methods")
         if name != "random" and not getattr(registry.find("methods", name), "slow", False)
     ]
 
@@ -138,17 +145,25 @@ def _reason(ranked: Sequence[str], found: dict[str, Any], texts: int, left: int)
     first = found[ranked[0]]
     # One text gives no interval: how far another would lie is not known.
     interval = f" [{first['low']:.3f}, {first['high']:.3f}]" if texts > 1 else ""
+    alike = [name for name in ranked[1:] if found[name]["mean"] > first["mean"] - 5e-4]
+    shares = f"shares the highest AOPC with {_some(alike)}" if alike else "has the highest AOPC"
     sentence = (
-        f"{ranked[0]} has the highest AOPC, {first['mean']:.3f}{interval}, of {len(ranked)} methods "
+        f"{ranked[0]} {shares}, {first['mean']:.3f}{interval}, of {len(ranked)} methods "
         f"on {f'{texts} texts' if texts > 1 else 'this one text'}"
     )
-    others = [f"next {ranked[1]} {found[ranked[1]]['mean']:.3f}"] if len(ranked) > 1 else []
+    after = ranked[len(alike) + 1 :]
+    others = [f"next {after[0]} {found[after[0]]['mean']:.3f}"] if after else []
     if "random" in found:
         others.append(f"random {found['random']['mean']:.3f}")
     sentence += f" ({', '.join(others)})" if others else ""
     if "random" in found and found["random"]["mean"] >= first["mean"]:
         sentence += "; no method beats random here, so trust none of them much"
     return sentence + (f"; time ran out before {left} others" if left > 0 else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    few = list(names[:2])
+    return " and ".join(few) if len(names) <= 2 else f"{', '.join(few)} and {len(names) - 2} others"
 
 
 def cache_folder() -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isnan
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tokenlight import registry
@@ -16,29 +17,19 @@ from tokenlight.attribution import Attribution
 from tokenlight.corpus import Frequencies
 from tokenlight.datafiles import read, write_parquet, write_text
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.evaluation.measuring import Known, Record, Refusal, keyed, measure
+from tokenlight.evaluation.measuring import Known, Record, Refusal, by_text, keyed, measure
 from tokenlight.evaluation.omissions import Cut, Omission, cut_texts, omissions, together
 from tokenlight.evaluation.truths import read_labels, read_spans
 from tokenlight.late import late
 from tokenlight.metrics._agreement import Agreement, agreement
 from tokenlight.metrics._interval import Interval
-from tokenlight.metrics._metric import DocumentFrequencies, Metric, Summary
+from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, Summary
+from tokenlight.tokenizing import apart
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-__all__ = [
-    "Evaluation",
-    "MetricLike",
-    "built",
-    "evaluate",
-    "frequencies_for",
-    "read_labels",
-    "read_spans",
-]
-
 MetricLike = str | tuple[str, dict[str, Any]] | Metric
-ARROWS = {"higher": "↑", "lower": "↓", "neither": " "}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +37,11 @@ class Evaluation:
     """Records of many explanations and what they say together.
 
     ``summary[metric]["mean" | "low" | "high"]`` is the mean over texts with its 95 % bootstrap
-    interval (with ``count`` texts and ``skipped`` reasons); ``by_method[name]`` the same for one
-    method alone; ``rows`` has one flat row an explanation; ``curves[metric]`` the points of its curve;
-    ``notes`` says in words what the numbers do not cover. ``about``: what was evaluated and how, as
-    the report says it.
+    interval (with ``count`` texts and ``skipped`` reasons); explanations of one text, for several
+    classes or by several methods, are averaged first, since texts are drawn and not classes.
+    ``by_method[name]`` is the same for one method alone; ``rows`` has one flat row an explanation;
+    ``curves[metric]`` the points of its curve; ``notes`` says in words what the numbers do not cover.
+    ``about``: what was evaluated and how, as the report says it.
     """
 
     records: tuple[Record, ...]
@@ -80,12 +72,20 @@ class Evaluation:
     def _summaries(self) -> dict[str, Summary]:
         return {
             key: metric.summarise(
-                [r.measured[key] for r in self.records if key in r.measured],
+                [metric.joined(of_one) for of_one in self._by_text(key)],
                 seed=self.seed,
                 frequencies=self.frequencies.get(key),
             )
             for key, metric in self.metrics.items()
         }
+
+    def _by_text(self, key: str) -> list[list[Measured]]:
+        """What a metric found, text by text; those it found nothing for left out."""
+        found: dict[int, list[Measured]] = {}
+        for record in self.records:
+            if key in record.measured:
+                found.setdefault(record.text, []).append(record.measured[key])
+        return list(found.values())
 
     @cached_property
     def summary(self) -> dict[str, dict[str, Any]]:
@@ -145,11 +145,13 @@ class Evaluation:
     @cached_property
     def agreement(self) -> Agreement:
         """Rank correlation between every two methods over the same texts."""
-        pairs: dict[tuple[str, str], list[float]] = {}
+        pairs: dict[tuple[str, str], dict[int, list[float]]] = {}
         for record in self.records:
             for other, value in record.agrees.items():
-                pairs.setdefault((record.method, other), []).append(value)
-        return agreement(pairs, self.methods, seed=self.seed)
+                texts = pairs.setdefault((record.method, other), {})
+                texts.setdefault(record.text, []).append(value)
+        means = {pair: [fmean(of_one) for of_one in by.values()] for pair, by in pairs.items()}
+        return agreement(means, self.methods, seed=self.seed)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -232,11 +234,18 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
     progress: bool | None = None,
 ) -> Evaluation:
     """Measure explanations; see :meth:`tokenlight.Explainer.evaluate`."""
+    MissingExtra.check(["scipy"], "bench", "an evaluation, whose means have intervals,")
     given = [attributions] if isinstance(attributions, Attribution) else list(attributions)
     if not given:
         raise BadInput("there is no explanation to evaluate; give what explain() returned.")
     chosen = built(metrics)
-    known = Known(read_labels(labels, explainer.live.head), read_spans(spans, given, labels=labels))
+    truths = read_labels(labels, explainer.live.head)
+    if labels is not None and spans is not None and len(labels) != len(spans):
+        raise BadInput(f"{len(labels)} labels but {len(spans)} entries of spans; give one a text.")
+    numbers = by_text(given, next((len(s) for s in (labels, spans) if s is not None), None))
+    rows = {number: a.row for number, a in reversed(list(zip(numbers, given, strict=True)))}
+    marks = read_spans(spans, [rows[number] for number in sorted(rows)])
+    known = Known(truths, marks, texts=numbers)
     records = measure(explainer, given, chosen, known, batch_tokens=batch_tokens, progress=progress)
     counted = frequencies_for(explainer, chosen)
     return Evaluation(tuple(records), chosen, seed, counted)
@@ -254,7 +263,7 @@ def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
         if isinstance(one, Metric):
             found.append(one)
         else:
-            name, options = (one, {}) if isinstance(one, str) else one
+            name, options = registry.asked("metrics", one)
             found.append(registry.build("metrics", name, options))
     return keyed(found)
 
@@ -286,7 +295,7 @@ def _counted(explainer: Explainer, corpus: str) -> DocumentFrequencies:
     for example in examples:
         if not isinstance(example.text, str):
             raise BadInput(f"{corpus} holds pairs; a corpus holds one text a row.")
-        ids = explainer.tokenizer(example.text, add_special_tokens=False, verbose=False)
+        ids = apart(explainer.tokenizer)(example.text, add_special_tokens=False, verbose=False)
         counts.update(set(ids["input_ids"]))
     return DocumentFrequencies(len(examples), counts)
 
@@ -319,7 +328,8 @@ def _plain(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 def _cell(numbers: Mapping[str, Any] | None) -> str:
     if numbers is None or not numbers["count"] or isnan(numbers["mean"]):
         return "–"
-    return f"{numbers['mean']:.3f} [{numbers['low']:.3f}, {numbers['high']:.3f}]"
+    # z: a number that rounds to zero has no sign.
+    return f"{numbers['mean']:z.3f} [{numbers['low']:z.3f}, {numbers['high']:z.3f}]"
 
 
 def _flat(record: Record, metrics: Mapping[str, Metric]) -> dict[str, Any]:

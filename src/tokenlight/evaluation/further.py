@@ -11,6 +11,7 @@ from tokenlight.answers import SpanTarget, Terms
 from tokenlight.attribution import Attribution
 from tokenlight.capture.randomised import cascade
 from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.evaluation.naming import Kind, kind_of
 from tokenlight.metrics._metric import Case, Metric
 from tokenlight.target import Contrast
 
@@ -23,12 +24,6 @@ _STEPS = {
     "max_normalise": postprocess.max_normalise,
     "without_special": postprocess.without_special,
 }
-
-
-def kind_of(attribution: Attribution) -> tuple[str, str]:
-    """Method and method with options and steps: equal for explanations made the same way."""
-    label = attribution.label.partition(" → ")[0]
-    return attribution.method, " | ".join((label, *attribution.steps))
 
 
 Further = list[list[Attribution] | TokenlightError]
@@ -77,7 +72,7 @@ def _explained_again(
     explainer: Explainer, cases: Sequence[Case], target: Callable[[Attribution], Any]
 ) -> Further:
     """Explanations with the recorded method, options and steps, batched where they are alike."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[Kind, list[int]] = {}
     for i, case in enumerate(cases):
         groups.setdefault(kind_of(case.attribution), []).append(i)
     found: Further = [[] for _ in cases]
@@ -103,7 +98,7 @@ def _explained_batch(
     explainer: Explainer, attributions: Sequence[Attribution], target: Callable[[Attribution], Any]
 ) -> list[list[Attribution]]:
     first = attributions[0]
-    if first.method not in registry.names("methods"):
+    if not registry.has("methods", first.method):
         raise BadInput(
             f"this metric needs further explanations, which only {first.method!r} could make, and "
             "that is no method of tokenlight."

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError
-from tokenlight.evaluation.further import further_explanations, kind_of
+from tokenlight.evaluation.further import further_explanations
+from tokenlight.evaluation.naming import Kind, kind_of, method_names
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
 from tokenlight.progress import progress as progress_bar
+from tokenlight.prompt import WRITTEN
 from tokenlight.target import Head
-from tokenlight.wording import long_way
+from tokenlight.wording import long_way, way
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-# Explanations measured together, and what an interrupt loses; further explanations are made for
-# these at once.
+# Explanations measured together; the further ones that a metric needs are made for these at once.
 CHUNK = {"cpu": 32, "cuda": 512}
 
 
@@ -75,11 +76,17 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What people know of the texts, one entry a text, and how to number the texts."""
+    """What is known of the texts beside their explanations: ``labels`` and ``spans``, one entry a text.
+
+    ``texts``: for each explanation the number of its text, where the caller knows it; else it is
+    found out. ``names``: what the methods are called, where there are others than those seen here.
+    """
 
     labels: Sequence[int | None] | None = None
     spans: Sequence[tuple[CharacterSpan, ...] | None] | None = None
     first: int = 0  # number of the first text
+    texts: Sequence[int] | None = None
+    names: Mapping[Kind, str] | None = None
 
 
 def keyed(metrics: Sequence[Metric]) -> dict[str, Metric]:
@@ -92,13 +99,6 @@ def keyed(metrics: Sequence[Metric]) -> dict[str, Metric]:
             raise BadInput(f"the metric {key} is given twice.")
         found[key] = metric
     return found
-
-
-def method_names(attributions: Iterable[Attribution]) -> dict[tuple[str, str], str]:
-    """A name for each (method, options): the method's own, with options where it is there twice."""
-    kinds = list(dict.fromkeys(kind_of(a) for a in attributions))
-    bare = [method for method, _ in kinds]
-    return {(method, label): label if bare.count(method) > 1 else method for method, label in kinds}
 
 
 def by_text(attributions: Sequence[Attribution], texts: int | None) -> list[int]:
@@ -116,21 +116,35 @@ def by_text(attributions: Sequence[Attribution], texts: int | None) -> list[int]
             )
         numbers = [i // share for i in range(len(attributions))]
         for i, attribution in enumerate(attributions):
-            if attribution.row.fingerprint != attributions[numbers[i] * share].row.fingerprint:
+            if _whole(attribution) != _whole(attributions[numbers[i] * share]):
                 raise BadInput(
                     f"explanation {i} is of another text than explanation {numbers[i] * share}, yet "
                     f"{share} explanations a text were expected from {texts} labels or spans."
                 )
         return numbers
     numbers, seen, current = [], set[Any](), -1
-    previous: str | None = None
+    previous: Any = None
     for attribution in attributions:
-        made = (kind_of(attribution), attribution.target.name)
-        if attribution.row.fingerprint != previous or made in seen:
-            current, seen, previous = current + 1, set(), attribution.row.fingerprint
+        whole, made = _whole(attribution), (kind_of(attribution), _asked(attribution))
+        if whole != previous or made in seen:
+            current, seen, previous = current + 1, set(), whole
         seen.add(made)
         numbers.append(current)
     return numbers
+
+
+def _whole(attribution: Attribution) -> Any:
+    """Equal for explanations of one text; what a model writes is explained token by token, each by
+    the row before it."""
+    row = attribution.row
+    written = row.names[-1:] == (WRITTEN,)
+    return (row.texts, row.names) if written else row.fingerprint
+
+
+def _asked(attribution: Attribution) -> tuple[str, int | None, str]:
+    """What was asked of a text: where each token has its own label, or is foretold, also of which."""
+    row = attribution.row
+    return attribution.target.name, row.at, row.fingerprint
 
 
 def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
@@ -139,19 +153,23 @@ def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
         metric.check(head)
         if metric.labelled and known.labels is None:
             raise BadInput(
-                f"{metric.name} compares with the true labels, and none were given; give labels=…"
-                + (
-                    f", or ('{metric.name}', {{'reference': 'predicted'}}) to compare with the "
-                    "model's own prediction."
-                    if hasattr(metric, "reference")
-                    else "."
-                )
+                f"{metric.name} compares with the true labels, and none were given; give "
+                f"{way('labels=…', '--label COLUMN')}{_own_prediction(metric)}."
             )
         if metric.marked and known.spans is None:
             raise BadInput(
                 f"{metric.name} compares with spans that a person marked, and none were given; give "
-                "spans=…, for each text a list of (first character, behind the last character)."
+                + way("spans=…, for each text", "a file with a column 'spans', in each row")
+                + " a list of (first character, behind the last character)."
             )
+
+
+def _own_prediction(metric: Metric) -> str:
+    if not hasattr(metric, "reference"):
+        return ""
+    python = f"('{metric.name}', {{'reference': 'predicted'}})"
+    how = way(python, f"--metric {metric.name}:reference=predicted")
+    return f", or {how} to compare with the model's own prediction"
 
 
 def _check_pictures(metrics: Iterable[Metric], attributions: Sequence[Attribution]) -> None:
@@ -181,8 +199,8 @@ def measure(
     check(metrics.values(), explainer.live.head, known)
     _check_pictures(metrics.values(), attributions)
     texts = next((len(s) for s in (known.labels, known.spans) if s is not None), None)
-    numbers = by_text(attributions, texts)
-    names = method_names(attributions)
+    numbers = by_text(attributions, texts) if known.texts is None else known.texts
+    names = _names(attributions, known)
     stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
     cases = [
         Case(
@@ -217,20 +235,28 @@ def measure(
             advance(len(chosen))
 
 
+def _names(attributions: Sequence[Attribution], known: Known) -> dict[Kind, str]:
+    kinds = dict.fromkeys(kind_of(attribution) for attribution in attributions)
+    if known.names is None:
+        return method_names(kinds)
+    return {kind: known.names.get(kind, kind[1]) for kind in kinds}
+
+
 def _agreements(
     numbers: Sequence[int],
     attributions: Sequence[Attribution],
-    names: Mapping[tuple[str, str], str],
+    names: Mapping[Kind, str],
 ) -> list[dict[str, float]]:
     """For each attribution its rank correlation with the methods behind it on the same text."""
     ranks = [unit_ranks(a) for a in attributions]
+    asked = [_asked(a) for a in attributions]
     found: list[dict[str, float]] = [{} for _ in attributions]
     for i, one in enumerate(attributions):
         for j in range(i + 1, len(attributions)):
             if numbers[j] != numbers[i]:
                 break
             other, mine, theirs = attributions[j], ranks[i], ranks[j]
-            if mine is None or theirs is None or other.target.name != one.target.name:
+            if mine is None or theirs is None or asked[j] != asked[i]:
                 continue
             if kind_of(other) != kind_of(one):
                 found[i][names[kind_of(other)]] = float(mine @ theirs)

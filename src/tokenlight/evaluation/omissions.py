@@ -9,6 +9,8 @@ from typing import Any
 
 from tokenlight.evaluation.measuring import Record, Refusal
 
+# As Python writes a string, or as we quote a word; an apostrophe within a word opens nothing.
+QUOTED = re.compile(r"""(?<!\w)(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")(?!\w)|‘[^’]*’""", re.DOTALL)
 EVERY = "any metric"  # what a text is not measured by where measuring itself broke
 
 
@@ -35,8 +37,9 @@ class Cut:
 class Omission:
     """Texts that these methods have no number for, and why.
 
-    ``metric``: what they are not measured by; None: they are not explained. ``reason`` is an example
-    where there are ``several``, which differ in their numbers only.
+    ``metric``: what they are not measured by; None: they are not explained. ``partly``: only some of
+    their explanations are not, say those of one class. ``reason`` is an example where there are
+    ``several``, which differ in numbers and quoted words only.
     """
 
     methods: tuple[str, ...]
@@ -45,6 +48,7 @@ class Omission:
     among: int
     reason: str
     several: bool = False
+    partly: bool = False
 
     @property
     def why(self) -> str:
@@ -56,7 +60,8 @@ class Omission:
         what = f"explained by {names}"
         if self.metric is not None:
             what = f"measured by {self.metric} ({names})"
-        return f"{_counted(len(self.texts), self.among)} not {what}: {self.why}"
+        part = "only in part" if self.partly else "not"
+        return f"{_counted(len(self.texts), self.among)} {part} {what}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; of one method."""
@@ -65,6 +70,7 @@ class Omission:
             "metric": self.metric,
             "texts": len(self.texts),
             "of": self.among,
+            "partly": self.partly,
             "reason": self.reason,
         }
 
@@ -81,37 +87,45 @@ def cut_texts(records: Iterable[Record], refusals: Iterable[Refusal]) -> Cut:
 def omissions(records: Iterable[Record], refusals: Iterable[Refusal]) -> list[Omission]:
     """What is left out, one entry for each method, metric and reason."""
     listed, refused = tuple(records), tuple(refusals)
-    found: dict[tuple[str, str | None, str], set[int]] = {}
+    found: dict[tuple[str, str | None, str, bool], set[int]] = {}
     for refusal in refused:
         metric = None if refusal.step == "explained" else EVERY
-        found.setdefault((refusal.method, metric, refusal.reason), set()).add(refusal.text)
+        found.setdefault((refusal.method, metric, refusal.reason, False), set()).add(refusal.text)
+    numbered = {(one.method, key, one.text) for one in listed for key in one.measured}
     for record in listed:
         for key, reason in record.skipped.items():
-            found.setdefault((record.method, key, reason), set()).add(record.text)
+            partly = (record.method, key, record.text) in numbered
+            found.setdefault((record.method, key, reason, partly), set()).add(record.text)
     among = _texts(listed, refused)
     return [
-        Omission((method,), metric, frozenset(texts), among, reason)
-        for (method, metric, reason), texts in found.items()
+        Omission((method,), metric, frozenset(texts), among, reason, partly=partly)
+        for (method, metric, reason, partly), texts in found.items()
     ]
 
 
 def together(listed: Sequence[Omission]) -> list[Omission]:
-    """The same in few lines: reasons that differ in their numbers only become one, and so do methods
-    that leave out the same texts for the same reason."""
-    alike: dict[tuple[str, str | None, str], list[Omission]] = {}
+    """The same in few lines: reasons that differ in numbers and quoted words only become one, and so
+    do methods that leave out the same texts for the same reason."""
+    alike: dict[Any, list[Omission]] = {}
     for one in listed:
-        shape = re.sub(r"\d+", "#", one.reason)
-        alike.setdefault((one.methods[0], one.metric, shape), []).append(one)
-    methods: dict[tuple[str | None, frozenset[int], str, bool], list[str]] = {}
-    for (method, metric, _), group in alike.items():
+        alike.setdefault((one.methods[0], one.metric, one.partly, _shape(one.reason)), []).append(
+            one
+        )
+    methods: dict[Any, list[str]] = {}
+    for (method, metric, partly, _), group in alike.items():
         texts = frozenset(text for one in group for text in one.texts)
-        key = (metric, texts, group[0].reason, len(group) > 1)
+        key = (metric, texts, group[0].reason, len(group) > 1, partly)
         methods.setdefault(key, []).append(method)
     among = listed[0].among if listed else 0
     return [
-        Omission(tuple(names), metric, texts, among, reason, several)
-        for (metric, texts, reason, several), names in methods.items()
+        Omission(tuple(names), metric, texts, among, reason, several, partly)
+        for (metric, texts, reason, several, partly), names in methods.items()
     ]
+
+
+def _shape(reason: str) -> str:
+    """A reason without what it says of one text: its numbers, and what it quotes of it."""
+    return re.sub(r"\d+", "#", QUOTED.sub("'…'", reason))
 
 
 def _texts(records: Iterable[Record], refusals: Iterable[Refusal]) -> int:

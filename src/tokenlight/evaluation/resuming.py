@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.batch import versions
-from tokenlight.datafiles import Example, numbered_rows, write_text
+from tokenlight.datafiles import Example, write_text
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.evaluation.evaluated import Evaluation, built, frequencies_for
 from tokenlight.evaluation.measuring import Known, Record, check
+from tokenlight.evaluation.naming import Named, named
 from tokenlight.evaluation.shard import Job, Refusal, explained, measured
 from tokenlight.evaluation.truths import read_labels
-from tokenlight.evaluation.weights import weight_digest
+from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
 from tokenlight.progress import progress as progress_bar
 from tokenlight.target import Head
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "Refusal", "evaluate_file", "finished"]
 
+TRUTHS = "true labels and marks"
+DIGESTS = ("weights", "tokenizer", "files", TRUTHS)
 SHARD = 16  # texts: what an interrupt loses; the same on every device, so that any may go on
 
 
@@ -52,7 +54,8 @@ def evaluate_file(
     labelled = any(example.label is not None for example in examples)
     marked = any(example.spans is not None for example in examples)
     check(metrics.values(), head, Known(() if labelled else None, () if marked else None))
-    _check_labels(examples, head, job.data)  # now, not in the last shard
+    _check_labels(examples, head)  # now, not in the last shard
+    names = named(explainer, job.methods, job.how.get("seed", job.seed))
     settings = _fingerprint(explainer, examples, job)
     _claim(folder, settings)
     records: list[Record] = []
@@ -64,12 +67,12 @@ def evaluate_file(
             if not place.exists() and first // SHARD % share[1] != share[0]:
                 continue
             if not place.exists():
-                lines = [
-                    json.dumps(line, ensure_ascii=False)
-                    for line in _shard(explainer, shard, job, metrics, first)
-                ]
-                write_text(place, "".join(line + "\n" for line in lines))
+                lines = list(_shard(explainer, shard, job, metrics, names, first))
+                _write(place, [*lines, {"end": len(lines)}])
             done, refused = _read(place)
+            texts = {one.text for one in done} | {one.text for one in refused}
+            if texts != set(range(first, first + len(shard))):
+                raise DamagedFile(_damaged(place, "it does not hold its texts"))
             records += done
             refusals += refused
             advance(len(shard))
@@ -93,48 +96,84 @@ def _shard(
     shard: Sequence[Example],
     job: Job,
     metrics: dict[str, Any],
+    names: Named,
     first: int,
 ) -> Iterator[dict[str, Any]]:
-    made, refusals = explained(explainer, shard, job)
-    records, broken = measured(explainer, shard, made, metrics)
-    for refusal in (*refusals, *broken):
+    made, refusals = explained(explainer, shard, job, names)
+    records, broken = measured(explainer, shard, made, metrics, names=names.of)
+    told = {one.text for one in records} | {one.text for one in (*refusals, *broken)}
+    missing = [
+        Refusal(text, name, "it has nothing to explain.")
+        for text in range(len(shard))
+        if text not in told
+        for name in names.names
+    ]
+    for refusal in (*refusals, *broken, *missing):
         yield {"refused": {**asdict(refusal), "text": refusal.text + first}}
     for record in records:
         yield {"record": {**record.to_dict(), "text": record.text + first}}
+
+
+def _write(place: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    write_text(place, written, durable=True)
 
 
 def _read(place: Path) -> tuple[list[Record], list[Refusal]]:
     records, refusals = [], []
     try:
         # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
-        for line in filter(None, place.read_text(encoding="utf-8").split("\n")):
-            entry = json.loads(line)
+        written = place.read_text(encoding="utf-8").split("\n")
+        *lines, last = [json.loads(line) for line in filter(None, written)] or [{}]
+        for entry in lines:
             if "record" in entry:
                 records.append(Record.from_dict(entry["record"]))
             else:
                 refusals.append(Refusal(**entry["refused"]))
-    except (ValueError, KeyError, TypeError) as broken:
-        raise DamagedFile(
-            f"{place} is damaged ({broken!r}); delete it and run the command again."
-        ) from broken
+        if last != {"end": len(lines)}:
+            raise DamagedFile(_damaged(place, "its end is missing"))
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+        raise DamagedFile(_damaged(place, repr(broken))) from broken
     return records, refusals
 
 
+def _damaged(place: Path, why: str) -> str:
+    return f"{place} is damaged ({why}); delete it and run the command again."
+
+
 def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) -> dict[str, str]:
-    digest = hashlib.blake2b(digest_size=12)
-    for example in examples:
-        digest.update(repr(example).encode())
+    texts = _digest(example.text for example in examples)
+    truths = _digest((example.label, example.spans) for example in examples)
+    # Methods and metrics as they were given: names, (name, options) pairs, or built ones.
+    options = [
+        one[1] if isinstance(one, tuple) else getattr(one, "options", {})
+        for one in (*job.methods, *job.metrics)
+    ]
+    head = explainer.live.head
     return {
         "model": explainer.name,
         "weights": weight_digest(explainer),
+        "tokenizer": tokenizer_digest(explainer.tokenizer),
+        "labels": "" if head.writes else ", ".join(head.labels),  # a vocabulary is the tokenizer's
+        "longest text": str(explainer.max_tokens),
+        "pooling": str(explainer.live.pooling),
+        "files": files_digest(options),
         "methods": repr(list(job.methods)),
         "metrics": repr(list(job.metrics)),
         "how": repr(sorted(job.how.items())),
         "seed": str(job.seed),
-        "texts": f"{len(examples)}, {digest.hexdigest()}",
+        "texts": f"{len(examples)}, {texts}",
+        TRUTHS: truths,
         "shard": str(SHARD),
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
+
+
+def _digest(values: Iterable[object]) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    for value in values:
+        digest.update(repr(value).encode())
+    return digest.hexdigest()
 
 
 def _about(settings: Mapping[str, str], job: Job, texts: int) -> dict[str, str]:
@@ -151,40 +190,44 @@ def _about(settings: Mapping[str, str], job: Job, texts: int) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _check_labels(examples: Sequence[Example], head: Head, data: str) -> None:
-    """Refuse a label that the model does not have, and say in which row of the file it stands."""
+def _check_labels(examples: Sequence[Example], head: Head) -> None:
+    """Refuse a label that the model does not have, and say where it stands."""
     for number, example in enumerate(examples):
         try:
             read_labels([example.label], head)
         except TokenlightError as unknown:
-            raise type(unknown)(f"{_row_of(data, number)}: {unknown}") from unknown
-
-
-def _row_of(data: str, number: int) -> str:
-    """Where a text stands, as the errors of data files say it: of a .jsonl its line is named, and
-    empty lines count."""
-    place = Path(data)
-    if not data:
-        return f"text {number} (counted from 0)"
-    if place.name.lower().removesuffix(".gz").endswith(".jsonl"):
-        line, _ = next(islice(numbered_rows(place), number, None))
-        return f"line {line} of {place.name}"
-    return f"row {number + 1} of {place.name}"
+            where = example.place or f"text {number} (counted from 0)"
+            raise type(unknown)(f"{where}: {unknown}") from unknown
 
 
 def _claim(folder: Path, settings: dict[str, str]) -> None:
     place = folder / "settings.json"
     if not place.exists():
-        write_text(place, json.dumps(settings, ensure_ascii=False, indent=1))
+        write_text(place, json.dumps(settings, ensure_ascii=False, indent=1), durable=True)
         return
     try:
-        before = json.loads(place.read_text(encoding="utf-8"))
-    except ValueError as broken:
+        before = dict(json.loads(place.read_text(encoding="utf-8")).items())
+    except (ValueError, AttributeError) as broken:
         raise DamagedFile(f"{place} is damaged; delete the folder to begin anew.") from broken
     changed = [name for name in settings if before.get(name) != settings[name]]
+    if "texts" in changed and TRUTHS in changed:
+        changed.remove(TRUTHS)  # other texts have other labels
     if changed:
         raise BadInput(
-            f"{folder} holds an evaluation with other settings ({', '.join(changed)} differ: "
-            f"{before.get(changed[0])!r}, now {settings[changed[0]]!r}); give another folder, or "
-            "delete this one."
+            f"{folder} holds an evaluation with other settings ({', '.join(changed)} differ"
+            f"{_values(changed[0], before, settings)}); give another folder, or delete this one."
         )
+
+
+def _values(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What a setting was and is; of a digest nobody would learn anything."""
+    was, what = before.get(name), now[name]
+    if name == "texts":
+        counts = [str(value).partition(",")[0] for value in (was, what)]
+        return f": {counts[0]}, now {counts[1]}" if counts[0] != counts[1] else " in their words"
+    return "" if name in DIGESTS else f": {_short(was)}, now {_short(what)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:119]}…"

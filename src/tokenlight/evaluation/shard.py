@@ -14,9 +14,11 @@ import torch
 from tokenlight.attribution import Attribution
 from tokenlight.datafiles import Example
 from tokenlight.errors import TokenlightError
-from tokenlight.evaluation.measuring import Known, Record, Refusal, measure, method_names
+from tokenlight.evaluation.measuring import Known, Record, Refusal, measure
+from tokenlight.evaluation.naming import Kind, Named, kind_of, method_names, named
 from tokenlight.evaluation.truths import read_labels, read_spans
 from tokenlight.metrics._metric import Metric
+from tokenlight.target import Continuation
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -40,27 +42,40 @@ class Job:
 
 
 def explained(
-    explainer: Explainer, examples: Sequence[Example], job: Job
+    explainer: Explainer, examples: Sequence[Example], job: Job, names: Named | None = None
 ) -> tuple[dict[int, list[Attribution]], list[Refusal]]:
-    """Explanations of each text by its number, and what was refused."""
+    """Explanations of each text by its number, and what was refused. ``names``: of the job's methods,
+    where they are known already."""
     texts = [example.text for example in examples]
     how = {"seed": job.seed, "progress": False, **job.how}
     try:
-        found = explainer.explain(texts, method=list(job.methods), **how)
+        return dict(enumerate(_groups(explainer, texts, list(job.methods), how))), []
     except Exception:  # noqa: BLE001 - whatever it is, it is met again and told below
-        found = None
-    if found is not None:
-        share = len(found) // len(texts)
-        return {i: found[i * share : (i + 1) * share] for i in range(len(texts))}, []
+        pass
+    names = names or named(explainer, job.methods, how["seed"])
     made: dict[int, list[Attribution]] = {i: [] for i in range(len(texts))}
     refused: list[Refusal] = []
-    for method in job.methods:
+    for name, method in zip(names.names, job.methods, strict=True):
         for i, text in enumerate(texts):
             try:
                 made[i] += given_room(partial(explainer.explain, [text], [method], **how))
             except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
-                refused.append(Refusal(i, _name(method, job), in_words(reason)))
+                refused.append(Refusal(i, name, in_words(reason)))
     return made, refused
+
+
+def _groups(
+    explainer: Explainer, texts: Sequence[Any], methods: list[Any], how: Mapping[str, Any]
+) -> list[list[Attribution]]:
+    """The explanations of each text."""
+    target = how.get("target", "predicted")
+    every_word = explainer.live.head.reads == "token" and target == "all"
+    if every_word or isinstance(target, Continuation):
+        # One text has more words to explain than another: together, nobody could tell whose is whose.
+        return [explainer.explain([text], methods, **how) for text in texts]
+    found = explainer.explain(list(texts), methods, **how)
+    share = len(found) // len(texts)
+    return [found[i * share : (i + 1) * share] for i in range(len(texts))]
 
 
 def measured(
@@ -69,25 +84,31 @@ def measured(
     made: Mapping[int, list[Attribution]],
     metrics: Mapping[str, Metric],
     *,
+    names: Mapping[Kind, str] | None = None,
     batch_tokens: int | None = None,
 ) -> tuple[list[Record], list[Refusal]]:
     """A record for each explanation. Texts whose every method worked are measured together, the
     others one by one; so is each text of a group that breaks."""
     records: list[Record] = []
     refused: list[Refusal] = []
-    waiting = list(_rectangles(made, len(examples)))
+    waiting = list(_alike(made, len(examples)))
     while waiting:
-        numbers, group = waiting.pop(0)
+        numbers = waiting.pop(0)
+        group = {i: made[i] for i in numbers}
         try:
-            work = partial(_together, explainer, examples, (numbers, group), metrics, batch_tokens)
+            work = partial(_together, explainer, examples, group, metrics, names, batch_tokens)
             records += given_room(work) if len(numbers) == 1 else work()
         except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
             if len(numbers) > 1:
-                waiting = [([i], made[i]) for i in numbers] + waiting
+                waiting = [[i] for i in numbers] + waiting
             else:
                 why = in_words(reason)
-                names = method_names(group).values()
-                refused += [Refusal(numbers[0], name, why, "measured") for name in names]
+                kinds = dict.fromkeys(kind_of(one) for one in made[numbers[0]])
+                called = method_names(kinds) if names is None else names
+                refused += [
+                    Refusal(numbers[0], called.get(kind, kind[1]), why, "measured")
+                    for kind in kinds
+                ]
     return records, refused
 
 
@@ -119,38 +140,32 @@ def in_words(reason: BaseException) -> str:
 def _together(
     explainer: Explainer,
     examples: Sequence[Example],
-    group: tuple[list[int], list[Attribution]],
+    group: Mapping[int, list[Attribution]],
     metrics: Mapping[str, Metric],
+    names: Mapping[Kind, str] | None,
     batch_tokens: int | None,
 ) -> list[Record]:
-    numbers, attributions = group
+    numbers, head = list(group), explainer.live.head
     labels = [examples[i].label for i in numbers]
-    spans = [examples[i].spans for i in numbers]
+    rows = [listed[0].row for listed in group.values()]
     known = Known(
-        read_labels(labels, explainer.live.head), read_spans(spans, attributions, labels=labels)
+        read_labels(labels, head),
+        read_spans([examples[i].spans for i in numbers], rows),
+        texts=[place for place, i in enumerate(numbers) for _ in group[i]],
+        names=names,
     )
+    everything = [attribution for listed in group.values() for attribution in listed]
     found = measure(
-        explainer, attributions, metrics, known, batch_tokens=batch_tokens, progress=False
+        explainer, everything, metrics, known, batch_tokens=batch_tokens, progress=False
     )
     return [replace(record, text=numbers[record.text]) for record in found]
 
 
-def _rectangles(
-    made: Mapping[int, list[Attribution]], texts: int
-) -> Iterator[tuple[list[int], list[Attribution]]]:
-    most = max((len(found) for found in made.values()), default=0)
-    whole = [i for i in range(texts) if made.get(i) and len(made[i]) == most]
+def _alike(made: Mapping[int, list[Attribution]], texts: int) -> Iterator[list[int]]:
+    """The texts that most methods explain, together; then each of the others."""
+    methods = {i: len({kind_of(one) for one in made[i]}) for i in range(texts) if made.get(i)}
+    most = max(methods.values(), default=0)
+    whole = [i for i, count in methods.items() if count == most]
     if whole:
-        yield whole, [a for i in whole for a in made[i]]
-    for i in range(texts):
-        if made.get(i) and i not in set(whole):
-            yield [i], made[i]
-
-
-def _name(method: Any, job: Job) -> str:
-    """The method's own name; with its options where the job has it twice."""
-    pairs = [(one, {}) if isinstance(one, str) else one for one in (method, *job.methods)]
-    (name, options), *others = pairs
-    if [other for other, _ in others].count(name) == 1 or not options:
-        return str(name)
-    return f"{name}({', '.join(f'{option}={value}' for option, value in options.items())})"
+        yield whole
+    yield from ([i] for i in methods if i not in set(whole))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from numbers import Integral
 from typing import Any
 
-from tokenlight.attribution import Attribution
+import numpy as np
+
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.metrics._metric import CharacterSpan
-from tokenlight.target import Head
+from tokenlight.target import Head, is_number
+from tokenlight.tokens import TokenRow
 
 
 def read_labels(
@@ -30,47 +32,63 @@ def _true_label(label: Any, head: Head) -> int:
             f"the true label {label!r} is a {type(label).__name__}; give one of the model's labels "
             f"({known}), or its number."
         )
-    named = isinstance(label, str) and not head.writes and not label.lstrip("-").isdigit()
+    named = isinstance(label, str) and not head.writes and not is_number(label)
     if named and label not in head.labels:
         raise UnknownName.among("label", label, head.labels)
     return head.label_index(label)
 
 
 def read_spans(
-    spans: Sequence[Any] | None,
-    attributions: Sequence[Attribution],
-    *,
-    labels: Sequence[Any] | None = None,
+    spans: Sequence[Any] | None, rows: Sequence[TokenRow]
 ) -> tuple[tuple[CharacterSpan, ...] | None, ...] | None:
-    """For each text its marked spans as (segment, start, end).
+    """For each text its marked spans as (segment, start, end); ``rows``: the texts as they were read.
 
     A span is (start, end) in the text's last part (the context of a question), or has the number of
     its part before it; a text has one span, a list of spans, or None.
     """
     if spans is None:
         return None
-    if labels is not None and len(labels) != len(spans):
-        raise BadInput(f"{len(labels)} labels but {len(spans)} entries of spans; give one a text.")
-    share = max(1, len(attributions) // max(1, len(spans)))
     found: list[tuple[CharacterSpan, ...] | None] = []
-    for number, entry in enumerate(spans):
-        row = attributions[min(number * share, len(attributions) - 1)].row
+    for number, (entry, row) in enumerate(zip(spans, rows, strict=True)):
         if entry is None:
             found.append(None)
             continue
-        listed = [entry] if len(entry) and isinstance(entry[0], int) else entry
-        found.append(tuple(_span(span, len(row.texts) - 1, number) for span in listed))
+        where = f" of text {number}" if len(spans) > 1 else ""
+        one = isinstance(entry, Sequence | np.ndarray) and len(entry) and _is_whole(entry[0])
+        listed = [entry] if one or not isinstance(entry, Iterable) else entry
+        found.append(tuple(_span(span, row, where) for span in listed))
     return tuple(found)
 
 
-def _span(span: Any, last_part: int, text: int) -> CharacterSpan:
-    numbers = tuple(span)
-    if len(numbers) not in (2, 3) or not all(isinstance(n, int) for n in numbers):
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
+def _span(span: Any, row: TokenRow, where: str) -> CharacterSpan:
+    numbers = tuple(span) if isinstance(span, Iterable) else ()
+    if len(numbers) not in (2, 3) or not all(map(_is_whole, numbers)):
         raise BadInput(
-            f"span {span!r} of text {text} is none: give (first character, behind the last), or "
+            f"span {span!r}{where} is none: give (first character, behind the last), or "
             "(part, first character, behind the last)."
         )
-    part, start, end = (last_part, *numbers) if len(numbers) == 2 else numbers
+    *given, start, end = map(int, numbers)
+    part = given[0] if given else len(row.texts) - 1
+    told = tuple(map(int, numbers))
+    if not row.texts:
+        raise BadInput(
+            f"span {told}{where} counts characters, but the text was given as token ids; give the "
+            "text itself."
+        )
+    if not 0 <= part < len(row.texts):
+        raise BadInput(
+            f"span {told}{where} stands in part {part}, but the text has "
+            + ("part 0 alone." if len(row.texts) == 1 else f"parts 0 to {len(row.texts) - 1}.")
+        )
     if not 0 <= start < end:
-        raise BadInput(f"span {span!r} of text {text} is empty or begins before the text.")
+        raise BadInput(f"span {told}{where} is empty or begins before the text.")
+    if end > len(row.texts[part]):
+        raise BadInput(
+            f"span {told}{where} ends behind the text, which has {len(row.texts[part])} characters"
+            + (f" in part {part}." if len(row.texts) > 1 else ".")
+        )
     return part, start, end

@@ -1,24 +1,85 @@
-"""Which weights a number was made with: a model trained on under its old name is another model."""
+"""Which model and which files a number was made with: under an old name there may be others now."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-FEW = 16  # numbers of each weight: enough to tell a retrained model, and read in a moment
+FEW = 64  # numbers of each weight that are looked at one by one
+PIECE = 1 << 22  # numbers summed at once: a sum of whole numbers needs a copy of them
+WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes a number
 
 
 def weight_digest(explainer: Explainer) -> str:
-    """A digest of the name, the shape and the first numbers of every weight.
+    """A digest of every weight: its name, its shape, some of its numbers, and the sum of all of them.
 
-    Of a weight that waits on disk (an offloaded model) only name and shape are known.
+    The bits are added as whole numbers, whose sum is the same in any order: on every device and with
+    any number of threads. Of a weight that waits on disk (an offloaded model) only name and shape are
+    known.
     """
     digest = hashlib.blake2b(digest_size=8)
     for name, weight in explainer.live.model.named_parameters():
         digest.update(f"{name}{tuple(weight.shape)}".encode())
-        if not weight.is_meta:
-            digest.update(weight.detach().flatten()[:FEW].float().cpu().numpy().tobytes())
+        if not weight.is_meta and weight.numel():
+            flat = weight.detach().flatten()
+            some = flat[:: max(1, len(flat) // FEW)]
+            digest.update(some.float().cpu().numpy().tobytes())
+            if type(flat) is torch.Tensor:  # one packed by another library has no bits of its own
+                digest.update(str(_sums(flat)).encode())
     return digest.hexdigest()
+
+
+def _sums(flat: torch.Tensor) -> list[int]:
+    bits = flat.view(WHOLE[flat.element_size()])
+    starts = range(0, len(bits), PIECE)
+    return [int(bits[start : start + PIECE].sum(dtype=torch.int64)) for start in starts]
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """A digest of what a tokenizer does with a text; of a picture's processor, of its settings."""
+    digest = hashlib.blake2b(digest_size=8)
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if hasattr(backend, "to_str"):
+        settings = json.loads(backend.to_str())
+        # These are left over from the last call, and set anew by the next.
+        kept = {key: settings[key] for key in settings if key not in ("truncation", "padding")}
+        digest.update(json.dumps(kept).encode())
+    elif hasattr(tokenizer, "get_vocab"):
+        digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())
+    elif hasattr(tokenizer, "to_json_string"):
+        digest.update(tokenizer.to_json_string().encode())
+    return f"{type(tokenizer).__name__} {digest.hexdigest()}"
+
+
+def files_digest(options: Iterable[Mapping[str, Any]]) -> str:
+    """A digest of the files and folders that options name; empty where they name none."""
+    digest, some = hashlib.blake2b(digest_size=8), False
+    for one in options:
+        for name, value in one.items():
+            for place in _files(value):
+                with place.open("rb") as stream:
+                    content = hashlib.file_digest(stream, "blake2b").hexdigest()
+                digest.update(f"{name} {place} {content}".encode())
+                some = True
+    return digest.hexdigest() if some else ""
+
+
+def _files(value: Any) -> list[Path]:
+    """The file that a value names, or those of a model's folder."""
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        return []
+    try:
+        place = Path(value)
+        if (place / "config.json").is_file():
+            return sorted(inner for inner in place.iterdir() if inner.is_file())
+        return [place] if place.is_file() else []
+    except OSError:  # longer than a name may be: it names nothing
+        return []

@@ -10,6 +10,7 @@ from tokenlight.capture.perturbation import Variant
 from tokenlight.errors import BadInput, BadTarget, NotFinite
 from tokenlight.metrics._metric import Answers, Case
 from tokenlight.target import Head, ResolvedTarget
+from tokenlight.wording import way
 
 Watched = Literal["explained", "predicted", "label"]
 FOR_ONE_OUTPUT = (
@@ -41,7 +42,10 @@ def watched_target(case: Case, which: Watched) -> ResolvedTarget:
         return target
     if which == "label":
         if case.label is None:
-            raise BadInput("target='label' needs the true label of every text; give labels=….")
+            raise BadInput(
+                "target='label' needs the true label of every text; give "
+                f"{way('labels=…', '--label COLUMN')}."
+            )
         index = case.label
     else:
         index = case.attribution.prediction.index

@@ -10,6 +10,7 @@ import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from tokenlight.metrics._interval import Interval, curve_intervals, mean_interva
 from tokenlight.target import Head
 
 Better = Literal["higher", "lower", "neither"]
+ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
 CharacterSpan = tuple[int, int, int]  # segment, first character, behind the last character
 Answers = Sequence[tuple[Variant, np.ndarray]]  # each changed text with the model's logits
 
@@ -114,6 +116,19 @@ class Metric(abc.ABC):
     def measure(self, case: Case, answers: Answers) -> Measured:
         """The number for one explanation."""
 
+    def joined(self, measured: Sequence[Measured]) -> Measured:
+        """What was found for several explanations of one text (of each class, say) as one: every
+        number its mean. Overridden where ``detail`` holds more than numbers."""
+        if len(measured) == 1:
+            return measured[0]
+        curves = [one.curve for one in measured if one.curve]
+        return Measured(
+            fmean(one.value for one in measured),
+            tuple(map(fmean, zip(*curves, strict=True))),
+            _means([one.parts for one in measured]),
+            _means([one.detail for one in measured]),
+        )
+
     def summarise(
         self,
         measured: Sequence[Measured],
@@ -121,7 +136,7 @@ class Metric(abc.ABC):
         seed: int = 0,
         frequencies: DocumentFrequencies | None = None,  # noqa: ARG002 - token_overlap reads it
     ) -> Summary:
-        """The mean over texts with its interval; where a summary is no mean, overridden."""
+        """The mean over texts, one entry each, with its interval; where it is no mean, overridden."""
         names = sorted({name for one in measured for name in one.parts})
         parts = {
             name: mean_interval([m.parts[name] for m in measured if name in m.parts], seed=seed)
@@ -156,3 +171,9 @@ class Metric(abc.ABC):
                 return f"{self.name}(preset={preset})"
         chosen = ", ".join(f"{name}={value}" for name, value in self.options.items())
         return f"{self.name}({chosen})" if chosen else self.name
+
+
+def _means(numbers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Each number's mean over those that have it."""
+    names = dict.fromkeys(name for one in numbers for name in one)
+    return {name: fmean(one[name] for one in numbers if name in one) for name in names}

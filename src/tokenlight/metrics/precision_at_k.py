@@ -71,7 +71,11 @@ class PrecisionAtK(Metric):
         gold = marked_tokens(row, answer)
         if seen_share(row, answer) < 1 or not gold.any():
             if self.drop_truncated:
-                raise BadInput("the answer was cut off with the end of the context.")
+                raise BadInput(
+                    "the answer was cut off with the end of the context."
+                    if row.cut
+                    else "the answer covers no token of the context, say a blank alone."
+                )
             return first_token
         return gold
 

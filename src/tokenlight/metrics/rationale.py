@@ -44,7 +44,11 @@ class Rationale(Metric):
         places = case.original.rankable
         gold = marked_tokens(row, spans)[places]
         if not gold.any():
-            raise BadInput("truncation cut off every token of the rationale.")
+            raise BadInput(
+                "truncation cut off every token of the rationale."
+                if row.cut
+                else "the rationale covers no token of the text, say a blank alone."
+            )
         scores = case.attribution.scores[places]
         count = int(gold.sum()) if self.share is None else max(1, round(self.share * len(gold)))
         chosen = np.zeros(len(gold), dtype=bool)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import log
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -86,6 +86,10 @@ class TokenOverlap(Metric):
         }
         return Measured(float("nan"), detail=detail)
 
+    def joined(self, measured: Sequence[Measured]) -> Measured:
+        details = [part for one in measured for part in _parts(one)]
+        return Measured(float("nan"), detail={"several": details})
+
     def summarise(
         self,
         measured: Sequence[Measured],
@@ -93,24 +97,32 @@ class TokenOverlap(Metric):
         seed: int = 0,
         frequencies: DocumentFrequencies | None = None,
     ) -> Summary:
-        texts = [{int(i): w for i, w in one.detail["weights"].items()} for one in measured]
+        # Of one text there may be several explanations: it is drawn with all of them.
+        parts = [(n, part) for n, one in enumerate(measured) for part in _parts(one)]
+        owners = np.array([n for n, _ in parts], dtype=np.int64)
+        labels = np.array([int(part["class"]) for _, part in parts], dtype=np.int64)
+        listed = [{int(i): w for i, w in part["weights"].items()} for _, part in parts]
+        texts: list[set[int]] = [set() for _ in measured]
+        for n, weighed in zip(owners, listed, strict=True):
+            texts[n] |= weighed.keys()
         known = frequencies or counted(texts)
         tokens = sorted({token for text in texts for token in text})
         column = {token: i for i, token in enumerate(tokens)}
         entries = [
-            (n, column[token], w) for n, text in enumerate(texts) for token, w in text.items()
+            (p, column[token], w)
+            for p, weighed in enumerate(listed)
+            for token, w in weighed.items()
         ]
-        rows = np.array([n for n, _, _ in entries], dtype=np.int64)
+        rows = np.array([p for p, _, _ in entries], dtype=np.int64)
         columns = np.array([i for _, i, _ in entries], dtype=np.int64)
         weights = np.array([w for _, _, w in entries], dtype=np.float64)
         factor = np.array([self._idf(known.counts.get(t, 0), known.documents) for t in tokens])
-        classes = np.array([int(one.detail["class"]) for one in measured])
 
         def overlaps(chosen: np.ndarray, ks: Sequence[int]) -> list[float]:
-            times = np.bincount(chosen, minlength=len(texts))  # how often each text was drawn
+            times = np.bincount(chosen, minlength=len(texts))[owners]  # how often each was drawn
             ranked = []
-            for label in np.unique(classes[chosen]):
-                often = times[rows] * (classes[rows] == label)
+            for label in np.unique(labels[times > 0]):
+                often = (times * (labels == label))[rows]
                 sums = np.bincount(columns, weights * often, len(tokens)) * factor
                 ranked.append(_ranked(sums, self._listed(sums, columns[often > 0])))
             return [_overlap(ranked, k, share=self.report == "share") for k in ks]
@@ -139,11 +151,17 @@ class TokenOverlap(Metric):
         return log(documents / max(frequency, 1))
 
 
-def counted(texts: Sequence[Mapping[int, object]]) -> DocumentFrequencies:
-    """Document frequencies in the given texts themselves."""
+def _parts(one: Measured) -> Sequence[Mapping[str, Any]]:
+    """Class and weights of each explanation of a text."""
+    parts: Sequence[Mapping[str, Any]] = one.detail.get("several", (one.detail,))
+    return parts
+
+
+def counted(texts: Sequence[Iterable[int]]) -> DocumentFrequencies:
+    """Document frequencies in the given texts themselves, each the tokens it has."""
     counts: Counter[int] = Counter()
     for text in texts:
-        counts.update(text.keys())
+        counts.update(set(text))
     return DocumentFrequencies(len(texts), counts)
 
 

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.errors import MissingExtra
+from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ AXES = {
     "revealing_game": "share of tokens revealed",
     "sufficiency": "share of tokens kept",
 }
-ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 MARKS = "osv^D*PX<>hp"  # told apart without colours, too
 MOST = 12  # lines that can be told apart; of more, the best and chance are named
 NAMED = 6
@@ -66,7 +66,8 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
             axes.plot(points, means, color=colour, marker=mark, markersize=3.5, label=in_line(name))
             low, high = ([getattr(i, side) for i in intervals] for side in ("low", "high"))
             axes.fill_between(points, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.set_title(f"{in_line(key)}{ARROWS[metric.direction]}", parse_math=False, fontsize=11)
+        title = f"{in_line(key)} {ARROWS[metric.direction]}".rstrip()
+        axes.set_title(title, parse_math=False, fontsize=11)
         axes.set_xlabel(AXES.get(metric.name, "share of tokens removed"))
         axes.set_ylabel(in_line(metric.name), parse_math=False)
         axes.grid(alpha=0.25)
@@ -127,7 +128,7 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
             one = part.summary.get(key)
             known = one is not None and one["count"]
             cells.append(
-                (f"{one['mean']:.3f}", f"{one['low']:.3f} to {one['high']:.3f}", one["count"])
+                (f"{one['mean']:z.3f}", f"{one['low']:z.3f} to {one['high']:z.3f}", one["count"])
                 if one is not None and known
                 else ("–", "", 0)
             )
@@ -136,11 +137,11 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
     if len(parts) > 1:
         found = evaluation.agreement
         matrix = [
-            (name, ["–" if isnan(value) else f"{value:.2f}" for value in line])
+            (name, ["–" if isnan(value) else f"{value:z.2f}" for value in line])
             for name, line in zip(found.methods, found.matrix, strict=True)
         ]
     return {
-        "heads": [f"{key}{ARROWS[way]}" for key, way in better.items()],
+        "heads": [f"{key} {ARROWS[way]}".rstrip() for key, way in better.items()],
         "rows": rows,
         "matrix": matrix,
         "about": evaluation.about,

@@ -13,8 +13,11 @@ from tokenlight.capture.randomised import stages
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site
 from tokenlight.errors import BadInput, TokenlightError
-from tokenlight.evaluation.evaluated import Evaluation, built, read_labels
+from tokenlight.evaluation.evaluated import Evaluation, built
 from tokenlight.evaluation.measuring import Known, Record, check, measure
+from tokenlight.evaluation.measuring import Refusal as Omitted
+from tokenlight.evaluation.naming import Kind, kind_of_method, method_names
+from tokenlight.evaluation.truths import read_labels
 from tokenlight.metrics._metric import Metric
 from tokenlight.trust import trusted
 from tokenlight.web.allowed import built_method, spec, token_passes
@@ -102,25 +105,30 @@ def evaluate_steps(served: Served, asked: EvaluateAsked, limits: Limits) -> Step
     check(metrics.values(), served.explainer.live.head, Known(labels, None))
     yield
     _check_size(served, asked, metrics.values(), limits)
+    kinds = {method: _kind(served, asked, method) for method in dict.fromkeys(asked.methods)}
+    names = method_names(kinds.values())
     records: list[Record] = []
     refused: list[dict[str, Any]] = []
+    omitted: list[Omitted] = []
     for number, text in enumerate(asked.asked):
         found: list[Attribution] = []
-        for method in dict.fromkeys(asked.methods):
+        for method, kind in kinds.items():
             yield
             try:
                 found += (yield from _explained(served, asked, text, method, limits)).attributions
             except (TokenlightError, Refusal) as why:
                 said = why if isinstance(why, Refusal) else refusal(why)
                 refused.append({"text": number, "method": method, **said.to_dict()})
+                omitted.append(Omitted(number, names[kind], refused[-1]["error"]["message"]))
         yield
-        known = Known(None if labels is None else [labels[number]], None, number)
+        truth = None if labels is None else [labels[number]]
+        known = Known(truth, None, number, texts=[0] * len(found), names=names)
         if found:
             records += measure(served.explainer, found, metrics, known, progress=False)
     if not records:
         why_not = refused[0]["error"]
         raise Refusal(422, why_not["code"], why_not["message"], why_not["hint"])
-    evaluation = Evaluation(tuple(records), metrics, asked.seed)
+    evaluation = Evaluation(tuple(records), metrics, asked.seed, refusals=tuple(omitted))
     return {
         "model": served.name,
         **evaluation.to_dict(),
@@ -129,6 +137,14 @@ def evaluate_steps(served: Served, asked: EvaluateAsked, limits: Limits) -> Step
         "table": evaluation.table(),
         "seconds": round(time.perf_counter() - started, 3),
     }
+
+
+def _kind(served: Served, asked: EvaluateAsked, method: str) -> Kind:
+    """What explanations of a method will be; of one that is refused, what it was asked for as."""
+    try:
+        return kind_of_method(built_method(spec("methods", method, served.heads), asked.seed))
+    except (TokenlightError, Refusal):
+        return method.partition(":")[0], method
 
 
 def _explained(

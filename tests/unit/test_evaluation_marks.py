@@ -1,0 +1,130 @@
+"""Labels and marks as people write them: read in every form, or refused in words."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tiny import tiny_bert, tiny_bert_qa
+from tokenlight import Explainer, Question, Tokens
+from tokenlight.datafiles import Example, read
+from tokenlight.errors import BadInput, UnknownName
+from tokenlight.evaluation.resuming import Job, evaluate_file
+
+TEXT = "the film is not very good"
+
+
+@pytest.fixture
+def explainer(tokenizer):
+    return Explainer(tiny_bert(dtype=torch.float32), tokenizer, name="tiny")
+
+
+@pytest.fixture
+def found(explainer):
+    return explainer.explain(TEXT, "attcat")
+
+
+@pytest.mark.parametrize("label", ["²", "--1", "-", "1²", "٣", "9" * 5000])
+def test_what_only_looks_like_a_number_is_an_unknown_label(explainer, found, tmp_path, label):
+    with pytest.raises(UnknownName, match="unknown label"):
+        explainer.explain(TEXT, "attcat", target=label)
+    with pytest.raises(UnknownName, match="unknown label"):
+        explainer.evaluate(found, "aopc", labels=[label])
+    place = tmp_path / "texts.jsonl"
+    place.write_text(json.dumps({"text": TEXT, "label": label}))
+    examples = read(place)
+    assert examples == [Example(TEXT, label)]
+    with pytest.raises(UnknownName, match=r"^line 1 of texts.jsonl: unknown label"):
+        evaluate_file(explainer, examples, Job(["attcat"], ["aopc"]), tmp_path / "out")
+
+
+def test_an_example_knows_its_place_and_is_equal_wherever_it_stands(tmp_path):
+    place = tmp_path / "texts.jsonl"
+    place.write_text('{"text": "good"}\n\n{"text": "good"}\n')
+    one, two = read(place)
+    assert (one.place, two.place) == ("line 1 of texts.jsonl", "line 3 of texts.jsonl")
+    assert one == two == Example("good")
+    assert repr(one) == repr(two)
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [(np.int64(4), np.int64(8))],
+        np.array([[4, 8]]),
+        [np.array([[4, 8]])],
+        [[np.array([4, 8])]],
+        np.array([[[0, 4, 8]]]),
+        [[[np.int32(0), 4, 8]]],
+    ],
+)
+def test_numbers_of_numpy_mark_the_same_as_pythons_own(explainer, found, spans):
+    expected = explainer.evaluate(found, "rationale", spans=[(4, 8)]).rows
+    assert explainer.evaluate(found, "rationale", spans=spans).rows == expected
+
+
+@pytest.mark.parametrize(
+    ("span", "message"),
+    [
+        ((5, 4, 8), r"span \(5, 4, 8\) stands in part 5, but the text has part 0 alone"),
+        ((-1, 4, 8), "stands in part -1, but the text has part 0 alone"),
+        ((4, 99), r"span \(4, 99\) ends behind the text, which has 25 characters"),
+        ((30, 40), "ends behind the text"),
+        ((True, 8), "is none: give"),
+        ((4.0, 8.0), "is none: give"),
+        (np.array([4.0, 8.0]), "is none: give"),
+        (5, "is none: give"),
+    ],
+)
+def test_a_mark_that_is_not_in_the_text_is_refused(explainer, found, span, message):
+    for spans in ([span], [[span]]):
+        with pytest.raises(BadInput, match=message):
+            explainer.evaluate(found, "rationale", spans=spans)
+
+
+def test_a_wrong_mark_of_many_says_whose_it_is(explainer):
+    xs = explainer.explain([TEXT, TEXT], ["attcat"])
+    with pytest.raises(BadInput, match="of text 1 ends behind"):
+        explainer.evaluate(xs, "rationale", spans=[(4, 8), (4, 99)])
+
+
+def test_a_question_has_two_parts(tokenizer):
+    explainer = Explainer(tiny_bert_qa(), tokenizer)
+    a = explainer.explain(Question(question="who sat", context="the cat sat on the mat"), "attcat")
+    for span in ((4, 7), (1, 4, 7), (0, 0, 3)):
+        assert explainer.evaluate(a, "rationale", spans=[[span]]).rows[0]["rationale"] is not None
+    with pytest.raises(BadInput, match=r"part 2, but the text has parts 0 to 1"):
+        explainer.evaluate(a, "rationale", spans=[[(2, 4, 7)]])
+    with pytest.raises(BadInput, match=r"which has 7 characters in part 0"):
+        explainer.evaluate(a, "rationale", spans=[[(0, 4, 8)]])
+
+
+def test_token_ids_have_no_characters_to_mark(explainer):
+    ids = explainer.tokenizer(TEXT, return_tensors="np")["input_ids"]
+    a = explainer.explain(Tokens.from_ids(ids), "attcat")
+    with pytest.raises(BadInput, match="the text was given as token ids"):
+        explainer.evaluate(a, "rationale", spans=[(4, 8)])
+
+
+def test_only_what_was_cut_is_said_to_be_cut(explainer, found):
+    rows = explainer.evaluate(found, "rationale", spans=[(3, 4)]).rows
+    assert rows[0]["rationale.skipped"].startswith("the rationale covers no token of the text")
+    text = "a dull film " * 40
+    a = explainer.explain(text, "attcat", long="truncate")
+    rows = explainer.evaluate(a, "rationale", spans=[(len(text) - 5, len(text) - 1)]).rows
+    assert rows[0]["rationale.skipped"] == "truncation cut off every token of the rationale."
+    answer = [("precision_at_k", {"drop_truncated": True})]
+    rows = explainer.evaluate(found, answer, spans=[(3, 4)]).rows
+    assert "covers no token" in rows[0]["precision_at_k.skipped"]
+
+
+def test_a_wrong_mark_in_a_file_costs_its_own_text(explainer, tmp_path):
+    given = [Example(TEXT, None, ((4, 8),)), Example(TEXT, None, ((4, 99),))]
+    job = Job(["attcat"], ["rationale"])
+    found, refused = evaluate_file(explainer, given, job, tmp_path)
+    assert [record.text for record in found.records] == [0]
+    assert [(one.text, one.step) for one in refused] == [(1, "measured")]
+    assert refused[0].reason.startswith("span (4, 99) ends behind the text")
