@@ -57,7 +57,8 @@ class _Bar:
         except ImportError:
             self.drawn = False
             return
-        self.drawn = Progress(console=Console(stderr=True), transient=True)
+        # What is printed meanwhile belongs to standard output, which may be a file.
+        self.drawn = Progress(console=Console(stderr=True), transient=True, redirect_stdout=False)
         self.drawn.start()
         self.task = self.drawn.add_task(self.what, total=self.total, completed=self.done)
 

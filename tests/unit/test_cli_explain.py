@@ -109,7 +109,8 @@ def test_every_file_is_written_and_named(tokenlight, classifier, tmp_path):
     code, output, errors = tokenlight("explain", EVIL, "-m", classifier, *options)
     assert code == 0
     assert output.startswith("prediction")
-    assert errors.splitlines() == [f"wrote {place}" for place in places.values()]
+    first, *others = [f"wrote {place}" for place in places.values()]
+    assert errors.splitlines() == [f"{first} (in a new folder)", *others]
     reader = Reader(places["html"].read_text(encoding="utf-8"))
     assert reader.lines[0].text == EVIL.replace("\x1b", "␛")
     assert "script" not in {tag for tag, _ in reader.tags}
@@ -195,7 +196,10 @@ def test_a_files_name_is_explained_with_a_word_about_its_content(
     assert code == 0
     assert "good" in shown
     assert "is a file here" in told
-    assert "tokenlight explain - < FILE" in told
+    assert told.endswith("For what is in it: tokenlight explain - < FILE\n")
+    (tmp_path / "fine film.txt").write_text("a fine film")
+    told = tokenlight("explain", "fine film.txt", "--model", classifier)[2]
+    assert "tokenlight explain --file 'fine film.txt'; as one text: tokenlight explain - <" in told
     assert "is a file here" not in tokenlight("explain", "film", "--model", classifier)[2]
 
 

@@ -161,7 +161,14 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "there is no text"),
+        ([], "--file DATA for many texts, --question with --context, --image or --chat"),
+        (["a", "--limit", "3"], "--limit 3 belongs to a file of texts; give --file DATA"),
+        (["a", "--text", "review"], "--text review belongs to a file of texts"),
+        (["a", "--file", "b.csv"], "--file stands in the place of TEXT"),
+        (["--file", "b.csv", "--chat", "c.json"], "--file stands in the place of --chat"),
+        (["--file", "b.csv", "--pair", "b"], "name two columns with --text FIRST+SECOND"),
+        (["--file", "b.csv", "--png", "c.png"], "--png c.png draws heat maps over an image"),
+        (["--file", "b.csv"], "b.csv does not exist"),
         (["a", "--question", "q"], "--question and --context belong together"),
         (["a", "--question", "q", "--context", "c"], "not both"),
         (["a", "--csv", "table.txt"], "must end in .csv, for example table.csv"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -45,4 +46,10 @@ def report(
 
     with writing(output or folder):
         text = made(folder, form, timings=timings, figures=figures, output=output)
-    typer.echo(text, nl=output is not None or form == "html")
+    if form == "md" and output is None and sys.stdout.isatty():
+        from tokenlight.cli.markdown import print_report
+        from tokenlight.plots.terminal import console_on
+
+        print_report(text, console_on(sys.stdout))
+    else:
+        typer.echo(text, nl=output is not None or form == "html")

@@ -11,6 +11,7 @@ import typer
 from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import DEVICE
 from tokenlight.errors import MissingExtra
+from tokenlight.wording import in_flags
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.comparing import Comparison
@@ -85,7 +86,8 @@ def diff(
     spare({"DATA": data}, {"--json": json})
     wanted = registry.parse(method)
     registry.find("methods", wanted[0])
-    examples = read(data, text=text, limit=limit)
+    with in_flags():
+        examples = read(data, text=text, limit=limit)
     sides = [
         Side(_loaded(name, dtype, device, verbose), prompt)
         for name, dtype, prompt in ((a, dtype_a, prompt_a), (b, dtype_b, prompt_b))
@@ -123,7 +125,7 @@ def _show(found: Comparison) -> None:
         ("AOPC, B − A", found.change),
     )
     for name, interval in lines:
-        print(f"{name:26}{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]")
+        print(f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]")
     for focus, text, before, after in found.moved:
         if focus < 0.9:
             print(f"  {focus:+.2f}  {in_line(text)[:70]}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from tokenlight.cli.failing import clean, spare, writing
+from tokenlight.cli.failing import clean, spare, tell, writing
 from tokenlight.cli.loading import DEVICE, MODEL
 from tokenlight.errors import MissingExtra
 from tokenlight.wording import in_flags
@@ -88,20 +89,28 @@ def evaluate(
     Stopped with Ctrl-C, the same command goes on where it stopped.
     """
     from tokenlight import registry
-    from tokenlight.cli.loading import loaded
-    from tokenlight.datafiles import read
-    from tokenlight.evaluation.evaluated import built
-    from tokenlight.evaluation.resuming import Job, evaluate_file, finished
+    from tokenlight.columns import taken
+    from tokenlight.datafiles import ending_of, read
 
     MissingExtra.check(["scipy", "pyarrow"], "bench", "tokenlight evaluate")
     MissingExtra.check(["matplotlib"], "plots", "tokenlight evaluate")
     spare({"DATA": data}, {f"{name} of -o": output / name for name in WRITTEN})
     metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
-    built(metrics)  # a wrong name is found before a model is loaded
     methods = [registry.parse(entry) for entry in method or ["attcat", "random"]]
+    examples = read(data, text=text, label=label, limit=limit, split=split)
+    columns = "" if ending_of(Path(data)) == ".txt" else taken(one.columns for one in examples)
+    if columns:
+        labelled = any(one.columns.label is not None for one in examples)
+        tell(f"{Path(data).name}: {columns}{'' if labelled else ' (--label COLUMN names one)'}")
+
+    # What takes seconds to import comes after what a person may have mistyped.
+    from tokenlight.cli.loading import loaded
+    from tokenlight.evaluation.evaluated import built
+    from tokenlight.evaluation.resuming import Job, evaluate_file, finished
+
+    built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name != "best"):
         registry.find("methods", name)
-    examples = read(data, text=text, label=label, limit=limit, split=split)
     explainer = loaded(model, device=device, verbose=verbose)
     methods = _without_best(explainer, methods, [example.text for example in examples], seed)
     job = Job(methods, metrics, {"target": target, "long": long}, seed, data)
@@ -116,6 +125,7 @@ def evaluate(
             file=sys.stderr,
         )
         raise typer.Exit(INTERRUPTED) from None
+    evaluation = replace(evaluation, about=_with_columns(evaluation.about, columns))
     print(evaluation.table())
     for note in evaluation.notes:  # nothing is left out silently
         print(note, file=sys.stderr)
@@ -123,6 +133,16 @@ def evaluate(
         evaluation.save(output)
     # Not every metric has a curve to draw.
     print(f"written: {output} ({', '.join(name for name in WRITTEN if (output / name).exists())})")
+
+
+def _with_columns(about: Mapping[str, str], columns: str) -> dict[str, str]:
+    """What the report says of the data, and of the columns that were read."""
+    found: dict[str, str] = {}
+    for name, value in about.items():
+        found[name] = value
+        if name == "data" and columns:
+            found["columns"] = columns
+    return found
 
 
 def _without_best(

@@ -1,8 +1,7 @@
-"""``tokenlight explain``: one text, any methods, a picture here and files where asked."""
+"""``tokenlight explain``: a text or a file of them, a picture here and files where asked."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,13 +10,16 @@ import typer
 
 from tokenlight.cli import inputs
 from tokenlight.cli.asking import Wish, answer_asked, asked
-from tokenlight.cli.failing import clean, spare, writing
+from tokenlight.cli.failing import REFUSED, clean, spare
 from tokenlight.cli.loading import DEVICE, MODEL
+from tokenlight.cli.many import Texts, explain_all
+from tokenlight.cli.outputs import Output
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.wording import in_flags
 
 if TYPE_CHECKING:
     from tokenlight.attribution import Attribution
+    from tokenlight.explainer import Explainer
 
 SENTIMENT, ANSWERS = "tokenlight/sentiment", "tokenlight/qa"
 
@@ -122,6 +124,28 @@ def explain(
             help="A JSON file with the messages of a chat, in the place of TEXT; needs --model."
         ),
     ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Many texts, in the place of TEXT: a .jsonl, .json, .csv, .tsv, .parquet or .txt file "
+            "(.gz too), or the name of a data set (library datasets).",
+        ),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            "--text",
+            metavar="COLUMN",
+            help="Column of --file that holds the text; two joined by + for a pair.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts of --file.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of a data set that --file names.")
+    ] = None,
     words: Annotated[bool, typer.Option("--words", help="One score a word, not a token.")] = False,
     layers: Annotated[
         bool, typer.Option("--layers", help="Show the scores layer by layer.")
@@ -164,61 +188,56 @@ def explain(
         bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
     ] = False,
 ) -> None:
-    """Show which tokens of TEXT speak for and against a decision."""
+    """Show which tokens of TEXT speak for and against a decision.
+
+    With --file it does so for each text of a file; one that is refused is named and left out.
+    """
     files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
-    _check_endings(files)
-    spare({"--image": image, "--chat": chat}, {f"--{name[1:]}": to for name, to in files.items()})
+    output = Output(files, words, layers, reference, verbose)
+    output.check()
+    spare(
+        {"--image": image, "--chat": chat, "--file": file},
+        {f"--{name[1:]}": to for name, to in files.items()},
+    )
     wish = Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
-    if image is not None:
-        asked_about = inputs.image(
-            image, fill or "mean", model, (text, pair, question, context, chat)
-        )
-    else:
+    if image is None:
         inputs.only_images(png, fill)
-        others = (text, pair, question, context)
+    if file is None:
+        inputs.only_files(column, limit, split)
+    others = (text, pair, question, context)
+    asked_about: Any
+    if file is not None:
+        named = dict(zip(("TEXT", "--pair", "--question", "--context"), others, strict=True))
+        asked_about = inputs.file(
+            file, column, limit, split, {**named, "--image": image, "--chat": chat}
+        )
+    elif image is not None:
+        asked_about = inputs.image(image, fill or "mean", model, (*others, chat))
+    else:
         asked_about = inputs.texts(*others) if chat is None else inputs.chat(chat, model, others)
-    wanted_target = asked(wish) if question is None else answer_asked(wish)
+    many = isinstance(asked_about, Texts)
+    answers = asked_about.questions if many else question is not None
+    wanted_target = answer_asked(wish) if answers else asked(wish)
     if model is None:
         _not_of_the_default_model(wish)
-    name = model or (SENTIMENT if question is None else ANSWERS)
-    wanted = _methods(method or ["attcat"], reference)
-    found = _explained(
-        name,
-        device,
-        verbose,
-        inputs=asked_about,
-        method=wanted,
-        target=wanted_target,
-        explain_mask=explain_mask,
-        token_types=token_types,
-        long=long,
-        seed=seed,
-        trust=trust,
-    )
-    if str(json) == "-":
-        _print_json(_merged(found) if words else found)
-    else:
-        from tokenlight.plots.terminal import show
+    how = {
+        "method": _methods(method or ["attcat"], reference),
+        "target": wanted_target,
+        "explain_mask": explain_mask,
+        "token_types": token_types,
+        "long": long,
+        "seed": seed,
+    }
+    from tokenlight.cli.loading import loaded
 
-        show(found, words=words, layers=layers, reference=reference)
-        if verbose:
-            _print_conservation(found)
-    for ending, place in files.items():
-        if place is not None and str(place) != "-":
-            _write(found, place, ending, reference=reference, words=words)
-
-
-def _check_endings(files: dict[str, Path | None]) -> None:
-    """Before any model is loaded: the ending of a file says what is in it."""
-    for ending, place in files.items():
-        standard_output = ending == ".json" and str(place) == "-"
-        if place is not None and not standard_output and place.suffix.lower() != ending:
-            raise BadInput(
-                f"--{ending[1:]} {place}: the name of this file must end in {ending}, "
-                f"for example {place.name.partition('.')[0] or 'explanation'}{ending}."
-            )
-    if files[".parquet"] is not None:
-        MissingExtra.check(["pyarrow"], "bench", "--parquet")
+    explainer = loaded(model or (ANSWERS if answers else SENTIMENT), device=device, verbose=verbose)
+    if many:
+        if explain_all(explainer, asked_about, how, output, trust=trust):
+            raise typer.Exit(REFUSED)
+        return
+    found = _explained(explainer, asked_about, how, trust=trust)
+    (output.print_json if output.as_json else output.show)(found)
+    output.write(found)
 
 
 def _methods(given: Sequence[str], reference: str | None) -> Any:
@@ -260,12 +279,10 @@ def _not_of_the_default_model(wish: Wish) -> None:
         )
 
 
-def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list[Attribution]:
-    from tokenlight.cli.loading import loaded
-
-    explainer = loaded(name, device=device, verbose=verbose)
-    trust = how.pop("trust")
-    made = explainer.explain(how.pop("inputs"), **how)
+def _explained(
+    explainer: Explainer, asked_about: Any, how: dict[str, Any], *, trust: bool
+) -> list[Attribution]:
+    made = explainer.explain(asked_about, **how)
     found: list[Attribution] = made if isinstance(made, list) else [made]
     if trust:
         from tokenlight.progress import progress
@@ -274,51 +291,3 @@ def _explained(name: str, device: str | None, verbose: bool, **how: Any) -> list
         with progress("asking the model again", len(found)) as advance:
             found = all_trusted(explainer, found, seed=how["seed"], advance=advance)
     return found
-
-
-def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
-    """One score a word, in files as in the picture."""
-    from tokenlight.postprocess import merge_words
-
-    return [merge_words(attribution) for attribution in attributions]
-
-
-def _print_conservation(attributions: Sequence[Attribution]) -> None:
-    """Relevance at each layer over relevance at the output; one, where nothing is lost."""
-    for attribution in attributions:
-        shares = attribution.extras.get("conservation")
-        if shares is not None:
-            layers = " ".join(f"{share:.4f}" for share in shares)
-            sys.stdout.write(f"conservation of {attribution.label}, h0 to the last: {layers}\n")
-
-
-def _print_json(attributions: Sequence[Attribution]) -> None:
-    import json
-
-    content: Any = [attribution.to_dict() for attribution in attributions]
-    # As a file of one attribution is: tokenlight.load reads either.
-    content = content[0] if len(content) == 1 else content
-    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(content, ensure_ascii=not unicode) + "\n")
-
-
-def _write(
-    attributions: Sequence[Attribution],
-    place: Path,
-    ending: str,
-    *,
-    reference: str | None,
-    words: bool,
-) -> None:
-    from tokenlight.attribution import save
-
-    with writing(place):
-        if ending == ".html":
-            from tokenlight.plots.html import page
-
-            content = page(attributions, reference=reference, words=words)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(content, encoding="utf-8")
-        else:
-            save(_merged(attributions) if words else attributions, place)
-    sys.stderr.write(f"wrote {place}\n")

@@ -45,6 +45,16 @@ def complain(message: str) -> None:
     console_on(sys.stderr).print(line, soft_wrap=True)
 
 
+def tell(message: str, style: str = "dim") -> None:
+    """A word beside the answer, on standard error."""
+    from rich.text import Text
+
+    from tokenlight.plots.characters import visible
+    from tokenlight.plots.terminal import console_on
+
+    console_on(sys.stderr).print(Text(visible(message), style=style), soft_wrap=True)
+
+
 def spare(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]) -> None:
     """Refuse, before any work, to write over a file that is read; both by the names of options."""
     for option, place in outputs.items():

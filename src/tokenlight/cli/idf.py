@@ -9,6 +9,7 @@ import typer
 
 from tokenlight.cli.failing import clean, spare, writing
 from tokenlight.cli.loading import hushed
+from tokenlight.wording import in_flags
 
 
 @clean
@@ -64,7 +65,9 @@ def idf(
             "models lists them)."
         ) from missing
     texts = []
-    for example in read(corpus, text=text, limit=limit, split=split):
+    with in_flags():
+        examples = read(corpus, text=text, limit=limit, split=split)
+    for example in examples:
         given = example.text
         texts.append(given if isinstance(given, str) else "\n".join(_parts(given)))
     found = Frequencies.of(texts, tokenizer)

@@ -1,13 +1,16 @@
-"""What ``tokenlight explain`` is asked about: a text, a pair, a question, an image or a chat."""
+"""What ``tokenlight explain`` is asked about: a text, pair, question, image or chat, or a file."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokenlight.cli.failing import tell
+from tokenlight.cli.many import Texts
 from tokenlight.errors import BadInput
 
 
@@ -22,7 +25,10 @@ def texts(text: str | None, pair: str | None, question: str | None, context: str
 
         return Question(question=question, context=_read(context))
     if text is None:
-        raise BadInput("there is no text; give TEXT, - for standard input, or --question.")
+        raise BadInput(
+            "there is no text; give TEXT, - for standard input, --file DATA for many texts, --question "
+            "with --context, --image or --chat."
+        )
     if text == pair == "-":
         raise BadInput("standard input holds one text; TEXT and --pair cannot both be -.")
     return _read(text) if pair is None else (_read(text), _read(pair))
@@ -42,10 +48,45 @@ def _read(text: str) -> str:
 def _note_file_name(text: str) -> None:
     """A file's name is a text like any other, but its content was more likely meant."""
     if os.path.isfile(text):  # which, unlike Path, takes a text too long or too odd for a name
-        sys.stderr.write(
+        from tokenlight.datafiles import ENDINGS, ending_of
+
+        many = f"tokenlight explain --file {shlex.quote(text)}; as one text: "
+        tell(
             f"note: {text!r} is a file here, and its name is explained. For what is in it: "
-            "tokenlight explain - < FILE; for many texts: tokenlight evaluate FILE.\n"
+            f"{many if ending_of(Path(text)) in ENDINGS else ''}tokenlight explain - < FILE",
+            "yellow",
         )
+
+
+def file(
+    source: str,
+    column: str | None,
+    limit: int | None,
+    split: str | None,
+    others: Mapping[str, object],
+) -> Texts:
+    """The texts of a file or data set, with a word on the columns they were found in."""
+    given = [name for name, value in others.items() if value is not None]
+    if given == ["--pair"]:
+        raise BadInput(
+            "--file reads both texts of a pair from the file; leave --pair out, and name two columns "
+            "with --text FIRST+SECOND where they are not found by their names."
+        )
+    if given:
+        raise BadInput(f"--file stands in the place of {' and '.join(given)}; give one of the two.")
+    found = Texts.found(source, column, limit, split)
+    if found.columns:
+        tell(f"{Path(source).name}: {found.columns}")
+    return found
+
+
+def only_files(column: str | None, limit: int | None, split: str | None) -> None:
+    """Refuse what one text cannot have."""
+    for option, value in (("--text", column), ("--limit", limit), ("--split", split)):
+        if value is not None:
+            raise BadInput(
+                f"{option} {value} belongs to a file of texts; give --file DATA with it."
+            )
 
 
 def image(file: Path, fill: Any, model: str | None, others: Sequence[object]) -> Any:

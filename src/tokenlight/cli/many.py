@@ -1,0 +1,211 @@
+"""``tokenlight explain --file``: text after text; one that is refused costs itself only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.cli.failing import complain, tell
+from tokenlight.cli.outputs import Output
+from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
+from tokenlight.progress import progress
+
+if TYPE_CHECKING:
+    from tokenlight.attribution import Attribution
+    from tokenlight.explainer import Explainer
+    from tokenlight.tokens import TextInput
+
+# What one text may be refused for; anything else is wrong with the model or the options, for all.
+OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
+# Texts that are read together: few at first, since somebody waits for the first answer.
+SIZES = (1, 7, 56)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The texts of a file, read anew each time they are gone through."""
+
+    source: str
+    column: str | None
+    limit: int | None
+    split: str | None
+    count: int
+    questions: bool
+    columns: str
+
+    @classmethod
+    def found(cls, source: str, column: str | None, limit: int | None, split: str | None) -> Texts:
+        """Gone through once, before a model is loaded: what is wrong with the file is told then."""
+        from tokenlight.columns import Columns, taken
+        from tokenlight.datafiles import ending_of, placed_rows
+        from tokenlight.tokens import Question
+
+        kinds: dict[Columns, None] = {}
+        made = cls(source, column, limit, split, 0, False, "")
+        for where, row in islice(placed_rows(source, split), 1):
+            Columns.of(row, column, None, where)
+        count, questions = 0, False
+        for _, text, columns in made.read():
+            count += 1
+            questions = questions or isinstance(text, Question)
+            if columns is not None:
+                kinds[columns] = None
+        if not count:
+            raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
+        plain = ending_of(Path(source)) == ".txt"  # lines, which have no columns
+        words = "" if plain else taken(kinds, labels=False)
+        return replace(made, count=count, questions=questions, columns=words)
+
+    def read(self) -> Iterator[tuple[str, TextInput | BadInput, Any]]:
+        """Where each text stands, the text or why there is none, and its columns."""
+        from tokenlight.datafiles import example, placed_rows
+
+        for where, row in islice(placed_rows(self.source, self.split), self.limit):
+            try:
+                made = example(row, where, text=self.column)
+            except BadInput as refused:
+                yield where, BadInput(str(refused).replace(f"{where} has", "it has", 1)), None
+            else:
+                yield where, made.text, made.columns
+
+    def __iter__(self) -> Iterator[tuple[str, TextInput | BadInput]]:
+        return ((where, text) for where, text, _ in self.read())
+
+
+def explain_all(
+    explainer: Explainer, texts: Texts, how: dict[str, Any], output: Output, *, trust: bool
+) -> int:
+    """Show the texts one by one, write the files, and say how many were left out."""
+    if how["method"] == "best":
+        how, note = _with_best(explainer, texts, how)
+    else:
+        note = None
+    kept: list[Attribution] = []
+    shown = left_out = 0
+    why = ""
+    # On a terminal the texts themselves show how far it is; a bar is then drawn window by window.
+    by_window = sys.stdout.isatty()
+    bar = nullcontext(None) if by_window else progress("explaining", texts.count)
+    with bar as advance:
+        for where, found in _answered(
+            explainer, texts, {**how, "progress": None if by_window else False}, trust
+        ):
+            if isinstance(found, TokenlightError):
+                left_out += 1
+                again = "likewise." if str(found) == why else found
+                tell(f"{where} is left out: {again}", "yellow")
+                why = str(found)
+            else:
+                made = [_placed(one, where, note) for one in found]
+                _show(made, where, output, first=not shown)
+                shown += 1
+                kept += made if output.written else []
+            if advance is not None:
+                advance(1)
+    if output.as_json:
+        sys.stdout.write("\n]\n" if shown else "[]\n")
+    sys.stdout.flush()
+    if kept:
+        output.write(kept)
+    if left_out:
+        were = f"{left_out} of {texts.count} texts {'was' if left_out == 1 else 'were'} left out"
+        none = f"none of the {texts.count} texts could be explained"
+        complain(f"{were if shown else none}; the reason stands above for each.")
+    return left_out
+
+
+def _show(found: Sequence[Attribution], where: str, output: Output, *, first: bool) -> None:
+    if output.as_json:
+        for number, line in enumerate(output.json(found)):
+            sys.stdout.write(("[\n" if first and not number else ",\n") + line)
+        return
+    from rich.text import Text
+
+    from tokenlight.plots.characters import in_line
+    from tokenlight.plots.terminal import console_on
+
+    console_on(sys.stdout).print(Text(("" if first else "\n") + in_line(where), style="bold"))
+    output.show(found)
+
+
+def _placed(attribution: Attribution, where: str, note: str | None) -> Attribution:
+    notes = attribution.notes if note is None else (*attribution.notes, note)
+    return replace(attribution, notes=notes, extras={**attribution.extras, "place": where})
+
+
+def _with_best(
+    explainer: Explainer, texts: Texts, how: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """The best method is chosen once, on a sample of all texts."""
+    from tokenlight.evaluation.choosing import best
+
+    given = [text for _, text in texts if not isinstance(text, BadInput)]
+    choice = best(
+        explainer,
+        [text for text in given if text != "" and not str(text).isspace()],
+        seed=how["seed"],
+    )
+    return {**how, "method": [choice.method]}, f"method='best': {choice.reason}"
+
+
+def _answered(
+    explainer: Explainer, texts: Texts, how: Mapping[str, Any], trust: bool
+) -> Iterator[tuple[str, list[Attribution] | TokenlightError]]:
+    """Each text's explanations, or why it has none, in order and in constant memory."""
+    waiting = iter(texts)
+    for size in chain(SIZES, repeat(SIZES[-1])):
+        window = list(islice(waiting, size))
+        if not window:
+            return
+        given = [text for _, text in window if not isinstance(text, BadInput)]
+        groups = iter(_attempted(explainer, given, how))
+        for where, text in window:
+            found = text if isinstance(text, BadInput) else next(groups)
+            if trust and not isinstance(found, TokenlightError):
+                found = _trusted(explainer, found, how["seed"])
+            yield where, found
+
+
+def _attempted(
+    explainer: Explainer, texts: Sequence[TextInput], how: Mapping[str, Any]
+) -> list[list[Attribution] | TokenlightError]:
+    """The explanations of each text; half by half, where one of them is refused."""
+    if not texts:
+        return []
+    try:
+        return list(_groups(explainer, texts, how))
+    except OF_ONE_TEXT as refused:
+        if len(texts) == 1:
+            return [refused]
+    half = len(texts) // 2
+    return _attempted(explainer, texts[:half], how) + _attempted(explainer, texts[half:], how)
+
+
+def _groups(
+    explainer: Explainer, texts: Sequence[TextInput], how: Mapping[str, Any]
+) -> list[list[Attribution]]:
+    from tokenlight.target import Continuation
+
+    every_word = explainer.live.head.reads == "token" and how["target"] == "all"
+    if every_word or isinstance(how["target"], Continuation):
+        # One text has more tokens to explain than another: together, nobody could tell whose is whose.
+        return [explainer.explain([text], **how) for text in texts]
+    found = explainer.explain(list(texts), **how)
+    share = len(found) // len(texts)
+    return [found[i * share : (i + 1) * share] for i in range(len(texts))]
+
+
+def _trusted(
+    explainer: Explainer, found: list[Attribution], seed: int
+) -> list[Attribution] | TokenlightError:
+    from tokenlight.trust import all_trusted
+
+    try:
+        return all_trusted(explainer, found, seed=seed)
+    except OF_ONE_TEXT as refused:
+        return refused

@@ -1,0 +1,105 @@
+"""Where ``tokenlight explain`` shows and writes what it found: the terminal, JSON, files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.cli.failing import writing
+from tokenlight.errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    from tokenlight.attribution import Attribution
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """``files``: by their ending, ``.html`` to the place of the page; JSON to ``-`` is printed."""
+
+    files: Mapping[str, Path | None]
+    words: bool = False
+    layers: bool = False
+    reference: str | None = None
+    verbose: bool = False
+
+    @property
+    def as_json(self) -> bool:
+        """Whether standard output is JSON and nothing else."""
+        return str(self.files[".json"]) == "-"
+
+    @property
+    def written(self) -> dict[str, Path]:
+        """The files to write, by their ending."""
+        return {e: p for e, p in self.files.items() if p is not None and str(p) != "-"}
+
+    def check(self) -> None:
+        """Before any model is loaded: the ending of a file says what is in it."""
+        for ending, place in self.files.items():
+            standard_output = ending == ".json" and str(place) == "-"
+            if place is not None and not standard_output and place.suffix.lower() != ending:
+                raise BadInput(
+                    f"--{ending[1:]} {place}: the name of this file must end in {ending}, "
+                    f"for example {place.name.partition('.')[0] or 'explanation'}{ending}."
+                )
+        if self.files[".parquet"] is not None:
+            MissingExtra.check(["pyarrow"], "bench", "--parquet")
+
+    def show(self, found: Sequence[Attribution]) -> None:
+        """The picture, on the terminal."""
+        from tokenlight.plots.terminal import show
+
+        show(found, words=self.words, layers=self.layers, reference=self.reference)
+        if self.verbose:
+            _print_conservation(found)
+
+    def json(self, found: Sequence[Attribution]) -> list[str]:
+        """Each as JSON on one line, in characters that standard output has."""
+        import json
+
+        unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        merged = _merged(found) if self.words else found
+        return [json.dumps(one.to_dict(), ensure_ascii=not unicode) for one in merged]
+
+    def print_json(self, found: Sequence[Attribution]) -> None:
+        """As a file of one attribution is, or of several: tokenlight.load reads either."""
+        lines = self.json(found)
+        listed = ", ".join(lines)
+        sys.stdout.write(f"{listed if len(lines) == 1 else f'[{listed}]'}\n")
+
+    def write(self, found: Sequence[Attribution]) -> None:
+        """Every file that was asked for."""
+        for ending, place in self.written.items():
+            new = not place.parent.exists()
+            with writing(place):
+                self._write(found, place, ending)
+            sys.stderr.write(f"wrote {place}{' (in a new folder)' if new else ''}\n")
+
+    def _write(self, found: Sequence[Attribution], place: Path, ending: str) -> None:
+        if ending == ".html":
+            from tokenlight.datafiles import write_text
+            from tokenlight.plots.html import page
+
+            write_text(place, page(found, reference=self.reference, words=self.words))
+        else:
+            from tokenlight.attribution import save
+
+            save(_merged(found) if self.words else found, place)
+
+
+def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
+    """One score a word, in files as in the picture."""
+    from tokenlight.postprocess import merge_words
+
+    return [merge_words(attribution) for attribution in attributions]
+
+
+def _print_conservation(attributions: Sequence[Attribution]) -> None:
+    """Relevance at each layer over relevance at the output; one, where nothing is lost."""
+    for attribution in attributions:
+        shares: Any = attribution.extras.get("conservation")
+        if shares is not None:
+            layers = " ".join(f"{share:.4f}" for share in shares)
+            sys.stdout.write(f"conservation of {attribution.label}, h0 to the last: {layers}\n")

@@ -1,0 +1,317 @@
+"""``tokenlight explain --file``: every text of a file, one by one or in one file."""
+
+import csv
+import io
+import json
+
+import pytest
+import torch
+
+import tokenlight as library
+from tests.tiny import tiny_bert_qa, tiny_tokenizer
+from tests.unit.reading_html import Reader
+from tokenlight import cli
+from tokenlight.errors import MissingExtra
+
+ROWS = (
+    "review,stars\n"
+    "A charming film,3\n"
+    '"  ",1\n'
+    f'"{"a film " * 40}",2\n'
+    "slowly the plot was dull,1\n"
+    "never ever good,2\n"
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def classifier(bert_folder):
+    return str(bert_folder)
+
+
+@pytest.fixture
+def tokenlight(capsys, monkeypatch):
+    """Run a command here; gives (exit status, standard output, standard error)."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(one) for one in arguments])
+        return end.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    place = tmp_path / "reviews.csv"
+    place.write_text(ROWS)
+    return place
+
+
+def test_each_text_is_shown_with_its_number(tokenlight, classifier, tmp_path):
+    place = tmp_path / "two.txt"
+    place.write_text("A charming film\n\nthe plot was dull\n")
+    code, output, errors = tokenlight("explain", "--file", place, "-m", classifier)
+    assert (code, errors) == (0, "")
+    first, second = output.split("\n\nline 3 of two.txt\n")
+    assert first.startswith("line 1 of two.txt\nprediction  ")
+    assert "charm" in first
+    assert second.startswith("prediction  ")
+    assert "dull" in second
+    assert "charm" not in second
+
+
+def test_a_refused_text_costs_itself_only(tokenlight, classifier, reviews):
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", classifier)
+    assert code == 2
+    shown = [line for line in output.splitlines() if line.startswith("row ")]
+    assert shown == [f"row {number} of reviews.csv" for number in (1, 4, 5)]
+    told = errors.splitlines()
+    assert told[0] == "reviews.csv: text from review; not read: stars"
+    assert told[1].startswith("row 2 of reviews.csv is left out: the text '  ' is empty")
+    assert told[2].startswith("row 3 of reviews.csv is left out: the text has 82 tokens but")
+    assert "--long truncate" in told[2]
+    assert told[3].startswith("error: 2 of 5 texts were left out")
+    assert len(told) == 4
+
+
+def test_where_nothing_can_be_explained_no_file_is_written(tokenlight, classifier, tmp_path):
+    place, page = tmp_path / "blank.csv", tmp_path / "page.html"
+    place.write_text('text\n"  "\n"  "\n')
+    code, output, errors = tokenlight("explain", "--file", place, "-m", classifier, "--html", page)
+    assert (code, output) == (2, "")
+    assert "row 2 of blank.csv is left out: likewise." in errors
+    assert "error: none of the 2 texts could be explained" in errors
+    assert not page.exists()
+
+
+def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, reviews, tmp_path):
+    places = {kind: tmp_path / f"all.{kind}" for kind in ("html", "json", "csv", "parquet")}
+    options = [part for kind, place in places.items() for part in (f"--{kind}", place)]
+    code, output, errors = tokenlight(
+        *("explain", "--file", reviews, "-m", classifier, "-x", "attcat", "-x", "gae", "--words"),
+        *("--target", "negative", "--long", "truncate", "--reference", "gae", "--layers", *options),
+    )
+    assert code == 2
+    assert output.count("for negative") == 4
+    assert "layer by layer" in output
+    assert "attcat − gae" in output
+    assert [line for line in errors.splitlines() if line.startswith("wrote")] == [
+        f"wrote {place}" for place in places.values()
+    ]
+    found = library.load(places["json"])
+    assert [one.method for one in found] == ["attcat", "gae"] * 4
+    assert [one.extras["place"] for one in found][::2] == [
+        f"row {number} of reviews.csv" for number in (1, 3, 4, 5)
+    ]
+    rows = list(csv.DictReader(io.StringIO(places["csv"].read_text(encoding="utf-8"))))
+    assert {row["token"] for row in rows} >= {"charming", "dull", "never"}
+    assert len(Reader(places["html"].read_text(encoding="utf-8")).lines) >= 8
+
+
+def test_it_says_what_one_text_alone_says(tokenlight, classifier, reviews):
+    """Texts that are read together, some of them refused, have the scores they have alone."""
+    arguments = ("-m", classifier, "-x", "attcat", "-x", "gae", "--json", "-")
+    code, output, _ = tokenlight("explain", "--file", reviews, *arguments)
+    assert code == 2
+    together = json.loads(output)
+    assert len(together) == 6
+    alone = []
+    for text in ("A charming film", "slowly the plot was dull", "never ever good"):
+        alone += json.loads(tokenlight("explain", text, *arguments)[1])
+    for one, other in zip(together, alone, strict=True):
+        assert one["row"] == other["row"]
+        assert one["method"] == other["method"]
+        assert one["scores"] == pytest.approx(other["scores"], abs=1e-5)
+
+
+def test_json_is_a_list_whatever_the_number(tokenlight, classifier, reviews):
+    arguments = ("explain", "--file", reviews, "-m", classifier, "--json", "-")
+    code, output, _ = tokenlight(*arguments, "--limit", "1")
+    assert code == 0
+    [only] = json.loads(output)
+    assert only["row"]["texts"] == ["A charming film"]
+    reviews.write_text('review\n"  "\n')
+    code, output, _ = tokenlight(*arguments)
+    assert code == 2
+    assert json.loads(output) == []
+
+
+def test_all_classes_and_trust(tokenlight, classifier, reviews):
+    code, output, _ = tokenlight(
+        *("explain", "--file", reviews, "-m", classifier, "--target", "all", "--trust"),
+        *("--limit", "1"),
+    )
+    assert code == 0
+    assert output.count("of random orders") == 3
+
+
+def test_pairs_are_read_as_evaluate_reads_them(tokenlight, classifier, tmp_path):
+    place = tmp_path / "pairs.jsonl"
+    rows = [{"premise": "a good plot", "hypothesis": "the film", "other": "a movie"}]
+    rows += [{"premise": None, "hypothesis": "b", "other": "c"}]
+    place.write_text("\n".join(map(json.dumps, rows)))
+    code, output, errors = tokenlight("explain", "--file", place, "-m", classifier, "--json", "-")
+    assert code == 2
+    assert "line 2 of pairs.jsonl is left out: it has no text: its 'premise' is null" in errors
+    assert json.loads(output)[0]["row"]["texts"] == ["a good plot", "the film"]
+    _, output, _ = tokenlight(
+        *("explain", "--file", place, "-m", classifier, "--text", "hypothesis+other"),
+        *("--json", "-", "--limit", "1"),
+    )
+    assert json.loads(output)[0]["row"]["texts"] == ["the film", "a movie"]
+
+
+def test_questions_are_answered(tokenlight, tmp_path):
+    folder = tmp_path / "answerer"
+    tiny_bert_qa(torch.float32).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    place = tmp_path / "questions.jsonl"
+    row = {"question": "Where is the cat?", "context": "The cat sat on the mat in town ."}
+    place.write_text(json.dumps(row))
+    code, output, _ = tokenlight("explain", "--file", place, "-m", folder)
+    assert code == 0
+    assert "for the answer ‘" in output
+    assert "--target all" in tokenlight("explain", "--file", place, "--target", "all")[2]
+
+
+def test_what_is_wrong_for_every_text_ends_at_once(tokenlight, classifier, reviews, monkeypatch):
+    code, output, errors = tokenlight(
+        "explain", "--file", reviews, "-m", classifier, "--target", "positiv"
+    )
+    assert (code, output) == (2, "")
+    assert "Did you mean 'positive'" in errors
+    assert "left out" not in errors
+
+    def missing(*_, **__):
+        raise MissingExtra("no library.")
+
+    monkeypatch.setattr("tokenlight.explainer.Explainer.explain", missing)
+    errors = tokenlight("explain", "--file", reviews, "-m", classifier)[2]
+    assert errors.splitlines()[1:] == ["error: no library."]
+
+
+def test_a_wrong_file_is_told_before_a_model_is_loaded(tokenlight, tmp_path):
+    place = tmp_path / "reviews.csv"
+    place.write_bytes("review\ncafé\n".encode("latin1"))
+    for arguments, message in (
+        (("--file", tmp_path / "revews.csv"), "Did you mean"),
+        (("--file", place), "line 2 of reviews.csv is not UTF-8"),
+    ):
+        code, _, errors = tokenlight("explain", *arguments, "-m", "/no/such/model")
+        assert code == 2
+        assert message in errors
+
+
+def test_texts_are_not_kept_where_no_file_is_asked_for(tokenlight, classifier, tmp_path):
+    """The first text is on the terminal before the last one is explained."""
+    from tokenlight.explainer import Explainer
+
+    place, seen = tmp_path / "many.txt", []
+    place.write_text("a good film\n" * 20)
+    real = Explainer.explain
+
+    def watched(self, inputs, **how):
+        seen.append(len(inputs))
+        return real(self, inputs, **how)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Explainer, "explain", watched)
+        code, output, _ = tokenlight("explain", "--file", place, "-m", classifier)
+    assert code == 0
+    assert seen == [1, 7, 12]
+    assert output.count("of many.txt") == 20
+
+
+def test_no_output_is_written_over_the_file(tokenlight, reviews):
+    code, _, errors = tokenlight("explain", "--file", reviews, "--csv", reviews)
+    assert code == 2
+    assert "would overwrite --file" in errors
+    assert reviews.read_text() == ROWS
+
+
+def test_the_best_method_is_chosen_once(tokenlight, classifier, reviews, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr("tokenlight.evaluation.choosing.BUDGET", 0.0)
+    code, output, _ = tokenlight(
+        "explain", "--file", reviews, "-m", classifier, "--method", "best", "--json", "-"
+    )
+    assert code == 2
+    found = json.loads(output)
+    assert len({one["method"] for one in found}) == 1
+    assert all("method='best'" in one["notes"][-1] for one in found)
+
+
+def test_evaluate_names_the_columns_it_reads(tokenlight, classifier, reviews, tmp_path):
+    arguments = ("evaluate", reviews, "-m", classifier, "--limit", 1, "--metric", "aopc")
+    code, _, errors = tokenlight(*arguments, "-o", tmp_path / "out")
+    assert code == 0
+    words = "text from review, no label; not read: stars"
+    assert errors.splitlines()[0] == f"reviews.csv: {words} (--label COLUMN names one)"
+    about = json.loads((tmp_path / "out" / "summary.json").read_text())["about"]
+    assert list(about)[:3] == ["model", "data", "columns"]
+    assert about["columns"] == words
+    assert f"<dd>{words}</dd>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    errors = tokenlight(*arguments, "--label", "stras", "-o", tmp_path / "other")[2]
+    assert "Did you mean 'stars'? Name the column of the label with --label COLUMN." in errors
+
+
+def test_a_file_of_lines_has_no_columns_to_name(tokenlight, classifier, tmp_path):
+    place = tmp_path / "a.txt"
+    place.write_text("a good film\n")
+    errors = tokenlight("evaluate", place, "-m", classifier, "-o", tmp_path / "out")[2]
+    assert "text from" not in errors
+
+
+def test_evaluate_looks_for_the_file_before_it_imports_torch():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "from tokenlight.cli import main\n"
+        "try:\n    main(['evaluate', 'no-such.csv', '-o', 'out'])\n"
+        "except SystemExit as end:\n    assert end.code == 2\n"
+        "assert not {'torch', 'transformers', 'scipy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "error: no-such.csv does not exist.\n"
+
+
+def test_missing_labels_are_asked_for_in_flags(tokenlight, classifier, reviews, tmp_path):
+    code, _, errors = tokenlight(
+        "evaluate", reviews, "-m", classifier, "--metric", "hiding_game", "-o", tmp_path / "out"
+    )
+    assert code == 2
+    assert "give --label COLUMN, or --metric hiding_game:reference=predicted to compare" in errors
+    assert "labels=" not in errors
+    errors = tokenlight(
+        "evaluate", reviews, "-m", classifier, "--metric", "rationale", "-o", tmp_path / "out"
+    )[2]
+    assert "give a file with a column 'spans'" in errors
+
+
+def test_going_on_with_other_texts_or_labels_is_told_in_words(tokenlight, classifier, tmp_path):
+    place, out = tmp_path / "a.jsonl", tmp_path / "out"
+    arguments = ("evaluate", place, "-m", classifier, "--metric", "aopc", "-o", out)
+
+    def told(*rows):
+        place.write_text("\n".join(map(json.dumps, rows)))
+        return tokenlight(*arguments)
+
+    assert told({"text": "a good film"})[0] == 0
+    labels = told({"text": "a good film", "label": 1})[2]
+    assert "other settings (true labels and marks differ); give another folder" in labels
+    assert "other settings (texts differ in their words)" in told({"text": "a bad film"})[2]
+    more = told({"text": "a good film"}, {"text": "a bad film"})[2]
+    assert "(texts differ: 1, now 2)" in more
+
+
+def test_a_number_that_rounds_to_zero_has_no_sign():
+    from tokenlight.evaluation.evaluated import _cell
+
+    numbers = {"mean": -0.0001, "low": -0.0004, "high": -0.0, "count": 3}
+    assert _cell(numbers) == "0.000 [0.000, 0.000]"
+    assert _cell({**numbers, "low": -0.0006}) == "0.000 [-0.001, 0.000]"

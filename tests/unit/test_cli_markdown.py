@@ -1,0 +1,58 @@
+"""A report in Markdown, as a terminal shows it."""
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from tokenlight.bench.report_text import _md, _md_table
+from tokenlight.cli.markdown import print_report
+from tokenlight.progress import progress
+
+
+def shown(markdown, width=100):
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    print_report(markdown, console)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_headings_lines_and_tables_have_no_escapes():
+    table = _md_table(("method", "aopc ↑"), [("grad_x_input", "0.236 [0.187, 0.302]"), ("a", "–")])
+    assert shown("\n".join([f"## {_md('A <b> title')}", "", *table, _md("- a_b *c*")])) == [
+        "A <b> title",
+        "",
+        "method        aopc ↑",
+        "grad_x_input  0.236 [0.187, 0.302]",
+        "a             –",
+        "",
+        "- a_b *c*",
+    ]
+
+
+@pytest.mark.parametrize("cell", ["a | b", "a\\", "\\|", "a \\| b", "[red]x[/]", "`x`", "\\\\ | "])
+def test_whatever_a_cell_holds_it_comes_out_as_it_was(cell):
+    [_, line, *_] = shown("\n".join(_md_table(("x", "y"), [(cell, "end")])))
+    assert line == f"{cell.rstrip() if cell.endswith(' ') else cell}".ljust(len(cell)) + "  end"
+
+
+def test_a_narrow_terminal_wraps_the_cells():
+    lines = shown("\n".join(_md_table(("claim", "detail"), [("one", "word " * 20)])), width=40)
+    assert all(len(line) <= 40 for line in lines)
+    assert sum(line.count("word") for line in lines) == 20
+
+
+def test_a_bar_leaves_standard_output_alone(monkeypatch, capsys):
+    """What is printed while a bar is drawn may go to a file, and must not land beside the bar."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("time.monotonic", iter(range(0, 3000, 3)).__next__)
+    with progress("working", 2, True) as advance:
+        advance(1)
+        sys.stdout.write("the answer\n")
+        advance(1)
+    output = capsys.readouterr()
+    assert output.out == "the answer\n"
+    assert "the answer" not in output.err
+    assert "working" in output.err
