@@ -50,7 +50,7 @@ def _conservation(attribution: Attribution) -> Iterator[dict[str, str]]:
 
 def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str, str]]:
     """Explain the text beside a longer one: padding and neighbours must not move its scores."""
-    known = attribution.method in registry.names("methods")
+    known = registry.has("methods", attribution.method)
     apart = {"windows", "likeness"} & {*attribution.extras}  # of rows that no one pass reads
     if not known or attribution.steps or apart:
         return
@@ -74,7 +74,7 @@ def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str,
     if gap <= (5e-2 if half else 1e-4):
         yield _check("batch", "good", "same alone and in a batch")
     else:
-        yield _check("batch", "bad", f"changes by {gap:.1%} beside another text")
+        yield _check("batch", "bad", f"changes by {100 * gap:.2g} % beside another text")
 
 
 def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:

@@ -7,7 +7,8 @@ import pytest
 
 from tests.browser.conftest import TEXT
 from tokenlight import Contrast
-from tokenlight.plots.views import number
+from tokenlight.plots.html import page
+from tokenlight.plots.views import number, weight
 
 
 def rounded(attribution):
@@ -163,3 +164,38 @@ def test_another_model_asks_for_its_own_fields(visit):
     visit.page.locator("#examples button").first.click()
     visit.page.locator(".bar[data-label=Business]").wait_for()
     assert visit.page.locator(".bar").count() == 4
+
+
+def test_the_weight_on_special_tokens_is_said_as_the_file_says_it(visit, explainer):
+    visit.open(text=TEXT, method=["attcat", "gae"])
+    one, other = explainer.explain(TEXT, ["attcat", "gae"])
+    said = f"special tokens · {weight(one.segment_shares()[-1])}"
+    assert said == "special tokens · 66 % of the weight, sum −2.99"
+    lines = visit.page.locator("#why .on-special")
+    assert lines.all_text_contents() == [said], "gae puts little on them, which need not be said"
+    assert said.removeprefix("special tokens · ") in page([one])
+    visit.page.locator("#why").get_by_label("special tokens").check()
+    more = f"special tokens · {weight(other.segment_shares()[-1])}"
+    assert lines.all_text_contents() == [said, more]
+    visit.page.get_by_label("Difference to").select_option("gae")
+    visit.page.get_by_text("compared with gae").wait_for()
+    assert "of the difference, sum" in lines.first.text_content()
+
+
+def test_the_parts_of_a_pair_weigh_what_the_library_says(visit):
+    from tokenlight import Explainer
+
+    pair = ("The club sold its striker.", "Shares rose by ten percent.")
+    visit.open(model="tokenlight/topics", text=pair[0], pair=pair[1])
+    parts = Explainer.from_pretrained("tokenlight/topics").explain(pair, "attcat").segment_shares()
+    named = ("first", "second", "special tokens")
+    assert visit.page.locator("#why .segment").all_text_contents() == [
+        f"{name} · {weight(part)}" for name, part in zip(named, parts, strict=True)
+    ]
+
+
+def test_no_other_class_is_named_where_one_is_explained_alone(visit):
+    visit.open(text=TEXT)
+    chosen = visit.page.get_by_label("rather than")
+    assert chosen.input_value() == ""
+    assert chosen.locator("option").all_text_contents() == ["– (this class alone)", "negative"]

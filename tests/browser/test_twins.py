@@ -7,12 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokenlight import Explainer, Question
 from tokenlight.likeness import _joined
+from tokenlight.marks import carries_on
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import step, step_name
 from tokenlight.plots.passages import passages
+from tokenlight.plots.views import weight
 from tokenlight.postprocess import difference, merge_words
+from tokenlight.target import Prediction
+from tokenlight.tokens import Tokens
 
 TEXTS = [
     "The plot is thin, but never dull.",
@@ -20,6 +25,7 @@ TEXTS = [
     "👩‍👩‍👧‍👦 loved it 🎬🎬, naïve café 東京 הסרט",
     "unremarkably photographed melodramatic nonsense",
     "a",
+    "cafe\u0301 noe\u0308l \u2764\ufe0f 👍🏽 \u0301 alone",
     "",
 ]
 
@@ -115,3 +121,46 @@ def test_acting_characters_are_made_visible_alike(modules):
     text = "".join(map(chr, codes))
     assert modules("characters", "visible", text) == visible(text)
     assert modules("characters", "inLine", text) == in_line(text)
+    for alone in (
+        "",
+        " ",
+        " \t\n ",
+        "\u00a0",
+        "\u2028",
+        "\x1c\x85",
+        "\u0301",
+        "\u0301a",
+        "a\u0301",
+    ):
+        assert modules("characters", "inLine", alone) == in_line(alone)
+
+
+def test_marks_are_joined_to_their_letters_alike(modules):
+    text = "e\u0301 \u0301\u2764\ufe0f👍🏽\u200d\uff9eab"
+    for place in range(-1, len(text) + 1):
+        assert modules("characters", "carriesOn", list(text), place) == carries_on(text, place)
+
+
+def test_parts_of_the_input_weigh_alike(modules, explained, explainer):
+    qa = Explainer.from_pretrained("tokenlight/qa")
+    asked = qa.explain(Question(question="Who wrote?", context="Ada wrote it."), "attcat")
+    labels = ("entailment", "neutral", "contradiction")
+    entailed = replace(explained[-1], prediction=Prediction("neutral", 1, labels, (0.1, 0.8, 0.1)))
+    ids = explainer.explain(Tokens.from_ids([[101, 2307, 102]], [[1, 1, 1]]), "attcat")
+    for one in (*explained, asked, entailed, *np.atleast_1d(ids), read_apart(explainer)):
+        for whole in (one, merge_words(one)):
+            theirs = modules("weights", "segmentShares", whole.to_dict())
+            ours = whole.segment_shares()
+            assert [part["name"] for part in theirs] == [part.name for part in ours]
+            assert [part["segment"] for part in theirs] == [part.segment for part in ours]
+            assert [part["share"] for part in theirs] == pytest.approx([p.share for p in ours])
+            assert [modules("weights", "weighed", part) for part in theirs] == [
+                weight(part).replace("sum +0", "sum 0") if not part.total else weight(part)
+                for part in ours
+            ]
+
+
+def test_merged_words_keep_the_token_types_that_tell_two_texts_apart(modules, explainer):
+    one = read_apart(explainer)
+    theirs = modules("scores", "mergedWords", one.to_dict())
+    assert theirs["row"]["token_types"] == list(merge_words(one).row.token_types)

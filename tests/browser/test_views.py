@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.browser.conftest import HEADS, TEXT, serving
-from tokenlight.plots.views import number
+from tokenlight.plots.views import number, weight
 
 
 def test_the_layer_map_has_the_terms_of_the_library(visit, explainer):
@@ -117,3 +118,45 @@ def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
         for method in ("attcat", "random"):
             assert f"{summary['methods'][method]['aopc']['mean']:.3f}" in shown
         assert visit.page.locator(".benchmark .curve").count() >= 2
+
+
+def test_special_tokens_are_weighed_and_shown_in_the_layer_map(visit, explainer):
+    page = visit.open(text=TEXT, tab="layers").page
+    own = explainer.explain(TEXT, "attcat").segment_shares()[-1]
+    assert page.locator("#layers .on-special").text_content() == f"special tokens · {weight(own)}"
+    assert "[SEP]" not in page.locator("#layers .column").all_text_contents()
+    page.locator("#layers").get_by_label("special tokens").focus()
+    page.keyboard.press("Space")
+    columns = page.locator("#layers .column").all_text_contents()
+    assert (columns[0], columns[-1]) == ("[CLS]", "[SEP]")
+    assert "may exceed the scale" in page.locator("#layers").text_content()
+    assert page.locator("#layers input:focus").count() == 1, "drawing anew keeps the focus"
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.7e-4, 1.0, 3e6])
+def test_sums_of_any_size_stand_on_one_line(visitor, explainer, tmp_path, size):
+    found = explainer.explain(TEXT, "attcat")
+    small = replace(found, scores=found.scores * size, layers=found.layers * size)
+    small.save(tmp_path / "small.json")
+    with serving("--open", str(tmp_path / "small.json")) as server:
+        page = visitor(server.wait()).page
+        page.goto(f"http://127.0.0.1:{server.port}")
+        page.locator("#why .token").first.wait_for()
+        page.click("#tab-layers")
+        cells = page.locator(".heat .sum > *").evaluate_all(
+            """all => all.map(cell => {
+              const range = document.createRange();
+              range.selectNodeContents(cell);
+              const inside = range.getBoundingClientRect();
+              const wide = cell.getBoundingClientRect().width - inside.width;
+              return [cell.textContent, range.getClientRects().length, wide >= 0];
+            })"""
+        )
+        assert all(lines == 1 and fits for _, lines, fits in cells), cells
+        assert all(len(text) < 12 for text, _, _ in cells)
+        unit = cells[0][0].removeprefix("sum").removeprefix(" × 10")
+        power = int(unit.translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")) or 0)
+        own = ~np.array(found.row.special)
+        told = [float(text.replace("−", "-")) * 10.0**power for text, _, _ in cells[1:]]
+        sums = small.layers.sum(axis=0)[own]
+        assert told == pytest.approx(sums, abs=0.06 * abs(sums).max())

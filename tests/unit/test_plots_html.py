@@ -401,3 +401,28 @@ def test_a_verdict_stands_under_the_text_and_a_few_words_under_the_name():
     )
     short = page([replace(made, extras={"trust": {"verdict": "not tested"}})])
     assert "<small>not tested</small>" in short
+
+
+@pytest.mark.parametrize(
+    ("mark", "brightness"),
+    [
+        ('[data-jp-theme-light="false"]', "dark"),
+        ('[data-jp-theme-light="true"]', "light"),
+        (".vscode-dark", "dark"),
+        (".vscode-high-contrast-light", "light"),
+        ('[theme="dark"]', "dark"),
+    ],
+)
+def test_the_box_takes_the_brightness_of_the_notebook_around_it(mark, brightness):
+    style = Reader(fragment(sample())).texts["style"]
+    rule = rf"{re.escape(mark)} \.tokenlight[^{{}}]*\{{ color-scheme: {brightness}; \}}"
+    assert re.search(rule, style)
+
+
+def test_cells_of_a_table_have_their_own_colour_whatever_a_notebook_says():
+    style = Reader(fragment(sample())).texts["style"]
+    [cells] = re.findall(r"^(.*)\{ color: var\(--ink\); \}$", style, flags=re.MULTILINE)
+    named = {selector.strip() for selector in cells.split(",")}
+    assert {".heat th", ".heat td.none", ".made td"} <= named
+    looks = re.findall(r'<td class="([^"]*)"', fragment(sample()))
+    assert all(re.match(r"none|later|[af]\d", look) for look in looks), "painted, or named above"

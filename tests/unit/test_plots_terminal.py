@@ -255,3 +255,10 @@ def test_tokens_of_a_language_model_are_quoted_without_the_blank_that_begins_a_w
     first = output.splitlines()[0]
     assert first.startswith("prediction  ‘L’ 0.400  ‘␊Amy’ 0.200  ‘ a’ 0.100  ‘a’ 0.100")
     assert first.endswith("  and others")
+
+
+def test_equal_texts_are_two_texts():
+    a, b = sample(), with_method(sample(), "cat", 1)
+    output = printed([a, b, a, b], colours=None)
+    assert output.count("prediction ") == 2
+    assert output.count("\nattcat\n") == 2

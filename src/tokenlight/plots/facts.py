@@ -40,7 +40,8 @@ def even(value: float, largest: float) -> str:
     if not value:
         return "0"
     decimals = 2 - floor(log10(largest)) if largest else 0
-    return f"{value:+.{min(9, max(0, decimals))}f}".replace("-", "−")
+    written = f"{value:+.2e}" if decimals > 9 else f"{value:+.{max(0, decimals)}f}"
+    return written.replace("-", "−")
 
 
 def null_line(attribution: Attribution) -> str:
@@ -125,7 +126,7 @@ def kind_of_scores(attribution: Attribution) -> str:
     difference were scaled. Empty where there is nothing to say or the method is unknown."""
     if "difference" in attribution.steps:
         return SCALED
-    if attribution.method not in registry.names("methods"):
+    if not registry.has("methods", attribution.method):
         return ""
     method: Any = registry.find("methods", attribution.method)
     classes = attribution.target.kind == "class" and not attribution.prediction.ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -76,8 +77,13 @@ def grouped(attributions: Attribution | Iterable[Attribution]) -> list[TextGroup
     if not given:
         raise BadInput("there is no attribution to draw; give at least one.")
     texts: dict[object, dict[str, list[Attribution]]] = {}
+    seen: Counter[object] = Counter()
     for a in laid_over(given):
-        targets = texts.setdefault((a.model, a.row.texts, a.row.fingerprint, a.row.at), {})
+        text = (a.model, a.row.texts, a.row.fingerprint, a.row.at)
+        # An explanation that comes a second time is that of another text with the same words.
+        again = seen[text, a.label, a.steps]
+        seen[text, a.label, a.steps] += 1
+        targets = texts.setdefault((text, again), {})
         targets.setdefault(a.target.name, []).append(a)
     return [
         TextGroup(tuple(TargetGroup(name, tuple(found)) for name, found in targets.items()))

@@ -140,6 +140,7 @@ def _target(group: TextGroup, target: TargetGroup, wish: _Wish, shown: set[int])
     compared = [] if wish.reference is None else differences(target, wish.reference)
     return {
         "name": target.name,
+        "title": target.title,
         "kind": target.attributions[0].target.kind,
         # What the view of the classes has shown is not shown twice.
         "rows": not all(id(a) in shown for a in target.attributions),

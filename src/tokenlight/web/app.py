@@ -155,10 +155,10 @@ def _listing(app: FastAPI, service: Service) -> None:
         heads = any(one.heads is not None for one in service.models)
         untried = {"works": None, "why": None, "ms": None}
         found = []
-        for name in registry.names("methods"):
+        for name in registry.usable("methods"):
             tried = {one.name: one.works.get(name, untried) for one in service.models}
             found.append({**allowed.method_facts(name, with_heads=heads), "models": tried})
-        metrics = [allowed.metric_facts(name) for name in registry.names("metrics")]
+        metrics = [allowed.metric_facts(name) for name in registry.usable("metrics")]
         return said({"methods": found, "metrics": metrics, "groups": list(allowed.GROUPS)})
 
     @app.get("/api/heads/{model:path}", responses=answers("heads"))

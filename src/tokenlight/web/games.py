@@ -17,6 +17,7 @@ from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.metrics._chance import chance, needs_probabilities
 from tokenlight.metrics._ranking import ranked_among
+from tokenlight.plots.characters import in_line
 from tokenlight.target import ResolvedTarget
 from tokenlight.tokens import TokenRow
 from tokenlight.web.answering import method_name
@@ -154,7 +155,7 @@ def told(one: Play, curve: dict[str, Any], band: dict[str, Any] | None) -> dict[
         )
     else:
         count = one.counts[halved]
-        names = ", ".join(one.row.surface[place] for place in one.order[: min(count, 3)])
+        names = ", ".join(in_line(one.row.surface[place]) for place in one.order[: min(count, 3)])
         says = (
             f"hiding {count} token{'s' * (count != 1)} ({names}{' …' if count > 3 else ''}) takes "
             f"{one.watched} from {hide[0]:.2f} to {hide[halved]:.2f}"

@@ -68,7 +68,7 @@ class Service:
 
     def _try_all(self) -> None:
         """One method of one model after the other, each when its worker has nothing else to do."""
-        for name in registry.names("methods"):
+        for name in registry.usable("methods"):
             for served in self.models:
                 worker = self._workers.get(served.name)
                 if worker is None:

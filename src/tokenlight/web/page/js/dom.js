@@ -23,6 +23,19 @@ export function fill(parent, ...children) {
   return parent;
 }
 
+/** The same; the control that had the focus has it again, so that keys go on where they were. */
+export function refill(parent, ...children) {
+  const controls = () => [...parent.querySelectorAll("button, input, select, .scroll")];
+  const place = controls().indexOf(document.activeElement);
+  const before = document.activeElement;
+  fill(parent, ...children);
+  const after = place < 0 ? null : controls()[place];
+  if (after?.tagName === before.tagName && after.textContent === before.textContent) {
+    after.focus({ preventScroll: true });
+  }
+  return parent;
+}
+
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;

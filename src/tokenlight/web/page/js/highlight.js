@@ -3,6 +3,7 @@
 import { inLine, visible } from "./characters.js";
 import { make } from "./dom.js";
 import { passages } from "./passages.js";
+import { segmentShares, weighed } from "./weights.js";
 
 const MANY = 250; // tokens from which a text scrolls in a box of its own
 
@@ -57,16 +58,10 @@ function plain(stretch, beyond) {
 }
 
 function segmentName(reading, { segment }) {
-  const { row, scores } = reading;
-  const sums = new Map();
-  row.segments.forEach((home, place) => {
-    if (home !== null) sums.set(home, (sums.get(home) ?? 0) + Math.abs(scores[place]));
-  });
-  const total = [...sums.values()].reduce((a, b) => a + b, 0);
-  const share = Math.round((100 * (sums.get(segment) ?? 0)) / (total || 1));
-  const pair = reading.target.kind === "span" ? ["question", "context"] : ["first text", "second text"];
-  const name = row.names?.[segment] ?? pair[segment] ?? `part ${segment + 1}`;
-  return make("p", { class: "segment", text: reading.weightless ? name : `${name} · ${share} % of the weight` });
+  const part = segmentShares(reading).find((one) => one.segment === segment);
+  if (!part) return ""; // a text of which no token was read
+  const text = reading.weightless ? part.name : `${part.name} · ${weighed(part, reading.of)}`;
+  return make("p", { class: "segment", text });
 }
 
 /** One stop of the tab key a text; arrows walk through its tokens. */

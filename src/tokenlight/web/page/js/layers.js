@@ -2,13 +2,14 @@
 
 import { inLine } from "./characters.js";
 import { look } from "./colours.js";
-import { byId, fill, make } from "./dom.js";
+import { byId, fill, make, refill } from "./dom.js";
 import { remember } from "./link.js";
-import { signed } from "./numbers.js";
+import { alike, signed } from "./numbers.js";
 import { togglePin } from "./pin.js";
 import { state, update, watch } from "./store.js";
 import { tipped } from "./tip.js";
-import { legend, selection, viewChoice } from "./tools.js";
+import { legend, selection, specialChoice, viewChoice } from "./tools.js";
+import { specialLine } from "./weights.js";
 import { reading } from "./why.js";
 import { zoomButton } from "./zoom.js";
 
@@ -30,16 +31,18 @@ function draw() {
     return;
   }
   const entry = layered.find((one) => one.method === state.layered) ?? layered[0];
-  const table = layerTable(reading(entry.attribution));
-  fill(
+  const shown = reading(entry.attribution);
+  const table = layerTable(shown);
+  refill(
     byId("layers"), title,
     make("p", { class: "lead", text: `${entry.method} adds up one term a layer. From top to bottom the text rises through the model; the last row is the sum: the score.` }),
     make("div", { class: "tools" },
       layered.length > 1 ? selection("Method", entry.method, layered.map((one) => [one.method, one.method]), (name) => change({ layered: name })) : null,
-      viewChoice(), legend(), zoomButton(byId("layers"), () => zoomable(entry, table))),
+      viewChoice(), specialChoice(), legend(), zoomButton(byId("layers"), () => zoomable(entry, table))),
     heat(table),
+    specialLine(shown, { always: true }),
     table.left ? make("p", { class: "note", text: `${table.left} weaker columns are left out.` }) : null,
-    make("p", { class: "note", text: "The layers share one colour scale; the sum has its own." }),
+    make("p", { class: "note", text: `The layers share one colour scale; the sum has its own.${table.saturates ? " Colours are scaled to the words; special tokens may exceed the scale." : ""}` }),
   );
 }
 
@@ -55,6 +58,7 @@ function layerTable(shown) {
   const scale = Math.max(...shown.layers.map(strongest));
   return {
     places, left, groups: shown.groups,
+    saturates: places.some((place) => row.special[place]) && places.some((place) => !row.special[place]),
     names: row.pieces.map((piece, place) => name(row, place, piece)),
     rows: [
       ...shown.layers.map((terms, layer) => ({ name: `layer ${layer}`, terms, scale })),
@@ -64,6 +68,7 @@ function layerTable(shown) {
 }
 
 function heat({ places, names, rows, groups }) {
+  const { write, unit } = alike(rows.at(-1).scale);
   const pinned = (place) => state.pin !== null && groups[place].includes(state.pin);
   return make(
     "div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Heat map, scrolls sideways" },
@@ -73,11 +78,11 @@ function heat({ places, names, rows, groups }) {
         make("button", { type: "button", class: "column", text: names[place], dir: "auto", "aria-pressed": String(pinned(place)), onclick: () => togglePin(groups[place]) }),
       )))),
       make("tbody", {}, rows.map((row) => make("tr", { class: row.name === "sum" ? "sum" : null },
-        make("th", { scope: "row", text: row.name }),
+        make("th", { scope: "row", text: row.name === "sum" ? `sum ${unit}`.trim() : row.name }),
         places.map((place) => {
           const value = row.terms[place];
           const cell = make("td", { class: `${look(value, row.scale) || "none"}${pinned(place) ? " pinned-column" : ""}` },
-            row.name === "sum" ? signed(Number(value.toPrecision(2))) : make("span", { class: "aside", text: signed(value) }));
+            row.name === "sum" ? write(value) : make("span", { class: "aside", text: signed(value) }));
           tipped(cell, () => [[`${names[place]}  ${signed(value)}`, "strong"], row.name === "sum" ? "sum over the layers" : row.name]);
           return cell;
         }))))),
@@ -96,7 +101,8 @@ function zoomable(entry, { places, names, rows }) {
 function name(row, place, piece) {
   const [span, segment] = [row.spans[place], row.segments[place]];
   if (!span || segment === null) return inLine(piece);
-  return inLine(Array.from(row.texts[segment]).slice(...span).join("").trim() || piece);
+  const written = Array.from(row.texts[segment]).slice(...span).join("");
+  return inLine(written.trim() || written || piece);
 }
 
 function change(changes) {

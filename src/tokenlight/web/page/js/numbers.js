@@ -4,8 +4,33 @@
 export function signed(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  const text = size >= 1e-4 && size < 1e5 ? String(Number(size.toPrecision(3))) : size.toExponential(2);
+  const text = size >= 1e-4 && size < 1e5 ? String(Number(size.toPrecision(3))) : power(size);
   return (value > 0 ? "+" : "−") + text;
+}
+
+/** 3.3e−5: no digits that say nothing. */
+function power(size) {
+  const [digits, exponent] = size.toExponential(2).split("e");
+  return `${Number(digits)}e${exponent.replace("-", "−")}`;
+}
+
+/** Numbers of one row alike: two digits for the strongest, small or large ones in a power of ten that
+ * `unit` names once, so that none of them is long. */
+export function alike(strongest) {
+  const exponent = strongest ? Math.floor(Math.log10(strongest)) : 0;
+  const plain = exponent >= -2 && exponent < 3;
+  const decimals = plain ? Math.max(0, 1 - exponent) : 1;
+  const write = (value) => {
+    if (value === 0) return "0";
+    const text = Math.abs(plain ? value : value / 10 ** exponent).toFixed(decimals);
+    return (value > 0 ? "+" : "−") + text;
+  };
+  return { write, unit: plain ? "" : `× 10${raised(exponent)}` };
+}
+
+function raised(exponent) {
+  const digits = [...String(Math.abs(exponent))].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
+  return (exponent < 0 ? "⁻" : "") + digits.join("");
 }
 
 /** A probability in per cent that never claims a certainty it does not have. */

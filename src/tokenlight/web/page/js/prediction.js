@@ -1,7 +1,7 @@
 // What the model says, and which of it is explained: class switch, "why A rather than B".
 
 import { inLine } from "./characters.js";
-import { byId, draw as svg, fill, make } from "./dom.js";
+import { byId, draw as svg, fill, make, refill } from "./dom.js";
 import { percent } from "./numbers.js";
 import { chosenModel, state, update, watch } from "./store.js";
 import { selection } from "./tools.js";
@@ -35,9 +35,9 @@ function draw() {
   } else if (!probabilities.length) {
     fill(byId("bars"), make("p", { class: "answer-text", text: label }));
   } else {
-    fill(byId("bars"), bars(labels, probabilities));
+    refill(byId("bars"), bars(labels, probabilities));
   }
-  fill(byId("target"), targetChoice(labels, span));
+  refill(byId("target"), targetChoice(labels, span));
 }
 
 /** The most probable labels; each is a button that explains it. */
@@ -72,7 +72,7 @@ function targetChoice(labels, span) {
   const name = (label) => [label, inLine(label)];
   return [
     selection("Explaining", explained(), labels.map(name), (label) => choose(label, "")),
-    selection("rather than", state.rather, [["", "all others"], ...others.map(name)], (label) => choose(explained(), label)),
+    selection("rather than", state.rather, [["", "– (this class alone)"], ...others.map(name)], (label) => choose(explained(), label)),
   ];
 }
 
@@ -82,7 +82,7 @@ function tokenChoice() {
     make("input", { type: "text", id, value, placeholder, dir: "auto" }));
   const form = make("div", { class: "token-target" },
     field("token-for", "Explain the token", state.target, state.prediction.label),
-    field("token-rather", "rather than", state.rather, "all others"),
+    field("token-rather", "rather than", state.rather, "– (this token alone)"),
     make("button", {
       type: "button", class: "secondary", text: "Ask",
       onclick: () => choose(byId("token-for").value || (byId("token-rather").value ? state.prediction.label : ""), byId("token-rather").value),

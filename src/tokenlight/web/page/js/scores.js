@@ -22,6 +22,7 @@ export function mergedWords(attribution) {
     row: {
       ...row,
       attention: heads(row.attention),
+      token_types: row.token_types && heads(row.token_types),
       special: heads(row.special),
       segments: heads(row.segments),
       words: heads(row.words),
@@ -40,7 +41,7 @@ export function asTokens(attribution) {
 /** This minus the reference, both first divided by their L1 sum (Mask-LRP, figure 6). */
 export function difference(attribution, reference) {
   const [mine, other] = [shares(attribution.scores), shares(reference.scores)];
-  return { ...attribution, scores: mine.map((value, i) => value - other[i]), layers: null };
+  return { ...attribution, scores: mine.map((value, i) => value - other[i]), layers: null, of: "difference" };
 }
 
 /** Largest magnitude over the text's own tokens, or over all where all are special. */

@@ -11,7 +11,7 @@ export function viewTools() {
   return make(
     "div", { class: "tools" },
     viewChoice(),
-    check("special tokens", state.special, (special) => change({ special })),
+    specialChoice(),
     several && referenceChoice(),
     legend(),
   );
@@ -20,6 +20,11 @@ export function viewTools() {
 /** Tokens or whole words. */
 export function viewChoice() {
   return segments("Read by", state.view, { tokens: "Tokens", words: "Words" }, (view) => change({ view }));
+}
+
+/** Whether [CLS], [SEP] and their kin are shown. */
+export function specialChoice() {
+  return check("special tokens", state.special, (special) => change({ special }));
 }
 
 /** Buttons of which one is pressed. */

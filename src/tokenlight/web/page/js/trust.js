@@ -18,6 +18,7 @@ export function trustLine(entry) {
     if (state.served) return make("p", { class: "trust note", text: "Testing this explanation on the model …" });
     return make("p", { class: "trust note", text: "Not tested: its model is not loaded here." });
   }
+  if (trust.refused) return make("p", { class: "trust note", text: `Not tested. ${trust.refused}` });
   const [sign, kind, words] = GRADES[trust.grade] ?? GRADES.untested;
   return make(
     "div", { class: "trust" },

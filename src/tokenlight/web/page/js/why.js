@@ -2,7 +2,7 @@
 
 import { agreementTable } from "./agree.js";
 import { look } from "./colours.js";
-import { byId, fill, make } from "./dom.js";
+import { byId, make, refill } from "./dom.js";
 import { answerTokens, highlighted, surface } from "./highlight.js";
 import { signed } from "./numbers.js";
 import { pinnedPanel, togglePin } from "./pin.js";
@@ -11,6 +11,7 @@ import { state, watch } from "./store.js";
 import { tipped } from "./tip.js";
 import { viewTools } from "./tools.js";
 import { trustLine } from "./trust.js";
+import { specialLine } from "./weights.js";
 
 /** Draw the view whenever what it shows has changed. */
 export function whyPanel() {
@@ -26,7 +27,7 @@ function draw() {
   if (!state.entries.length) return;
   const first = state.entries[0];
   const focus = focusedToken();
-  fill(
+  refill(
     byId("why"),
     heading(first.attribution.target),
     viewTools(),
@@ -72,6 +73,7 @@ function row(entry, number) {
       reference && make("p", { class: "note", text: `compared with ${state.reference}` }),
       number === 0 && state.reference === entry.method && make("p", { class: "note", text: "the reference" })),
     make("div", { class: "row-body", "data-method": entry.method }, text,
+      specialLine(shown, { always: state.special, of: shown.of }),
       entry.attribution.notes.map((note) => make("p", { class: "note", text: note })),
       reference ? null : trustLine(entry)),
   ];

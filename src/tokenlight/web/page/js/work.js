@@ -138,9 +138,19 @@ async function trust(signal) {
   await pause(REST, signal);
   for (const { id } of state.entries) {
     if (state.trust.has(id)) continue;
-    const found = await ask("/api/trust", { id }, signal);
+    const found = await tested(id, signal);
     if (signal.aborted) return;
-    update({ trust: new Map(state.trust).set(id, found.trust) });
+    update({ trust: new Map(state.trust).set(id, found) });
+  }
+}
+
+/** The trust in one explanation, or why it is not tested: a text may be too long for that. */
+async function tested(id, signal) {
+  try {
+    return (await ask("/api/trust", { id }, signal)).trust;
+  } catch (failure) {
+    if (!(failure instanceof Refused) || failure.code === "not_found") throw failure;
+    return { refused: `${sentence(failure.message)} ${sentence(failure.hint)}`.trim() };
   }
 }
 

@@ -1,0 +1,54 @@
+// What each part of the input weighs, as segments.py of the library has it: the share of Σ|score| and
+// the signed sum of every text, the special tokens last. Together the shares are one.
+
+import { make } from "./dom.js";
+import { signed } from "./numbers.js";
+
+const HALF = 0.5; // of the weight on special tokens is worth saying
+
+/** [{name, segment, share, total}]; `segment` is null for the special tokens together. */
+export function segmentShares({ row, scores, target, prediction }) {
+  const homes = homesOf(row);
+  const names = namesOf(row, homes, target, prediction);
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const whole = sum(scores.map(Math.abs));
+  const texts = [...new Set(homes.filter((home) => home !== null))].sort((one, other) => one - other);
+  return [...texts, ...(homes.includes(null) ? [null] : [])].map((segment) => {
+    const own = scores.filter((_, place) => homes[place] === segment);
+    return {
+      name: segment === null ? "special" : names[segment], segment,
+      share: whole ? sum(own.map(Math.abs)) / whole : 0, total: sum(own),
+    };
+  });
+}
+
+/** A part in words; `of` names what is shared out where it is no plain weight. */
+export function weighed({ share, total }, of = "weight") {
+  return `${Math.round(100 * share)} % of the ${of}, sum ${signed(total)}`;
+}
+
+/** The line about the special tokens; null where they carry little and nobody asked. */
+export function specialLine(reading, { always = false, of } = {}) {
+  const own = segmentShares(reading).find((part) => part.segment === null);
+  if (!own || !(always || reading.row.texts.length > 1 || own.share > HALF)) return null;
+  return make("p", {
+    class: "segment on-special", text: `special tokens · ${weighed(own, of)}`,
+    title: "[CLS], [SEP] and their kin are scored like all tokens, but are no words of yours and stay uncoloured.",
+  });
+}
+
+/** The part of every token; a row made from ids knows only its token types. */
+function homesOf(row) {
+  const types = row.token_types ?? [];
+  return row.segments.map((segment, place) => segment ?? (row.special[place] ? null : types[place] ?? 0));
+}
+
+function namesOf(row, homes, target, prediction) {
+  const count = Math.max(row.texts.length, 1 + Math.max(0, ...homes.map(Number)));
+  if ((row.names?.length ?? 0) >= count) return row.names;
+  if (count === 1) return ["text"];
+  const known = (prediction?.labels ?? []).map((label) => label.toLowerCase());
+  const pair = target.kind === "span" ? ["question", "context"]
+    : known.includes("entailment") ? ["premise", "hypothesis"] : ["first", "second"];
+  return [...pair, ...Array.from({ length: count - 2 }, (_, more) => `part ${more + 3}`)];
+}
