@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations, islice
-from math import comb, sqrt
+from itertools import combinations, islice, permutations
+from math import comb, factorial, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,9 +148,17 @@ def _tested(
         verdict = f"all {things} have the same score, so the explanation ranks nothing"
         return found | {"verdict": verdict, "grade": "untested"}
     # What the grade was given for comes first; the top words alone may do otherwise.
-    share, tried = int(found["percentile"]), found["orders"]
-    beaten = f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
+    beaten = _beaten(int(found["percentile"]), found["orders"], found["all_orders"])
     return found | {"verdict": f"its order beats {beaten}; {found['verdict']}"}
+
+
+def _beaten(share: int, tried: int, all_of_them: bool) -> str:
+    """Never a certainty that a sample does not give."""
+    if all_of_them and tried == 1:
+        return "the only other one" if share == 100 else "no other"
+    if all_of_them:
+        return f"all {tried} others" if share == 100 else f"{share} % of the {tried} others"
+    return f"all {tried} random orders tried" if share == 100 else f"{share} % of random orders"
 
 
 def _against_orders(
@@ -161,29 +169,37 @@ def _against_orders(
     places = original.rankable
     single = ask([original.unchanged(), *(original.taken([place]) for place in places)])
     falls = single[0] - single[1:]
-    tried = [
-        ranked_among(scores, places),
-        places[ranking(falls)],
-        *(generator.permutation(places) for _ in range(orders)),
-    ]
+    own_order = ranked_among(scores, places)
+    others, all_of_them = _other_orders(places, own_order, orders, generator)
+    tried = [own_order, places[ranking(falls)], *others]
     counts = shares_to_counts(PAPER_GRID, len(places))
     asked = ask([original.taken(order[:count]) for order in tried for count in counts])
-    own, alone, *others = (single[0] - asked.reshape(len(tried), len(counts))).mean(axis=1)
-    below = float(
-        np.mean([1.0 if o < own - 1e-9 else 0.5 if o <= own + 1e-9 else 0 for o in others])
-    )
-    low, high = wilson(below, len(others))
+    own, alone, *means = (single[0] - asked.reshape(len(tried), len(counts))).mean(axis=1)
+    beaten = [1.0 if o < own - 1e-9 else 0.5 if o <= own + 1e-9 else 0.0 for o in means]
+    below = float(np.mean(beaten)) if beaten else 0.5
+    low, high = wilson(below, max(1, len(means)))
     return {
         "aopc": float(own),
         "percentile": 100 * below,
         "low": 100 * low,
         "high": 100 * high,
-        "orders": len(others),
+        "orders": len(means),
+        "all_orders": all_of_them,
         "leave_one_out": float(alone),
-        "random": float(np.mean(others)),
+        "random": float(np.mean(means)) if means else float(own),
         "moved": float(np.abs(single[0] - np.concatenate([asked, single])).max()),
         "grade": _grade(len(places), below, low),
     }
+
+
+def _other_orders(
+    places: np.ndarray, own: np.ndarray, count: int, generator: np.random.Generator
+) -> tuple[list[np.ndarray], bool]:
+    """Other orders of the tokens: all of them where they are few, else random ones."""
+    if factorial(len(places)) - 1 <= count:
+        every = (np.array(order) for order in permutations(places))
+        return [order for order in every if not np.array_equal(order, own)], True
+    return [generator.permutation(places) for _ in range(count)], False
 
 
 def _grade(tokens: int, share: float, low: float) -> str:

@@ -119,6 +119,29 @@ def test_few_words_are_all_tried():
     assert trust["verdict"].endswith("other choices do less")
 
 
+@pytest.mark.parametrize(
+    ("words", "orders", "says"),
+    [
+        ([10, 11], 1, "its order beats the only other one; "),
+        ([10, 11, 12], 5, "its order beats all 5 others; "),
+        ([10, 11, 12, 13], 23, "its order beats all 23 others; "),
+        ([10, 11, 12, 13, 14], 50, "its order beats "),
+    ],
+)
+def test_few_orders_are_all_tried(words, orders, says):
+    weights = np.zeros((40, 2))
+    weights[words, 0] = 0.4 * 2.0 ** np.arange(len(words))
+    explainer = planted(weights)
+    found = trusted(explainer, scored(explainer, words, weights[words, 0]), choices=1)
+    trust = found.extras["trust"]
+    assert trust["orders"] == orders
+    assert trust["verdict"].startswith(says)
+    assert trust["grade"] in ("faithful", "better than chance")
+    assert ("random orders" in trust["verdict"]) is (len(words) > 4)
+    last = trusted(explainer, scored(explainer, words, -weights[words, 0])).extras["trust"]
+    assert last["grade"] == "worse than chance"
+
+
 def test_one_word_has_nothing_to_rank():
     trust = of("oracle", [10])
     assert trust["verdict"] == "the text has one word, so there is nothing to rank"
