@@ -156,7 +156,7 @@ def test_a_baseline_without_its_token_is_refused():
         ("occlusion", {"window": 2, "stride": 3}, "stride=3 steps over tokens .* from 1 to 2"),
         ("rollout", {"start_layer": -1}, r"start_layer=-1 leaves no block: .* \(0 to 2\)"),
         ("rollout", {"start_layer": 3}, "start_layer=3 leaves no block"),
-        ("att_grads", {"variant": "grad_sam", "reduce": "mean_query"}, "use the method grad_sam"),
+        ("att_grads", {"variant": "grad_sam", "reduce": "auto"}, "use the method grad_sam"),
         ("att_grads", {"preset": "official", "reduce": "auto"}, "use the method att_gradcam"),
     ],
 )

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
+from tokenlight.capture import probing
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.recording import record
 from tokenlight.cli.heads import heads as heads_command
@@ -188,9 +189,9 @@ def test_a_model_whose_maps_are_another_models_is_refused():
 
 def test_an_encoder_without_a_head_is_proved_by_numbers_that_are_not_zero(monkeypatch):
     probed = []
-    probe = LiveModel._probe
+    probe = probing._probe
     monkeypatch.setattr(
-        LiveModel, "_probe", lambda *a, **k: probed.append(probe(*a, **k)) or probed[-1]
+        probing, "_probe", lambda *a, **k: probed.append(probe(*a, **k)) or probed[-1]
     )
     live = Explainer(planted_model().bert, TOKENIZER).live
     head_statistics(live, TOKENIZER, corpus()[:2])
