@@ -25,6 +25,7 @@ from tokenlight.progress import progress as progress_bar
 from tokenlight.reading import jobs, together
 from tokenlight.streaming import answered
 from tokenlight.target import Continuation, TargetLike
+from tokenlight.tokenizing import one_reading
 from tokenlight.tokens import ExplainMask, Long, TokenRow, explain_masked
 from tokenlight.windows import explain_long, is_long
 
@@ -171,6 +172,12 @@ class Explainer:
         self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None
     ) -> list[list[Attribution]]:
         """The Attributions of each text, in order; ``first``: number of the first in a stream."""
+        with one_reading():
+            return self._explained(texts, targets, how, first)
+
+    def _explained(
+        self, texts: Sequence[Any], targets: Sequence[Any], how: How, first: int | None
+    ) -> list[list[Attribution]]:
         among, first = (len(texts), 0) if first is None else (0, first)
         results: list[list[Attribution]] = [[] for _ in texts]
         work: list[tuple[int, TokenRow, TargetLike]] = []

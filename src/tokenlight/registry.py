@@ -203,7 +203,7 @@ _READERS: dict[type, Callable[[str], Any]] = {
 def _fit_one(value: Any, kind: Any) -> tuple[Any, bool]:
     plain = get_origin(kind) or kind
     if plain is Literal:
-        plain_value = isinstance(value, str | int | float)  # an array compares to many answers
+        plain_value = isinstance(value, str) or not hasattr(value, "__len__")  # an array has many
         matches = [
             c for c in get_args(kind) if plain_value and (c == value or str(c) == str(value))
         ]

@@ -148,7 +148,7 @@ def _tested(
         verdict = f"all {things} have the same score, so the explanation ranks nothing"
         return found | {"verdict": verdict, "grade": "untested"}
     # What the grade was given for comes first; the top words alone may do otherwise.
-    beaten = _beaten(int(found["percentile"]), found["orders"], found["all_orders"])
+    beaten = _beaten(int(found["beaten"]), found["orders"], found["all_orders"])
     return found | {"verdict": f"its order beats {beaten}; {found['verdict']}"}
 
 
@@ -176,8 +176,12 @@ def _against_orders(
     asked = ask([original.taken(order[:count]) for order in tried for count in counts])
     own, alone, *means = (single[0] - asked.reshape(len(tried), len(counts))).mean(axis=1)
     beaten = [1.0 if o < own - 1e-9 else 0.5 if o <= own + 1e-9 else 0.0 for o in means]
-    below = float(np.mean(beaten)) if beaten else 0.5
-    low, high = wilson(below, max(1, len(means)))
+    if all_of_them:
+        # Its rank among all orders, itself one of them: of two tokens either rank is chance.
+        below = low = high = (sum(beaten) + 0.5) / (len(beaten) + 1)
+    else:
+        below = float(np.mean(beaten))
+        low, high = wilson(below, len(means))
     return {
         "aopc": float(own),
         "percentile": 100 * below,
@@ -185,10 +189,11 @@ def _against_orders(
         "high": 100 * high,
         "orders": len(means),
         "all_orders": all_of_them,
+        "beaten": 100 * float(np.mean(beaten)) if beaten else 0.0,
         "leave_one_out": float(alone),
         "random": float(np.mean(means)) if means else float(own),
         "moved": float(np.abs(single[0] - np.concatenate([asked, single])).max()),
-        "grade": _grade(len(places), below, low),
+        "grade": _grade(len(places), below, low, 0.95 if all_of_them else 0.85),
     }
 
 
@@ -202,11 +207,11 @@ def _other_orders(
     return [generator.permutation(places) for _ in range(count)], False
 
 
-def _grade(tokens: int, share: float, low: float) -> str:
+def _grade(tokens: int, share: float, low: float, much: float) -> str:
     """One text's percentile is itself a draw: only its ends say more than chance."""
     if tokens < 2:
         return "untested"
-    if low >= 0.85:
+    if low >= much:
         return "faithful"
     if share >= 0.8:
         return "better than chance"

@@ -17,7 +17,7 @@ from tokenlight import Explainer, Question, Tokens
 from tokenlight.capture import shared_parts
 from tokenlight.capture.rescaled import rescaled
 from tokenlight.capture.rewired import rewired
-from tokenlight.errors import UnsupportedModel
+from tokenlight.errors import BadInput, UnsupportedModel
 
 TOKENIZER = tiny_tokenizer()
 TEXTS = ["the film is not very charming", "a dull plot"]
@@ -68,6 +68,45 @@ def elsewhere(model):
 
 
 class TestSharedParts:
+    def test_threads_that_would_wait_for_each_other_for_ever_are_refused(self, monkeypatch):
+        """Models in a chain, and a hook that explains the first while the last is explained."""
+        monkeypatch.setattr(shared_parts, "PATIENCE", 0.2)
+        first, middle, last = tiny_bert(), tiny_bert(), tiny_bert()
+        middle.bert, last.classifier = first.bert, middle.classifier
+        for model in (first, middle, last):
+            Explainer(model, TOKENIZER).explain(TEXTS)  # so each has its locks, in this order
+        begun, go_on = threading.Event(), threading.Event()
+        refused = []
+
+        def nested():
+            with rewired(last, attention="own", gradients=False):
+                begun.set()
+                go_on.wait(5)
+                try:
+                    with rewired(first, attention="own", gradients=False):
+                        pass
+                except BadInput as why:
+                    refused.append(str(why))
+
+        def crossing():
+            begun.wait(5)
+            lowest = shared_parts.locks_of([first.bert])
+            with shared_parts.taken(lowest):
+                go_on.set()
+                with rewired(middle, attention="own", gradients=False):
+                    pass
+
+        threads = [threading.Thread(target=work) for work in (nested, crossing)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=20)
+            assert not thread.is_alive()
+        assert len(refused) == 1
+        assert "explain one after the other" in refused[0]
+        with rewired(first, attention="own", gradients=False):
+            pass  # nothing is left held
+
     @pytest.mark.parametrize("holding", [rewired, rescaled])
     @pytest.mark.parametrize("pair", SHARING)
     @pytest.mark.parametrize("order", [1, -1])
@@ -196,6 +235,14 @@ class TestInferenceMode:
             ),
         ):
             Explainer(model, TOKENIZER).explain(TEXTS)
+
+    def test_a_model_loaded_inside_is_explained_where_no_gradient_is_wanted(self):
+        with torch.inference_mode():
+            model = tiny_bert()
+        inside = Explainer(model, TOKENIZER).explain(TEXTS, "occlusion")
+        outside = Explainer(tiny_bert(), TOKENIZER).explain(TEXTS, "occlusion")
+        for ours, theirs in zip(inside, outside, strict=True):
+            np.testing.assert_array_equal(ours.scores, theirs.scores)
 
     def test_ids_that_are_inference_tensors_are_read(self):
         explainer = Explainer(tiny_bert())

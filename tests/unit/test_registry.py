@@ -249,3 +249,7 @@ def test_a_broken_plugin_is_listed_as_not_usable_and_spoils_no_other():
     assert listed.exit_code == 0
     assert listed.output.count("not usable: the method") == len(BROKEN)
     assert "Mine." in listed.output
+
+
+def test_a_number_of_numpy_is_a_number():
+    assert registry.build("methods", "alti", {"p": np.int64(2)}).p == 2

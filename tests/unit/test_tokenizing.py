@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tiny_bytes import tiny_bytes
-from tokenlight import Explainer
+from tokenlight import Explainer, tokenizing
 from tokenlight.encoding import encode, encoded_together
 from tokenlight.prompt import encode_prompt
 from tokenlight.tokenizing import apart
@@ -153,3 +153,15 @@ def test_a_tokenizer_that_was_used_can_die():
     del tokenizer
     gc.collect()
     assert alive() is None
+
+
+def test_one_tokenizer_is_made_for_a_whole_call(monkeypatch):
+    made = []
+    real = tokenizing._apart
+    monkeypatch.setattr(tokenizing, "_apart", lambda *a: made.append(1) or real(*a))
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    long = " ".join(["good film"] * 60)
+    explainer.explain([long, long, "good", ("good", "film")], "random", long="stride")
+    assert len(made) == 1
+    explainer.explain(["good", "film"], "random")
+    assert len(made) == 2  # what the user changed since would hold

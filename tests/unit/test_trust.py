@@ -136,10 +136,11 @@ def test_few_orders_are_all_tried(words, orders, says):
     trust = found.extras["trust"]
     assert trust["orders"] == orders
     assert trust["verdict"].startswith(says)
-    assert trust["grade"] in ("faithful", "better than chance")
+    grades = {2: "no better than chance", 3: "better than chance"}  # 1 of 2, of 6 orders is best
+    assert trust["grade"] == grades.get(len(words), "faithful")
     assert ("random orders" in trust["verdict"]) is (len(words) > 4)
     last = trusted(explainer, scored(explainer, words, -weights[words, 0])).extras["trust"]
-    assert last["grade"] == "worse than chance"
+    assert last["grade"] == ("worse than chance" if len(words) > 2 else "no better than chance")
 
 
 def test_one_word_has_nothing_to_rank():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -39,11 +41,11 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     name = type(model).__name__
     # A row of the token table concerns the texts that hold its token, and is told of those.
     tables = [] if live.patches is not None else token_embeddings(model)
-    spoilt = spoilt_weight(model, but=[table.weight for table in tables])
-    if spoilt is not None:
-        raise NotFinite(f"{name} gives NaN or infinity: {spoilt}.")
+    spoilt = spoilt_weights(model, but=[table.weight for table in tables])
     row = _telling(live, row)
     bare = _probe(live, row, None)
+    for weight in _of_a_part(live, row, spoilt) if spoilt else ():
+        raise NotFinite(f"{name} gives NaN or infinity: {_spoilt(weight)}.")
     if not bool(torch.isfinite(bare).all()):
         raise NotFinite(f"{name} gives NaN or infinity: {_where(live, row, None)}.")
     # Norms and softmax of many families compute in float32 whatever the model's dtype.
@@ -59,30 +61,48 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     return _padding_proof[model]
 
 
-def spoilt_weight(model: nn.Module, but: Sequence[Any] = ()) -> str | None:
-    """The first weight that holds NaN or infinity, in words; those of ``but`` are not looked at.
+def spoilt_weights(model: nn.Module, but: Sequence[Any] = ()) -> list[str]:
+    """Names of the weights that hold NaN or infinity; those of ``but`` are not looked at.
 
-    Fused attention may hide it from the logits, never from attention maps or gradients. One sum a
+    Fused attention may hide one from the logits, never from attention maps or gradients. One sum a
     weight, and each device is asked once. Weights that lie on a disk or are quantised go unseen.
     """
     left_out = {id(weight) for weight in but}
     named = [
         (name, weight)
-        for name, weight in _named(model)
+        for name, weight in model.named_parameters()
         if id(weight) not in left_out and _is_checked(weight)
     ]
+    found, known = [], dict(named)
     for name in _without_finite_sum(named):
-        weight = dict(named)[name]
-        # The sum of huge numbers may be infinite; masks kept beside the weights hold −inf by right.
-        finite = torch.isfinite if isinstance(weight, nn.Parameter) else _no_nan
+        weight = known[name]
+        # The sum of huge numbers may be infinite; a mask that is kept as a weight holds −inf by right.
+        finite = torch.isfinite if weight.requires_grad else _no_nan
         if not bool(finite(weight.detach()).all()):
-            return f"the weight {name} holds NaN or infinity"
-    return None
+            found.append(name)
+    return found
 
 
-def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
+def _spoilt(weight: str) -> str:
+    return f"the weight {weight} holds NaN or infinity"
+
+
+def _of_a_part(live: LiveModel, row: TokenRow, weights: Sequence[str]) -> list[str]:
+    """Those of ``weights`` whose modules take part in a pass and read all of them: a pooling layer
+    may be of no use to the head, and of a table of positions only some rows are read."""
+    took: set[str] = set()
+    with ExitStack() as undo:
+        for owner in {weight.rpartition(".")[0] for weight in weights}:
+            module = live.model.get_submodule(owner)
+            if owner and not isinstance(module, nn.Embedding):
+                note = partial(_note, took, owner)
+                undo.callback(module.register_forward_hook(note).remove)
+        _probe(live, row, None)
+    return [weight for weight in weights if weight.rpartition(".")[0] in took]
+
+
+def _note(took: set[str], owner: str, *_: Any) -> None:
+    took.add(owner)
 
 
 def _is_checked(weight: Tensor) -> bool:
@@ -221,9 +241,9 @@ def _passed(
 
 def _where(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None) -> str:
     """The first weight or hidden state that is not finite, in words."""
-    spoilt = spoilt_weight(live.model)
-    if spoilt is not None:
-        return spoilt
+    spoilt = spoilt_weights(live.model)
+    if spoilt:
+        return _spoilt(spoilt[0])
     _, outputs = _passed(live, row, wanted, output_hidden_states=True)
     for layer, hidden in enumerate(live.hidden_states_of(outputs)):
         if not bool(torch.isfinite(hidden).all()):

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from tokenlight.capture import seam
-from tokenlight.capture.shared_parts import locks_of
+from tokenlight.capture.shared_parts import Numbered, locks_of, taken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.forked import modules_of
 
@@ -35,7 +35,7 @@ class _Wiring:
 
     modules: list[ReferenceType[nn.Module]]
     configs: list[Any]
-    locks: list[threading.RLock]
+    locks: list[Numbered]
     embeddings: list[int]
     capturing: list[tuple[int, str, int, Any]] = field(default_factory=list)
     marked: list[int] = field(default_factory=list)
@@ -49,9 +49,7 @@ _wiring_guard = threading.Lock()
 @contextmanager
 def locked(model: PreTrainedModel) -> Iterator[None]:
     """Within: no other thread runs this model rewired, nor one that shares a part with it."""
-    with ExitStack() as undo:
-        for lock in _wiring(model, modules_of(model)).locks:
-            undo.enter_context(lock)
+    with taken(_wiring(model, modules_of(model)).locks):
         yield
 
 
@@ -68,8 +66,9 @@ def rewired(
     with ExitStack() as undo:
         modules = modules_of(model)
         wiring = _wiring(model, modules)
-        for lock in wiring.locks:
-            undo.enter_context(lock)
+        if gradients:
+            _refuse_inference_weights(model, modules)
+        undo.enter_context(taken(wiring.locks))
         undo.enter_context(_hooks_kept(wiring, modules))
         undo.enter_context(_evaluating(modules))
         undo.enter_context(_frozen(modules))
@@ -88,7 +87,6 @@ def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
     with _wiring_guard:
         known = _wirings.get(model)
         if known is None or [module() for module in known.modules] != modules:
-            _refuse_inference_weights(model, modules)
             embeddings = [modules.index(embedding) for embedding in token_embeddings(model)]
             configs = _configs(modules)
             locks = locks_of([*modules, *configs])
@@ -102,7 +100,8 @@ def _refuse_inference_weights(model: nn.Module, modules: list[nn.Module]) -> Non
     if any(weight is not None and weight.is_inference() for weight in weights):
         raise UnsupportedModel(
             f"{type(model).__name__} was loaded inside torch.inference_mode(), and no gradient can "
-            "be taken through weights made there; load it outside. Explaining inside is fine."
+            "be taken through weights made there, which this method needs; load it outside. "
+            "Explaining inside is fine."
         )
 
 
@@ -215,7 +214,7 @@ def _frozen(modules: list[nn.Module]) -> Iterator[None]:
         parameter
         for module in modules
         for parameter in module._parameters.values()
-        if parameter is not None and parameter.requires_grad
+        if parameter is not None and parameter.requires_grad and not parameter.is_inference()
     ]
     for parameter in free:
         parameter.requires_grad = False
