@@ -274,12 +274,15 @@ def _prediction(values: Mapping[str, Any]) -> Prediction:
 def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     """One flat record a token: the table behind CSV, Parquet and pandas.
 
-    ``text`` counts the texts, ``attribution`` the explanations: a text may have several.
+    ``text`` counts the texts, ``attribution`` the explanations: a text may have several. ``place``:
+    where the text stands in its file, if any came from one.
     """
     given = list(attributions)
+    placed = any("place" in a.extras for a in given)
     return [
         {
             "text": text,
+            **({"place": a.extras.get("place")} if placed else {}),
             "attribution": number,
             "method": a.label.partition(" → ")[0],
             "target": a.target.name,

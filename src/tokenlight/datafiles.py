@@ -1,4 +1,4 @@
-"""Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text, each also .gz.
+"""Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text; all but parquet also .gz.
 
 Also the two ways results are written: beside and renamed, so that no half file is ever left.
 """
@@ -14,15 +14,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tokenlight.columns import Columns, given_text, marked
+from tokenlight.columns import Columns, given_text, marked, other_separator
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
 from tokenlight.tokens import TextInput
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+LONGEST_CELL = 2**31 - 1  # characters; the csv module's own limit is 131,072
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,16 @@ def read(
     label: str | None = None,
     limit: int | None = None,
     split: str | None = None,
+    marks: bool = True,
 ) -> list[Example]:
     """Examples of a file, or of a data set that the ``datasets`` library knows by name.
 
     Columns are found by their usual names (text, sentence, …; question and context; premise and
     hypothesis; label; spans, rationales or answers) unless ``text`` (two joined by ``+`` for a pair)
-    and ``label`` name them.
+    and ``label`` name them. ``marks``: whether what people marked is of use; else it is not read.
     """
     found = [
-        example(row, where, text=text, label=label)
+        example(row, where, text=text, label=label, marks=marks)
         for where, row in islice(placed_rows(source, split), limit)
     ]
     if not found:
@@ -65,16 +67,21 @@ def read(
 
 
 def example(
-    row: Mapping[str, Any], where: str, *, text: str | None = None, label: str | None = None
+    row: Mapping[str, Any],
+    where: str,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    marks: bool = True,
 ) -> Example:
-    """The text, label and marks of a row that stands at ``where``."""
-    columns = Columns.of(row, text, label, where)
+    """The text, label and, with ``marks``, the marks of a row that stands at ``where``."""
+    columns = Columns.of(row, text, label, where, marks=marks)
     truth = None if columns.label is None else row[columns.label]
     if isinstance(truth, str) and re.fullmatch(r"-?[0-9]{1,18}", truth):
         truth = int(truth)
     given = given_text(row, columns, named=text is not None, where=where)
     truth = None if truth in (-1, "") else truth
-    return Example(given, truth, marked(row, columns, given), where, columns)
+    return Example(given, truth, marked(row, columns, given, where), where, columns)
 
 
 def placed_rows(
@@ -155,18 +162,77 @@ def _table(place: Path) -> Iterator[Mapping[str, Any]]:
         case ".json":
             yield from _json_list(place)
         case ".csv":
-            with _opened(place) as lines:
-                yield from csv.DictReader(lines)
+            yield from _separated(place, ",")
         case ".tsv":
-            with _opened(place) as lines:
-                yield from csv.DictReader(lines, delimiter="\t")
+            yield from _separated(place, "\t")
         case ".parquet":
             yield from _parquet(place)
         case ending:
             raise BadInput(
                 f"cannot read {place.name}: the ending {ending!r} is none of "
-                f"{', '.join(ENDINGS)} (each may be followed by .gz)."
+                f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)."
             )
+
+
+def _separated(place: Path, sign: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is
+    None."""
+    with _opened(place) as lines:
+        rows = _cells(lines, sign, place)
+        names = next(rows, [])
+        _refuse_doubles(names, place)
+        for number, row in enumerate(rows, 1):
+            if len(row) > len(names):
+                where = f"row {number} of {place.name}"
+                kind = "tabs" if sign == "\t" else "commas"
+                remedy = f"; put quotes around a text with {kind}."
+                other = other_separator(names, where)
+                raise BadInput(
+                    f"{where} has {len(row)} cells, the header {len(names)}"
+                    f"{f'.{other}' if other else remedy}"
+                )
+            yield dict(zip_longest(names, row))
+
+
+def _cells(lines: IO[str], sign: str, place: Path) -> Iterator[list[str]]:
+    """The cells of each line that is not empty."""
+    reader = csv.reader(lines, delimiter=sign, strict=True)
+    while True:
+        first = reader.line_num + 1
+        before = csv.field_size_limit(LONGEST_CELL)  # holds for the process: for one row only
+        try:
+            row = next(reader, None)
+        except csv.Error as broken:
+            raise DamagedFile(_quotes(str(broken), place, first, reader.line_num)) from broken
+        finally:
+            csv.field_size_limit(before)
+        if row is None:
+            return
+        if row:
+            yield row
+
+
+def _quotes(wrong: str, place: Path, first: int, last: int) -> str:
+    """What is wrong with a row of a .csv that goes from line ``first`` to ``last``."""
+    twice = 'write a quote within a quoted text twice ("")'
+    if "end of data" in wrong:
+        return f"line {first} of {place.name} opens a quote that is never closed; close it, or {twice}."
+    if "expected after" in wrong:
+        begun = "" if first == last else f" (the row begins in line {first}: is a quote unclosed?)"
+        return (
+            f"line {last} of {place.name} goes on behind a closing quote{begun}; put the whole text in "
+            f"quotes, and {twice}."
+        )
+    return f"line {last} of {place.name} cannot be read: {wrong}."
+
+
+def _refuse_doubles(names: Sequence[str], place: Path) -> None:
+    doubles = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
+    if doubles:
+        raise BadInput(
+            f"{place.name} has more than one column named {', '.join(map(repr, doubles))}; give each "
+            "column a name of its own."
+        )
 
 
 def _bytes(place: Path) -> IO[bytes]:
@@ -208,6 +274,8 @@ def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
+    if place.name.lower().endswith(".gz"):
+        raise BadInput(f"cannot read {place.name}: Parquet is not read from .gz; gunzip it first.")
     try:
         import pyarrow
         import pyarrow.parquet
@@ -215,6 +283,7 @@ def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
         raise MissingExtra.naming("pyarrow", "bench", "a Parquet file") from missing
     try:
         with pyarrow.parquet.ParquetFile(place) as opened:
+            _refuse_doubles(opened.schema_arrow.names, place)
             for batch in opened.iter_batches(1024):
                 yield from batch.to_pylist()
     except pyarrow.ArrowInvalid as broken:
@@ -222,6 +291,11 @@ def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
+    if name == "-":
+        raise BadInput(
+            "'-' is no file: standard input holds one text (tokenlight explain -). For many texts, "
+            "give a file."
+        )
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as missing:

@@ -6,9 +6,10 @@ import json
 
 import pytest
 import torch
+from transformers import BertForTokenClassification
 
 import tokenlight as library
-from tests.tiny import tiny_bert_qa, tiny_tokenizer
+from tests.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tests.unit.reading_html import Reader
 from tokenlight import cli
 from tokenlight.errors import MissingExtra
@@ -21,6 +22,10 @@ ROWS = (
     "slowly the plot was dull,1\n"
     "never ever good,2\n"
 )  # fmt: skip
+
+
+def tiny_bert_tokens(dtype):
+    return randomised(BertForTokenClassification(tiny_config()), dtype)
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +112,7 @@ def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, revie
     ]
     rows = list(csv.DictReader(io.StringIO(places["csv"].read_text(encoding="utf-8"))))
     assert {row["token"] for row in rows} >= {"charming", "dull", "never"}
+    assert {row["place"] for row in rows} == {one.extras["place"] for one in found}
     assert len(Reader(places["html"].read_text(encoding="utf-8")).lines) >= 8
 
 
@@ -144,7 +150,7 @@ def test_all_classes_and_trust(tokenlight, classifier, reviews):
         *("--limit", "1"),
     )
     assert code == 0
-    assert output.count("of random orders") == 3
+    assert output.count("its order beats") == 3
 
 
 def test_pairs_are_read_as_evaluate_reads_them(tokenlight, classifier, tmp_path):
@@ -190,6 +196,95 @@ def test_what_is_wrong_for_every_text_ends_at_once(tokenlight, classifier, revie
     monkeypatch.setattr("tokenlight.explainer.Explainer.explain", missing)
     errors = tokenlight("explain", "--file", reviews, "-m", classifier)[2]
     assert errors.splitlines()[1:] == ["error: no library."]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--target", "7"), "label number 7 does not exist"),
+        (("-x", "lime:samples=0"), "samples"),
+        (("--target", "positive", "--rather-than", "positive"), "names one class twice"),
+        (("--target", "predicted", "--rather-than", "predicted"), "names one class twice"),
+        (("--rather-than", "9"), "label number 9 does not exist"),
+        (("--generate", "3"), "does not write on"),
+        (("--token", "dull"), "--token dull asks for one token's label"),
+        (("--seed", "-1"), "seed=-1 cannot be"),
+        (("-x", "attcat", "-x", "attcat"), "--method attcat is given twice"),
+    ],
+)
+def test_a_target_or_option_that_the_model_does_not_have(
+    tokenlight, classifier, reviews, options, told
+):
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", classifier, *options)
+    assert (code, output) == (2, "")
+    assert told in errors
+    assert "left out" not in errors
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "told"),
+    [
+        (tiny_bert_qa, (), "give a file with the columns 'question' and 'context'"),
+        (tiny_bert_tokens, (), "labels each token, so say which: --target all"),
+        (tiny_bert_tokens, ("--token", "film", "--target", "nobody"), "unknown label 'nobody'"),
+    ],
+)
+def test_a_model_of_another_kind(tokenlight, tmp_path, reviews, model, options, told):
+    folder = tmp_path / "model"
+    model(torch.float32).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", folder, *options)
+    assert (code, output) == (2, "")
+    assert told in errors
+    assert "left out" not in errors
+
+
+def test_what_the_text_decides_costs_one_text_only(tokenlight, classifier, reviews, tmp_path):
+    """The label that is predicted for one text is another's alternative."""
+    code, output, _ = tokenlight(
+        *("explain", "--file", reviews, "-m", classifier, "--rather-than", "negative"),
+        *("--limit", "1"),
+    )
+    assert code == 0
+    assert "rather than negative" in output
+    folder = tmp_path / "model"
+    tiny_bert_tokens(torch.float32).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", folder, "--token", "dull")
+    assert code == 2
+    assert "row 4 of reviews.csv" in output
+    assert "row 1 of reviews.csv is left out: the text has no word 'dull'" in errors
+
+
+def test_stopped_it_keeps_what_is_done(tokenlight, classifier, tmp_path, monkeypatch):
+    from tokenlight.explainer import Explainer
+
+    place, page = tmp_path / "many.txt", tmp_path / "all.csv"
+    place.write_text("a good film\n" * 20)
+    real, turns = Explainer.explain, []
+
+    def interrupted(self, inputs, **how):
+        turns.append(1)
+        if len(turns) == 3:
+            raise KeyboardInterrupt
+        return real(self, inputs, **how)
+
+    monkeypatch.setattr(Explainer, "explain", interrupted)
+    code, output, errors = tokenlight(
+        "explain", "--file", place, "-m", classifier, "--json", "-", "--csv", page
+    )
+    assert code == 130
+    assert "stopped: 8 of 20 texts are shown and written." in errors
+    assert len(json.loads(output)) == 8
+    assert "line 8 of many.txt" in page.read_text(encoding="utf-8")
+
+
+def test_marks_are_not_read(tokenlight, classifier, tmp_path):
+    place = tmp_path / "marked.jsonl"
+    place.write_text(json.dumps({"text": "a good film", "spans": "nonsense"}))
+    code, _, errors = tokenlight("explain", "--file", place, "-m", classifier)
+    assert code == 0
+    assert "left out" not in errors
 
 
 def test_a_wrong_file_is_told_before_a_model_is_loaded(tokenlight, tmp_path):
@@ -248,7 +343,8 @@ def test_evaluate_names_the_columns_it_reads(tokenlight, classifier, reviews, tm
     code, _, errors = tokenlight(*arguments, "-o", tmp_path / "out")
     assert code == 0
     words = "text from review, no label; not read: stars"
-    assert errors.splitlines()[0] == f"reviews.csv: {words} (--label COLUMN names one)"
+    told = words.replace("no label", "no label (--label COLUMN names one)")
+    assert errors.splitlines()[0] == f"reviews.csv: {told}"
     about = json.loads((tmp_path / "out" / "summary.json").read_text())["about"]
     assert list(about)[:3] == ["model", "data", "columns"]
     assert about["columns"] == words

@@ -1,11 +1,12 @@
 """Which columns of a file are read, and what is said where they cannot be."""
 
+import csv
 import json
 
 import pytest
 
-from tokenlight.columns import taken
-from tokenlight.datafiles import placed_rows, read
+from tokenlight.columns import Columns, taken
+from tokenlight.datafiles import placed_rows, read, write_parquet
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.wording import in_flags
 
@@ -47,6 +48,7 @@ def test_the_columns_that_are_read_are_told(tmp_path, rows, how, words):
 def test_without_use_for_labels_they_are_not_read(tmp_path):
     place = written(tmp_path, "a.csv", "text,label\na,1\n")
     assert taken([read(place)[0].columns], labels=False) == "text from text; not read: label"
+    assert taken([], labels=False) == ""
 
 
 @pytest.mark.parametrize(
@@ -132,3 +134,150 @@ def test_rows_are_read_one_by_one(tmp_path):
 def test_lines_of_plain_text_have_the_numbers_an_editor_shows(tmp_path):
     place = written(tmp_path, "a.txt", "a\n\nb\n")
     assert [where for where, _ in placed_rows(place)] == ["line 1 of a.txt", "line 3 of a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text,answers\ngood film,yes\n", "row 1 of a.csv: its 'answers' is 'yes', not [{"),
+        ("a.csv", "text,spans\ngood film,7\n", "row 1 of a.csv: its 'spans' is '7', not [[FIRST"),
+        ("a.jsonl", '{"text": "a b", "spans": {}}', "line 1 of a.jsonl: its 'spans' is {}, not"),
+        ("a.jsonl", '{"text": "a b", "spans": [[0, 9]]}', "marks 0 to 9, but the text has 3 char"),
+        ("a.jsonl", '{"text": "a b", "spans": [[0.5, 1]]}', "not [[FIRST, END], …] in characters"),
+        ("a.jsonl", '{"text": "dull film here", "rationales": [[0, 9]]}',
+         "line 1 of a.jsonl: its 'rationales' marks 0 to 9, but the text has 3 words"),
+        ("a.jsonl", '{"text": "a", "answers": [{"text": 3, "answer_start": 0}]}', "its 'answers' is"),
+        ("a.jsonl", '{"text": "a", "answers": {"text": ["a"]}}', "its 'answers' is"),
+        ("a.jsonl", '{"text": 12, "rationales": [[0, 1]]}', "its 'text' is a number (12), not a text"),
+    ],
+)  # fmt: skip
+def test_marks_in_no_known_form_are_refused_by_row_and_column(tmp_path, name, content, message):
+    with pytest.raises(BadInput) as refused:
+        read(written(tmp_path, name, content))
+    assert message in str(refused.value)
+
+
+def test_marks_without_use_are_never_parsed(tmp_path):
+    (found,) = read(written(tmp_path, "a.csv", "text,answers\ngood film,yes\n"), marks=False)
+    assert (found.text, found.spans, found.columns.unread) == ("good film", None, ("answers",))
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "spans"),
+    [
+        ("spans", "[[0,4]]", ((0, 4),)),
+        ("spans", "", None),
+        ("spans", "null", None),
+        ("spans", "[]", ()),
+        ("rationales", "[[1, 2], [0, 0]]", ((5, 9),)),
+        ("answers", '[{""text"": ""film"", ""answer_start"": 5}]', ((5, 9),)),
+        ("answers", '{""text"": [""film""], ""answer_start"": [5.0]}', ((5, 9),)),
+    ],
+)
+def test_marks_in_a_cell_of_a_csv_are_json(tmp_path, column, cell, spans):
+    (found,) = read(written(tmp_path, "a.csv", f'text,{column}\ngood film,"{cell}"\n'))
+    assert found.spans == spans
+
+
+def test_a_column_of_marks_that_is_named_as_the_text_is_the_text(tmp_path):
+    (found,) = read(written(tmp_path, "a.csv", "id,answers\n1,yes\n"), text="answers")
+    assert (found.text, found.spans, found.columns.unread) == ("yes", None, ("id",))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text,label\nBad, really bad film,0\n", "row 1 of a.csv has 3 cells, the header 2; "
+         "put quotes around a text with commas."),
+        ("a.tsv", "text\tlabel\nfine\t1\nBad\tfilm\t0\n", "row 2 of a.tsv has 3 cells, the header 2; "
+         "put quotes around a text with tabs."),
+        ("a.csv", "text;label\nBad, really;0\n", "the header 1. Its columns look separated by semi"),
+        ("a.csv", "text,label,text,label\na,1,b,2\n", "more than one column named 'text', 'label'"),
+    ],
+)  # fmt: skip
+def test_a_table_with_cells_too_many_or_names_twice_is_refused(tmp_path, name, content, message):
+    with pytest.raises(BadInput) as refused:
+        read(written(tmp_path, name, content))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('text,label\nfine,1\n\n"Bad,0\nmore,1\n', "line 4 of a.csv opens a quote that is never"),
+        ('text,label\n"Bad" film,0\n', "line 2 of a.csv goes on behind a closing quote; put"),
+        ('text,label\n"Bad,0\n"more",1\n', "line 3 of a.csv goes on behind a closing quote (the row "
+         "begins in line 2"),
+    ],
+)  # fmt: skip
+def test_quotes_that_do_not_match_name_their_line(tmp_path, content, message):
+    with pytest.raises(DamagedFile) as refused:
+        read(written(tmp_path, "a.csv", content))
+    assert message in str(refused.value)
+
+
+def test_rows_of_a_csv_may_be_short_empty_or_span_lines(tmp_path):
+    place = written(tmp_path, "a.csv", '\ntext,label,,\n"a\nb, ""c""",1,,\n\nd\n')
+    assert [(one.text, one.label) for one in read(place)] == [('a\nb, "c"', 1), ("d", None)]
+    assert list(placed_rows(written(tmp_path, "b.csv", ""))) == []
+
+
+def test_a_long_cell_is_read_and_the_limit_of_the_csv_module_stays(tmp_path):
+    before = csv.field_size_limit()
+    assert len(read(written(tmp_path, "a.csv", f"text\n{'a' * 200_000}\n"))[0].text) == 200_000
+    assert csv.field_size_limit() == before
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        (12345, "a number (12345)"),
+        (1.5, "a number (1.5)"),
+        (True, "true or false (True)"),
+        (["a", "b"], "a list (['a', 'b'])"),
+        ({"a": 1}, "an object ({'a': 1})"),
+    ],
+)
+def test_what_is_no_text_is_not_taken_for_one(tmp_path, cell, kind):
+    place = written(tmp_path, "a.json", json.dumps([{"text": "fine"}, {"text": cell}]))
+    with pytest.raises(BadInput) as refused:
+        read(place)
+    assert f"row 2 of a.json: its 'text' is {kind}, not a text. " in str(refused.value)
+
+
+def test_a_number_in_a_csv_is_a_text(tmp_path):
+    assert read(written(tmp_path, "a.csv", "text\n12345\n"))[0].text == "12345"
+
+
+def test_a_parquet_column_of_numbers_is_refused_with_its_columns(tmp_path):
+    place = tmp_path / "a.parquet"
+    write_parquet(place, [{"text": 1}, {"text": 2}])
+    where, row = next(placed_rows(place))
+    with pytest.raises(BadInput, match=r"row 1 of a.parquet: its 'text' is a number \(1\), not a"):
+        Columns.of(row, None, None, where)
+
+
+def test_a_parquet_file_with_a_name_twice_or_zipped_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    place = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.Table.from_arrays([["a"], ["b"]], names=["text", "text"]), place)
+    with pytest.raises(BadInput, match="more than one column named 'text'"):
+        read(place)
+    with pytest.raises(BadInput, match="Parquet is not read from .gz"):
+        read(written(tmp_path, "b.parquet.gz", b""))
+    with pytest.raises(BadInput, match="each but .parquet may be followed by .gz"):
+        read(written(tmp_path, "a.doc", ""))
+
+
+def test_a_plus_in_the_name_of_a_column_is_no_pair(tmp_path):
+    place = written(tmp_path, "a.csv", "a+b,a,b\nx,y,z\n")
+    assert [read(place, text=name)[0].text for name in ("a+b", "b+a")] == ["x", ("z", "y")]
+
+
+def test_standard_input_is_one_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        BadInput, match=r"'-' is no file: standard input holds one text \(tokenlight"
+    ):
+        read("-")

@@ -84,9 +84,47 @@ def test_nothing_left_out_is_nothing_said(bert_folder, tmp_path):
 def test_a_file_of_refused_texts_only_still_has_a_report(bert_folder, tmp_path):
     data, out = lines(tmp_path / "empty.jsonl", [EMPTY]), tmp_path / "out"
     done = run(data, "-m", bert_folder, "-x", "attcat", "-o", out)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 2, done.output
     assert "1 of 1 text was not explained by attcat" in done.stderr
+    assert "error: none of the 1 texts could be measured" in done.stderr
     assert "not explained 1 of 1" in shown((out / "report.html").read_text())
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--target", "nonsense"), "unknown label 'nonsense'"),
+        (("--target", "7"), "label number 7 does not exist"),
+        (("-x", "lime:samples=0"), "samples"),
+        (("-x", "gae", "-x", "attcat", "-x", "gae"), "--method gae is given twice; leave one out."),
+    ],
+)
+def test_what_is_wrong_for_every_text_claims_no_folder(bert_folder, tmp_path, options, told):
+    data, out = lines(tmp_path / "a.jsonl", [SHORT]), tmp_path / "out"
+    done = run(data, "-m", bert_folder, *options, "-o", out)
+    assert done.exit_code == 2, done.output
+    assert told in done.stderr
+    assert not out.exists()
+
+
+def test_another_target_in_the_same_folder_is_named_in_words(bert_folder, tmp_path):
+    data, out = lines(tmp_path / "a.jsonl", [SHORT]), tmp_path / "out"
+    given = (data, "-m", bert_folder, "-x", "attcat", "--metric", "aopc", "-o", out)
+    assert run(*given).exit_code == 0
+    done = run(*given, "--target", "positive", "--long", "stride")
+    assert done.exit_code == 2
+    assert "other settings (long, target differ: 'truncate', now 'stride')" in done.stderr
+    done = run(*given, "--target", "positive")
+    assert "other settings (target differ: 'predicted', now 'positive')" in done.stderr
+
+
+def test_a_wrong_mark_costs_only_metrics_that_read_marks(explainer, tmp_path):
+    given = [Example(SHORT, spans=[(0, 999)])]
+    found, refused = evaluate_file(explainer, given, Job(["attcat"], ["aopc"]), tmp_path / "a")
+    assert len(found.records) == 1
+    assert not refused
+    _, refused = evaluate_file(explainer, given, Job(["attcat"], ["rationale"]), tmp_path / "b")
+    assert "ends behind the text" in refused[0].reason
 
 
 def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):

@@ -45,7 +45,7 @@ def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -
 
 def _not_found(data: DataSet, suite: Suite, folder: Path | None) -> str:
     """What was looked for, and where."""
-    tried = f" (tried as it is and with {', '.join(ENDINGS)}, each also .gz)"
+    tried = f" (tried as it is and with {', '.join(ENDINGS)}, each but .parquet also .gz)"
     ended = data.local.endswith(FORMS)
     beside = f"beside the suite, in {suite.folder}" + ("" if ended else tried)
     if folder is not None:

@@ -30,8 +30,8 @@ def diff(
         str,
         typer.Argument(
             metavar="DATA",
-            help="The texts: a .jsonl, .json, .csv, .tsv, .parquet or .txt file (.gz too), or the "
-            "name of a data set (library datasets).",
+            help="The texts: a .jsonl, .json, .csv, .tsv, .parquet or .txt file (but .parquet .gz too), "
+            "or the name of a data set (library datasets).",
         ),
     ],
     *,
@@ -87,7 +87,7 @@ def diff(
     wanted = registry.parse(method)
     registry.find("methods", wanted[0])
     with in_flags():
-        examples = read(data, text=text, limit=limit)
+        examples = read(data, text=text, limit=limit, marks=False)
     sides = [
         Side(_loaded(name, dtype, device, verbose), prompt)
         for name, dtype, prompt in ((a, dtype_a, prompt_a), (b, dtype_b, prompt_b))

@@ -10,13 +10,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tokenlight.cli.failing import clean, spare, tell, writing
+from tokenlight.cli.explain import parsed
+from tokenlight.cli.failing import REFUSED, clean, complain, spare, tell, writing
 from tokenlight.cli.loading import DEVICE, MODEL
+from tokenlight.cli.many import INTERRUPTED
 from tokenlight.errors import MissingExtra
 from tokenlight.wording import in_flags
 
 WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
-INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
+NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
 
 
 @clean
@@ -56,7 +58,8 @@ def evaluate(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option(help="What is explained: predicted, a label, or its number.")
+        str,
+        typer.Option(help="What is explained: predicted, a label, its number, or all of them."),
     ] = "predicted",
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")
@@ -89,19 +92,15 @@ def evaluate(
     Stopped with Ctrl-C, the same command goes on where it stopped.
     """
     from tokenlight import registry
-    from tokenlight.columns import taken
-    from tokenlight.datafiles import ending_of, read
+    from tokenlight.datafiles import read
 
     MissingExtra.check(["scipy", "pyarrow"], "bench", "tokenlight evaluate")
     MissingExtra.check(["matplotlib"], "plots", "tokenlight evaluate")
     spare({"DATA": data}, {f"{name} of -o": output / name for name in WRITTEN})
     metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
-    methods = [registry.parse(entry) for entry in method or ["attcat", "random"]]
+    methods = parsed(method or ["attcat", "random"])
     examples = read(data, text=text, label=label, limit=limit, split=split)
-    columns = "" if ending_of(Path(data)) == ".txt" else taken(one.columns for one in examples)
-    if columns:
-        labelled = any(one.columns.label is not None for one in examples)
-        tell(f"{Path(data).name}: {columns}{'' if labelled else ' (--label COLUMN names one)'}")
+    columns = _columns(Path(data), [one.columns for one in examples])
 
     # What takes seconds to import comes after what a person may have mistyped.
     from tokenlight.cli.loading import loaded
@@ -112,6 +111,7 @@ def evaluate(
     for name in (name for name, _ in methods if name != "best"):
         registry.find("methods", name)
     explainer = loaded(model, device=device, verbose=verbose)
+    _check_options(explainer, methods, seed)
     methods = _without_best(explainer, methods, [example.text for example in examples], seed)
     job = Job(methods, metrics, {"target": target, "long": long}, seed, data)
     try:
@@ -133,6 +133,22 @@ def evaluate(
         evaluation.save(output)
     # Not every metric has a curve to draw.
     print(f"written: {output} ({', '.join(name for name in WRITTEN if (output / name).exists())})")
+    if not evaluation.records:
+        complain(f"none of the {len(examples)} texts could be measured; the reason stands above.")
+        raise typer.Exit(REFUSED)
+
+
+def _columns(place: Path, found: Sequence[Any]) -> str:
+    """The columns that are read, in words, which are told; lines of text have none."""
+    from tokenlight.columns import taken
+    from tokenlight.datafiles import ending_of
+
+    if ending_of(place) == ".txt":
+        return ""
+    words = taken(found)
+    labelled = any(one.label is not None for one in found)
+    tell(f"{place.name}: {words if labelled else words.replace(*NO_LABEL, 1)}")
+    return words
 
 
 def _with_columns(about: Mapping[str, str], columns: str) -> dict[str, str]:
@@ -143,6 +159,19 @@ def _with_columns(about: Mapping[str, str], columns: str) -> dict[str, str]:
         if name == "data" and columns:
             found["columns"] = columns
     return found
+
+
+def _check_options(
+    explainer: Any, methods: Sequence[tuple[str, dict[str, Any]]], seed: int
+) -> None:
+    """Before the folder is claimed: of several methods one may fail, but not all of them."""
+    from tokenlight.evaluation.beforehand import refused_options
+
+    if not all(options for _, options in methods):
+        return
+    refused = refused_options(explainer, methods, seed)
+    if len(refused) == len(methods):
+        raise refused[0]
 
 
 def _without_best(

@@ -240,6 +240,19 @@ def explain(
     output.write(found)
 
 
+def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Names and options of methods; the same one twice would be counted as another text's."""
+    from tokenlight import registry
+
+    wanted: list[tuple[str, dict[str, Any]]] = []
+    for entry in given:
+        one = registry.parse(entry)
+        if one in wanted:
+            raise BadInput(f"--method {entry} is given twice; leave one out.")
+        wanted.append(one)
+    return wanted
+
+
 def _methods(given: Sequence[str], reference: str | None) -> Any:
     """The methods by name and options, checked before any model is loaded; the reference among
     them."""
@@ -253,7 +266,7 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
             "--method best chooses one method, so it stands alone; leave out the other --method, or "
             "compare them with tokenlight evaluate."
         )
-    wanted = [registry.parse(entry) for entry in given]
+    wanted = parsed(given)
     if reference is not None:
         base = registry.parse(reference)
         names = [name for name, _ in wanted]

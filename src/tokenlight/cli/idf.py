@@ -18,8 +18,8 @@ def idf(
         str,
         typer.Argument(
             metavar="CORPUS",
-            help="A .txt (a text a line), .jsonl, .json, .csv, .tsv or .parquet file (.gz too), or "
-            "the name of a data set (library datasets).",
+            help="A .txt (a text a line), .jsonl, .json, .csv, .tsv or .parquet file (but .parquet .gz "
+            "too), or the name of a data set (library datasets).",
         ),
     ],
     *,
@@ -66,7 +66,7 @@ def idf(
         ) from missing
     texts = []
     with in_flags():
-        examples = read(corpus, text=text, limit=limit, split=split)
+        examples = read(corpus, text=text, limit=limit, split=split, marks=False)
     for example in examples:
         given = example.text
         texts.append(given if isinstance(given, str) else "\n".join(_parts(given)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from tokenlight.cli.failing import complain, tell
 from tokenlight.cli.outputs import Output
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
     from tokenlight.tokens import TextInput
 
+INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 # What one text may be refused for; anything else is wrong with the model or the options, for all.
 OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
 # Texts that are read together: few at first, since somebody waits for the first answer.
@@ -48,7 +51,7 @@ class Texts:
         kinds: dict[Columns, None] = {}
         made = cls(source, column, limit, split, 0, False, "")
         for where, row in islice(placed_rows(source, split), 1):
-            Columns.of(row, column, None, where)
+            Columns.of(row, column, None, where, marks=False)
         count, questions = 0, False
         for _, text, columns in made.read():
             count += 1
@@ -67,9 +70,10 @@ class Texts:
 
         for where, row in islice(placed_rows(self.source, self.split), self.limit):
             try:
-                made = example(row, where, text=self.column)
+                made = example(row, where, text=self.column, marks=False)
             except BadInput as refused:
-                yield where, BadInput(str(refused).replace(f"{where} has", "it has", 1)), None
+                said = str(refused).removeprefix(f"{where}: ").replace(f"{where} has", "it has", 1)
+                yield where, BadInput(said), None
             else:
                 yield where, made.text, made.columns
 
@@ -77,52 +81,100 @@ class Texts:
         return ((where, text) for where, text, _ in self.read())
 
 
+@dataclass(slots=True)
+class Answers:
+    """What has been shown so far; ``kept``: what the files will hold."""
+
+    output: Output
+    note: str | None
+    kept: list[Attribution] = field(default_factory=list)
+    shown: int = 0
+    left_out: int = 0
+    why: str = ""
+
+    def take(self, where: str, found: list[Attribution] | TokenlightError) -> None:
+        """Show one text's explanations, or say why it has none."""
+        if isinstance(found, TokenlightError):
+            self.left_out += 1
+            again = "likewise." if str(found) == self.why else found
+            tell(f"{where} is left out: {again}", "yellow")
+            self.why = str(found)
+            return
+        made = [_placed(one, where, self.note) for one in found]
+        _show(made, where, self.output, first=not self.shown)
+        self.shown += 1
+        self.kept += made if self.output.written else []
+
+    def end(self) -> None:
+        """Close the list, where it is JSON, and write the files."""
+        if self.output.as_json:
+            sys.stdout.write("\n]\n" if self.shown else "[]\n")
+        sys.stdout.flush()
+        if self.kept:
+            self.output.write(self.kept)
+
+
 def explain_all(
     explainer: Explainer, texts: Texts, how: dict[str, Any], output: Output, *, trust: bool
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
+    from tokenlight.evaluation.beforehand import refused_options
+
+    _check(explainer, texts, how)
     if how["method"] == "best":
         how, note = _with_best(explainer, texts, how)
     else:
         note = None
-    kept: list[Attribution] = []
-    shown = left_out = 0
-    why = ""
+    answers = Answers(output, note)
     # On a terminal the texts themselves show how far it is; a bar is then drawn window by window.
     by_window = sys.stdout.isatty()
     bar = nullcontext(None) if by_window else progress("explaining", texts.count)
-    with bar as advance:
-        for where, found in _answered(
-            explainer, texts, {**how, "progress": None if by_window else False}, trust
-        ):
-            if isinstance(found, TokenlightError):
-                left_out += 1
-                again = "likewise." if str(found) == why else found
-                tell(f"{where} is left out: {again}", "yellow")
-                why = str(found)
-            else:
-                made = [_placed(one, where, note) for one in found]
-                _show(made, where, output, first=not shown)
-                shown += 1
-                kept += made if output.written else []
-            if advance is not None:
-                advance(1)
-    if output.as_json:
-        sys.stdout.write("\n]\n" if shown else "[]\n")
-    sys.stdout.flush()
-    if kept:
-        output.write(kept)
+    asked = {**how, "progress": None if by_window else False}
+    try:
+        with bar as advance:
+            for where, found in _answered(explainer, texts, asked, trust):
+                if isinstance(found, TokenlightError) and not answers.shown + answers.left_out:
+                    # Is it this text, or is it the options? A text without fault will show it.
+                    for refused in refused_options(explainer, how["method"], how["seed"]):
+                        raise refused
+                answers.take(where, found)
+                if advance is not None:
+                    advance(1)
+    except KeyboardInterrupt:
+        answers.end()
+        done = "shown and written" if answers.kept else "shown"
+        tell(f"stopped: {answers.shown} of {texts.count} texts are {done}.", "yellow")
+        raise typer.Exit(INTERRUPTED) from None
+    answers.end()
+    left_out = answers.left_out
     if left_out:
         were = f"{left_out} of {texts.count} texts {'was' if left_out == 1 else 'were'} left out"
         none = f"none of the {texts.count} texts could be explained"
-        complain(f"{were if shown else none}; the reason stands above for each.")
+        complain(f"{were if answers.shown else none}; the reason stands above for each.")
     return left_out
+
+
+def _check(explainer: Explainer, texts: Texts, how: Mapping[str, Any]) -> None:
+    """Refuse, before the first text, what would be wrong for every one of them."""
+    from tokenlight.asked import whole_number
+    from tokenlight.evaluation.beforehand import check_target
+    from tokenlight.reading import name_of
+
+    whole_number("seed", how["seed"], 0)
+    if how["method"] != "best":
+        explainer._methods(how["method"], how["seed"])
+    if explainer.live.head.kind == "span" and not texts.questions:
+        raise BadInput(
+            f"{name_of(explainer)} answers questions about a context; give a file with the columns "
+            "'question' and 'context', or a --model that reads a text alone."
+        )
+    check_target(explainer, how["target"])
 
 
 def _show(found: Sequence[Attribution], where: str, output: Output, *, first: bool) -> None:
     if output.as_json:
-        for number, line in enumerate(output.json(found)):
-            sys.stdout.write(("[\n" if first and not number else ",\n") + line)
+        # At once, so that Ctrl-C leaves whole texts behind.
+        sys.stdout.write(("[\n" if first else ",\n") + ",\n".join(output.json(found)))
         return
     from rich.text import Text
 

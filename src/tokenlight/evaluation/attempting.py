@@ -22,7 +22,7 @@ QUESTION = "Who makes it a joy to watch?"
 def attempt(explainer: Explainer, method: Any, **how: Any) -> tuple[str | None, float]:
     """What goes wrong when ``method`` (a name, or name and options) explains a short text (None:
     nothing), and its seconds. ``how``: further keywords of explain()."""
-    text, target = _asked(explainer)
+    text, target = sample(explainer)
     given = {"long": "truncate", "progress": False, "target": target, **how}
     start = time.perf_counter()
     try:
@@ -32,7 +32,7 @@ def attempt(explainer: Explainer, method: Any, **how: Any) -> tuple[str | None, 
     return None, time.perf_counter() - start
 
 
-def _asked(explainer: Explainer) -> tuple[Any, Any]:
+def sample(explainer: Explainer) -> tuple[Any, Any]:
     """A short text of the kind this model reads, and a target it has."""
     head = explainer.live.head
     if head.kind == "span":

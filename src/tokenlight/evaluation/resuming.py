@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 from tokenlight.batch import versions
 from tokenlight.datafiles import Example, write_text
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.evaluation.beforehand import check_target
 from tokenlight.evaluation.evaluated import Evaluation, built, frequencies_for
 from tokenlight.evaluation.measuring import Known, Record, check
-from tokenlight.evaluation.naming import Named, named
+from tokenlight.evaluation.naming import Named, named, spelled
 from tokenlight.evaluation.shard import Job, Refusal, explained, measured
 from tokenlight.evaluation.truths import read_labels
 from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
 from tokenlight.progress import progress as progress_bar
 from tokenlight.target import Head
+from tokenlight.tokens import TokenRow
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -55,6 +57,8 @@ def evaluate_file(
     marked = any(example.spans is not None for example in examples)
     check(metrics.values(), head, Known(() if labelled else None, () if marked else None))
     _check_labels(examples, head)  # now, not in the last shard
+    if not any(isinstance(example.text, TokenRow) for example in examples):
+        check_target(explainer, job.how.get("target", "predicted"))
     names = named(explainer, job.methods, job.how.get("seed", job.seed))
     settings = _fingerprint(explainer, examples, job)
     _claim(folder, settings)
@@ -133,7 +137,7 @@ def _read(place: Path) -> tuple[list[Record], list[Refusal]]:
         if last != {"end": len(lines)}:
             raise DamagedFile(_damaged(place, "its end is missing"))
     except (ValueError, KeyError, TypeError, AttributeError) as broken:
-        raise DamagedFile(_damaged(place, repr(broken))) from broken
+        raise DamagedFile(_damaged(place, "a line of it cannot be read")) from broken
     return records, refusals
 
 
@@ -158,14 +162,32 @@ def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) ->
         "longest text": str(explainer.max_tokens),
         "pooling": str(explainer.live.pooling),
         "files": files_digest(options),
-        "methods": repr(list(job.methods)),
-        "metrics": repr(list(job.metrics)),
-        "how": repr(sorted(job.how.items())),
+        "methods": _spelled(job.methods),
+        "metrics": _spelled(job.metrics),
+        **_asked(job),
         "seed": str(job.seed),
         "texts": f"{len(examples)}, {texts}",
         TRUTHS: truths,
         "shard": str(SHARD),
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+
+
+def _spelled(given: Iterable[Any]) -> str:
+    """Methods or metrics as they were asked for, in words; built ones as they show themselves."""
+    return ", ".join(
+        one if isinstance(one, str) else spelled(*one) if isinstance(one, tuple) else repr(one)
+        for one in given
+    )
+
+
+def _asked(job: Job) -> dict[str, str]:
+    """The keywords of explain(), each by its name; a number is not a label that is named like it."""
+    how = {"target": "predicted", "long": "error", **job.how}
+    names = {"seed": "seed of explanations"}
+    return {
+        names.get(name, name): f"number {value}" if isinstance(value, int) else str(value)
+        for name, value in sorted(how.items())
     }
 
 

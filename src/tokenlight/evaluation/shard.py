@@ -148,9 +148,11 @@ def _together(
     numbers, head = list(group), explainer.live.head
     labels = [examples[i].label for i in numbers]
     rows = [listed[0].row for listed in group.values()]
+    # Marks that no metric reads may be wrong, and cost nothing.
+    marked = any(metric.marked for metric in metrics.values())
     known = Known(
         read_labels(labels, head),
-        read_spans([examples[i].spans for i in numbers], rows),
+        read_spans([examples[i].spans for i in numbers], rows) if marked else None,
         texts=[place for place, i in enumerate(numbers) for _ in group[i]],
         names=names,
     )
