@@ -16,6 +16,7 @@ from tests.bench_runs import begun, bytes_of, finished_parts, make, rows_of, sen
 from tokenlight import Explainer
 from tokenlight.bench import tables
 from tokenlight.bench.plan import Request
+from tokenlight.bench.reading import SuiteRefused
 from tokenlight.bench.runner import Engine, run_suite
 from tokenlight.bench.status import in_time, status
 from tokenlight.bench.store import Run, locked, tidy
@@ -171,7 +172,7 @@ def test_two_runners_do_not_share_a_folder(suite, whole):
 def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_path):
     rows = [{"text": text, "label": i % 3} for i, text in enumerate(sentences(8))]
     rows[2]["text"] = "a \ud800 film"  # no text that can be encoded
-    rows[5]["text"] = 17
+    rows[5]["text"] = "   "
     place = make(tmp_path / "suite", bert_folder, 8, rows=rows, methods=["attcat", "random"])
     finished = run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
     assert finished.failed_examples == 4
@@ -343,3 +344,12 @@ def test_what_a_killed_run_left_half_written_is_taken_away(tmp_path):
 
 def test_time_is_told_in_words():
     assert [in_time(s) for s in (5, 600, 10800)] == ["5 s", "10 min", "3.0 h"]
+
+
+def test_a_number_in_the_place_of_a_text_is_named_before_anything_runs(bert_folder, tmp_path):
+    rows = [{"text": text, "label": 0} for text in sentences(4)]
+    rows[2]["text"] = 17
+    place = make(tmp_path / "suite", bert_folder, 4, rows=rows, methods=["random"])
+    with pytest.raises(SuiteRefused, match=r"line 3 of texts\.jsonl: its 'text' is a number"):
+        run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
+    assert not (tmp_path / "run" / "scores.csv").exists()
