@@ -263,11 +263,11 @@ def test_stopped_it_keeps_what_is_done(tokenlight, classifier, tmp_path, monkeyp
     place.write_text("a good film\n" * 20)
     real, turns = Explainer.explain, []
 
-    def interrupted(self, inputs, **how):
+    def interrupted(self, inputs, *given, **how):
         turns.append(1)
         if len(turns) == 3:
             raise KeyboardInterrupt
-        return real(self, inputs, **how)
+        return real(self, inputs, *given, **how)
 
     monkeypatch.setattr(Explainer, "explain", interrupted)
     code, output, errors = tokenlight(
@@ -307,9 +307,9 @@ def test_texts_are_not_kept_where_no_file_is_asked_for(tokenlight, classifier, t
     place.write_text("a good film\n" * 20)
     real = Explainer.explain
 
-    def watched(self, inputs, **how):
+    def watched(self, inputs, *given, **how):
         seen.append(len(inputs))
-        return real(self, inputs, **how)
+        return real(self, inputs, *given, **how)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Explainer, "explain", watched)

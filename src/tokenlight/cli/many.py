@@ -227,29 +227,18 @@ def _attempted(
     explainer: Explainer, texts: Sequence[TextInput], how: Mapping[str, Any]
 ) -> list[list[Attribution] | TokenlightError]:
     """The explanations of each text; half by half, where one of them is refused."""
+    from tokenlight.evaluation.shard import text_by_text
+
     if not texts:
         return []
+    others = {option: value for option, value in how.items() if option != "method"}
     try:
-        return list(_groups(explainer, texts, how))
+        return list(text_by_text(explainer, texts, how["method"], others))
     except OF_ONE_TEXT as refused:
         if len(texts) == 1:
             return [refused]
     half = len(texts) // 2
     return _attempted(explainer, texts[:half], how) + _attempted(explainer, texts[half:], how)
-
-
-def _groups(
-    explainer: Explainer, texts: Sequence[TextInput], how: Mapping[str, Any]
-) -> list[list[Attribution]]:
-    from tokenlight.target import Continuation
-
-    every_word = explainer.live.head.reads == "token" and how["target"] == "all"
-    if every_word or isinstance(how["target"], Continuation):
-        # One text has more tokens to explain than another: together, nobody could tell whose is whose.
-        return [explainer.explain([text], **how) for text in texts]
-    found = explainer.explain(list(texts), **how)
-    share = len(found) // len(texts)
-    return [found[i * share : (i + 1) * share] for i in range(len(texts))]
 
 
 def _trusted(

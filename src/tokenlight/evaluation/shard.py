@@ -23,7 +23,7 @@ from tokenlight.target import Continuation
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-__all__ = ["Job", "Refusal", "explained", "given_room", "in_words", "measured"]
+__all__ = ["Job", "Refusal", "explained", "given_room", "in_words", "measured", "text_by_text"]
 
 T = TypeVar("T")
 # Others who share the device come and go: seconds before a text without room is tried again.
@@ -49,7 +49,7 @@ def explained(
     texts = [example.text for example in examples]
     how = {"seed": job.seed, "progress": False, **job.how}
     try:
-        return dict(enumerate(_groups(explainer, texts, list(job.methods), how))), []
+        return dict(enumerate(text_by_text(explainer, texts, list(job.methods), how))), []
     except Exception:  # noqa: BLE001 - whatever it is, it is met again and told below
         pass
     names = names or named(explainer, job.methods, how["seed"])
@@ -64,7 +64,7 @@ def explained(
     return made, refused
 
 
-def _groups(
+def text_by_text(
     explainer: Explainer, texts: Sequence[Any], methods: list[Any], how: Mapping[str, Any]
 ) -> list[list[Attribution]]:
     """The explanations of each text."""
