@@ -221,7 +221,7 @@ def test_rank_correlations(pairs):
 
 @given(st.lists(st.tuples(numbers, st.booleans()), min_size=1, max_size=15))
 def test_average_precision(pairs):
-    from tokenlight.metrics.rationale import average_precision
+    from tokenlight.metrics.rationale import area_under
 
     scores = np.array([score for score, _ in pairs])
     gold = np.array([flag for _, flag in pairs])
@@ -234,7 +234,7 @@ def test_average_precision(pairs):
         recall = hits / gold.sum()
         area += (recall - recall_before) * hits / chosen.sum()
         recall_before = recall
-    assert average_precision(scores, gold) == pytest.approx(area)
+    assert area_under(scores, gold, steps=True) == pytest.approx(area)
 
 
 @given(texts)

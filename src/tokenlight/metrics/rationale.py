@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from tokenlight.errors import BadInput
+from tokenlight.metrics._interval import statistic_interval
 from tokenlight.metrics._marked import marked_tokens, seen_share
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
+from tokenlight.metrics._metric import (
+    Answers,
+    Case,
+    DocumentFrequencies,
+    Measured,
+    Metric,
+    Summary,
+)
 from tokenlight.metrics._ranking import ranking
 
 
@@ -17,14 +26,18 @@ from tokenlight.metrics._ranking import ranking
 class Rationale(Metric):
     r"""Agreement with human rationales: AUPRC, token F1, and IOU F1.
 
-    .. math:: \mathrm{AUPRC} = \sum_n (R_n - R_{n-1})\,P_n
+    .. math:: \mathrm{AUPRC} = \sum_n (R_n - R_{n-1})\,\tfrac12(P_n + P_{n-1}), \quad P_0=1, R_0=0
 
     over the thresholds on the score of tokens that are not special (equal scores fall together);
-    P, R: precision and recall against the tokens a person marked. Token F1 and IOU F1 select the
-    highest-ranked tokens, as many as were marked, or ``share`` of the text; for IOU, runs of selected
-    tokens match runs of marked ones where intersection over union is at least ``overlap``. Higher is
-    better; ``report`` says which is the value, the others stand beside it, with ``seen``: the share
-    of the marked characters that truncation left in the text. DeYoung et al. 2020 (ERASER).
+    P, R: precision and recall against the tokens a person marked. ``area="steps"`` is average
+    precision, :math:`\sum_n (R_n - R_{n-1})P_n`. Token F1 and IOU F1 select the highest-ranked tokens,
+    as many as were marked, or ``share`` of the text; for IOU, a run of selected tokens is right where
+    its intersection over union with a marked run is at least ``overlap``. Precision is the right runs'
+    share of the selected, recall their number over that of the marked; IOU F1 over texts is the F1 of
+    mean precision and mean recall (``iou_over="macro"``), of the counts of all texts (``"micro"``), or
+    the mean of each text's F1 (``"texts"``). Token F1 is the mean of each text's. Higher is better;
+    ``report`` says which is the value, the others stand beside it, with ``seen``: the share of the
+    marked characters that truncation left in the text. DeYoung et al. 2020 and their code (ERASER).
     Differs from the paper: it selects the data set's mean rationale length of each text
     (``share=…``); we select each text's own by default. Plausibility is not faithfulness: a model
     may decide for reasons no person marked.
@@ -33,6 +46,8 @@ class Rationale(Metric):
     report: Literal["auprc", "f1", "iou"] = "auprc"
     share: float | None = None
     overlap: float = 0.5
+    area: Literal["trapezoid", "steps"] = "trapezoid"
+    iou_over: Literal["macro", "micro", "texts"] = "macro"
     cites: ClassVar[str] = "deyoung2020eraser"
     marked: ClassVar[bool] = True
     asks: ClassVar[bool] = False
@@ -53,38 +68,65 @@ class Rationale(Metric):
         count = int(gold.sum()) if self.share is None else max(1, round(self.share * len(gold)))
         chosen = np.zeros(len(gold), dtype=bool)
         chosen[ranking(scores)[:count]] = True
+        ours, marked = _runs(chosen), _runs(gold)
+        right = sum(_overlap(run, marked) >= self.overlap for run in ours)
         found = {
-            "auprc": average_precision(scores, gold),
-            "f1": _f1(int((chosen & gold).sum()), int(chosen.sum()), int(gold.sum())),
-            "iou": _iou_f1(chosen, gold, self.overlap),
+            "auprc": area_under(scores, gold, steps=self.area == "steps"),
+            "f1": _f1((chosen & gold).sum() / chosen.sum(), (chosen & gold).sum() / gold.sum()),
+            "iou": _f1(right / len(ours), right / len(marked)),
             "seen": seen_share(row, spans),
         }
-        return Measured(found[self.report], parts=found)
+        runs = {"right": right, "selected": len(ours), "marked": len(marked)}
+        return Measured(found[self.report], parts=found, detail=runs)
+
+    def summarise(
+        self,
+        measured: Sequence[Measured],
+        *,
+        seed: int = 0,
+        frequencies: DocumentFrequencies | None = None,
+    ) -> Summary:
+        found = super(Rationale, self).summarise(measured, seed=seed, frequencies=frequencies)
+        if self.iou_over == "texts" or not measured:
+            return found
+        counts = [
+            [one.detail[name] for name in ("right", "selected", "marked")] for one in measured
+        ]
+        table = np.array(counts, dtype=np.float64)  # text count
+
+        def over_texts(chosen: np.ndarray) -> float:
+            drawn = (
+                table[chosen] if self.iou_over == "macro" else table[chosen].sum(0, keepdims=True)
+            )
+            right, selected, marked = drawn.T
+            return _f1((right / selected).mean(), (right / marked).mean())
+
+        iou = statistic_interval(len(table), over_texts, seed=seed)
+        iou = replace(iou, low=max(0.0, iou.low), high=min(1.0, iou.high))
+        value = iou if self.report == "iou" else found.interval
+        return replace(found, interval=value, parts={**found.parts, "iou": iou})
 
 
-def average_precision(scores: np.ndarray, gold: np.ndarray) -> float:
-    """Area under the precision-recall curve as a step function; equal scores are one threshold."""
+def area_under(scores: np.ndarray, gold: np.ndarray, *, steps: bool = False) -> float:
+    """Area under the precision-recall curve, by trapezoids or by steps; equal scores are one
+    threshold."""
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(gold[order])
     last = np.append(np.diff(scores[order]) != 0, True)  # the last token of each threshold
     taken = np.flatnonzero(last) + 1
     precision, recall = hits[last] / taken, hits[last] / gold.sum()
+    if not steps:
+        precision = (precision + np.append(1.0, precision[:-1])) / 2
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
 
-def _f1(common: float, found: int, wanted: int) -> float:
-    return 2 * common / (found + wanted) if found + wanted else 0.0
+def _f1(precision: float, recall: float) -> float:
+    return float(2 * precision * recall / (precision + recall)) if precision and recall else 0.0
 
 
-def _iou_f1(chosen: np.ndarray, gold: np.ndarray, overlap: float) -> float:
-    ours, theirs = _runs(chosen), _runs(gold)
-
-    def matched(one: set[int], others: list[set[int]]) -> bool:
-        return any(len(one & other) / len(one | other) >= overlap for other in others)
-
-    precision = sum(matched(run, theirs) for run in ours) / len(ours) if ours else 0.0
-    recall = sum(matched(run, ours) for run in theirs) / len(theirs)
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+def _overlap(run: set[int], others: Sequence[set[int]]) -> float:
+    """The best intersection over union of a run with any other."""
+    return max(len(run & other) / len(run | other) for other in others)
 
 
 def _runs(flags: np.ndarray) -> list[set[int]]:
