@@ -184,6 +184,8 @@ def _in_words(hint: Any) -> str:
 def _fit(name: str, option: str, value: Any, hint: Any) -> Any:
     """``value`` as the option's type wants it; text from a command line is read as that type."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        value = value.item()  # a number out of an array or a table is that number
     for kind in kinds:
         fitted, ok = _fit_one(value, kind)
         if ok:

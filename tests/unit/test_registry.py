@@ -253,3 +253,28 @@ def test_a_broken_plugin_is_listed_as_not_usable_and_spoils_no_other():
 
 def test_a_number_of_numpy_is_a_number():
     assert registry.build("methods", "alti", {"p": np.int64(2)}).p == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("rollout", "start_layer", np.int64(2)),
+        ("integrated_gradients", "n_steps", np.int32(3)),
+        ("random", "seed", np.uint8(7)),
+        ("transatt", "row_normalize", np.bool_(False)),
+        ("mask_lrp", "rules", np.str_("ours")),
+    ],
+)
+def test_a_number_out_of_an_array_is_an_option(name, option, value):
+    found = getattr(registry.build("methods", name, {option: value}), option)
+    assert found == value
+    assert type(found) in (int, bool, str)
+
+
+def test_a_number_out_of_an_array_is_read_as_its_kind():
+    assert (
+        type(registry.build("metrics", "rationale", {"overlap": np.float32(0.5)}).overlap) is float
+    )
+    for wrong in (np.float64(1.5), np.bool_(True), np.array([1])):
+        with pytest.raises(BadInput, match="option seed="):
+            registry.build("methods", "random", {"seed": wrong})
