@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,6 +23,7 @@ from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
 from tokenlight.tokens import TextInput
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+HIDDEN = -1
 LONGEST_CELL = 2**31 - 1  # characters; the csv module's own limit is 131,072
 
 
@@ -55,7 +56,8 @@ def read(
 
     Columns are found by their usual names (text, sentence, …; question and context; premise and
     hypothesis; label; spans, rationales or answers) unless ``text`` (two joined by ``+`` for a pair)
-    and ``label`` name them. ``marks``: whether what people marked is of use; else it is not read.
+    and ``label`` name them. Labels that are all −1 are none: data sets hide those of their test half
+    so; among others −1 is a label. ``marks``: whether what people marked is of use; else it is not read.
     """
     found = [
         example(row, where, text=text, label=label, marks=marks)
@@ -63,6 +65,8 @@ def read(
     ]
     if not found:
         raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
+    if all(one.label == HIDDEN for one in found):
+        return [replace(one, label=None) for one in found]
     return found
 
 
@@ -80,8 +84,9 @@ def example(
     if isinstance(truth, str) and re.fullmatch(r"-?[0-9]{1,18}", truth):
         truth = int(truth)
     given = given_text(row, columns, named=text is not None, where=where)
-    truth = None if truth in (-1, "") else truth
-    return Example(given, truth, marked(row, columns, given, where), where, columns)
+    return Example(
+        given, None if truth == "" else truth, marked(row, columns, given, where), where, columns
+    )
 
 
 def placed_rows(

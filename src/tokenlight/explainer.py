@@ -16,7 +16,7 @@ from tokenlight.attribution import Attribution
 from tokenlight.batch import explain_batch
 from tokenlight.capture.headed import TAKEN
 from tokenlight.capture.live import LiveModel, Pooling
-from tokenlight.capture.packing import packs
+from tokenlight.capture.packing import in_halves, packs
 from tokenlight.capture.tape import UNLISTENED
 from tokenlight.errors import BadInput
 from tokenlight.likeness import explain_likeness
@@ -230,15 +230,9 @@ class Explainer:
         self, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
     ) -> list[list[Attribution]]:
         """One batch through the model; where memory does not suffice, in halves."""
-        try:
-            return explain_batch(self, rows, targets, how)
-        except torch.OutOfMemoryError:
-            if len(rows) == 1:
-                raise
-        torch.cuda.empty_cache()
-        half = len(rows) // 2
-        first = self.explain_rows(rows[:half], targets[:half], how)
-        return first + self.explain_rows(rows[half:], targets[half:], how)
+        return in_halves(
+            lambda part: explain_batch(self, rows[part], targets[part], how), len(rows)
+        )
 
     def row_notes(self, row: TokenRow) -> tuple[str, ...]:
         """What the reader must know of a text: what was cut off, what the model does not know."""
@@ -261,11 +255,7 @@ class Explainer:
                 built.append(one)
                 continue
             name, options = registry.asked("methods", one)
-            cls: type[Method] = registry.find("methods", name)
-            if cls.draws:
-                options = {"seed": seed, **options}
-            fitted = cls.fitted(options, self.live.model)
-            built.append(registry.build("methods", name, fitted))
+            built.append(Method.asked(name, options, seed=seed, model=self.live.model))
         return tuple(built)
 
     def _budget(self, batch_tokens: int | None) -> int:

@@ -61,7 +61,7 @@ def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str,
         again, _ = explainer.explain(
             [row, _neighbour(explainer, row)],
             method=[(attribution.method, dict(attribution.options))],
-            target=[target_again(attribution), "predicted"],
+            target=[target_again(attribution), explainer.live.head.usual],
             seed=attribution.seed,
             progress=False,
         )

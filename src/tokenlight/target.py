@@ -144,6 +144,11 @@ class Head:
         return self.reads in ("next", "mask")
 
     @property
+    def usual(self) -> Literal["predicted", 0]:
+        """A target that any text has here; where every output is a number, none is the predicted."""
+        return 0 if self.problem == "regression" and len(self.labels) > 1 else "predicted"
+
+    @property
     def classes(self) -> str | None:
         """None where the head chooses between classes; else what it has in their stead, in words."""
         if self.kind == "span":
@@ -204,10 +209,12 @@ class Head:
                 answer_score=float(logits[start, 0] + logits[end, 1]),
                 null_score=null_score(logits, row),
             )
-        index = int(np.argmax(logits))
         if self.problem == "regression":
-            name = "cosine " if self.reads == "pair" else ""
-            return Prediction(f"{name}{float(logits[0]):.4g}", 0, tuple(self.labels), ())
+            said = [f"{name} " for name in self.labels] if len(logits) > 1 else [""]
+            said = ["cosine "] if self.reads == "pair" else said
+            numbers = (f"{name}{float(x):.4g}" for name, x in zip(said, logits, strict=True))
+            return Prediction(", ".join(numbers), 0, tuple(self.labels), ())
+        index = int(np.argmax(logits))
         chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else _softmax(logits)
         if not self.writes:
             return Prediction(
@@ -238,11 +245,11 @@ class Head:
                 )
             return tuple(self._class(index) for index in range(len(self.labels)))
         if target == "predicted":
-            return (self._class(int(np.argmax(logits))),)
+            return (self._class(self._predicted(logits)),)
         if isinstance(target, Contrast):
             labels = (target.this, target.that)
             this, that = (
-                int(np.argmax(logits)) if label == "predicted" else self.label_index(label, row)
+                self._predicted(logits) if label == "predicted" else self.label_index(label, row)
                 for label in labels
             )
             if this == that:
@@ -295,6 +302,16 @@ class Head:
                 f"{' …' * (len(self.labels) > 12)})."
             )
         return index
+
+    def _predicted(self, logits: np.ndarray) -> int:
+        if self.usual != "predicted":
+            outputs, every = ", ".join(islice(self.labels, 12)), way("target='all'", "--target all")
+            raise BadTarget(
+                f"this model predicts {len(self.labels)} numbers, none of them instead of the "
+                f"others, so 'predicted' names no output; name one ({outputs}), or explain each "
+                f"with {every}."
+            )
+        return int(np.argmax(logits))
 
     def _class(self, index: int) -> ResolvedTarget:
         return ResolvedTarget("class", self._named(index), (((index,), 1.0),))

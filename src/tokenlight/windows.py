@@ -8,12 +8,14 @@ A span head answers in one window; that window alone is explained, with weight 1
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenlight.answers import SpanTarget, holds
 from tokenlight.attribution import Attribution
+from tokenlight.capture.packing import in_halves
 from tokenlight.capture.recording import record
 from tokenlight.encoding import encode, encode_windows
 from tokenlight.errors import BadInput, BadTarget
@@ -97,10 +99,14 @@ def _classes(target: ResolvedTarget) -> int | Contrast:
 def _logits(explainer: Explainer, rows: list[TokenRow], how: How) -> list[np.ndarray]:
     found: list[np.ndarray] = [np.empty(0)] * len(rows)
     for pack in explainer.packs(rows, how):
-        recording = record(explainer.live, [rows[i] for i in pack], frozenset())
-        for i, values in zip(pack, recording.read, strict=True):
-            found[i] = values[: len(rows[i])] if values.ndim == 2 else values
+        read = partial(_read, explainer, [rows[i] for i in pack])
+        for i, values in zip(pack, in_halves(read, len(pack)), strict=True):
+            found[i] = values
     return found
+
+
+def _read(explainer: Explainer, rows: list[TokenRow], part: slice) -> list[np.ndarray]:
+    return record(explainer.live, rows[part], frozenset()).shortened()
 
 
 @dataclasses.dataclass(frozen=True)

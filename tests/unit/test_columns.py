@@ -8,6 +8,8 @@ import pytest
 from tokenlight.columns import Columns, taken
 from tokenlight.datafiles import placed_rows, read, write_parquet
 from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.evaluation.truths import read_labels
+from tokenlight.target import Head
 from tokenlight.wording import in_flags
 
 
@@ -281,3 +283,24 @@ def test_standard_input_is_one_text(tmp_path, monkeypatch):
         BadInput, match=r"'-' is no file: standard input holds one text \(tokenlight"
     ):
         read("-")
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ("a,-1\nb,1\n", [-1, 1]),
+        ("a,-1\nb,\n", [-1, None]),
+        ("a,-1\nb,-1\n", [None, None]),  # a test half whose labels are hidden
+    ],
+)
+def test_minus_one_among_other_labels_is_a_label(tmp_path, rows, labels):
+    found = read(written(tmp_path, "a.csv", f"text,label\n{rows}"))
+    assert [one.label for one in found] == labels
+
+
+def test_minus_one_is_the_label_of_that_name_and_refused_where_there_is_none():
+    assert read_labels([-1, 1, None], Head("classification", ("-1", "1"))) == (0, 1, None)
+    with pytest.raises(
+        BadInput, match="true label -1 is none of this model's .bad, good.; .*empty"
+    ):
+        read_labels([-1, 1], Head("classification", ("bad", "good")))

@@ -399,7 +399,7 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
     assert found[2].spans == ()
     assert found[3].spans == ((4, 14),)
     assert found[4].spans == ((0, 3),)
-    assert found[5].label is None
+    assert found[5].label == -1  # among others it is a label
     columns = write(tmp_path, "b.csv", "x,y,z\ngood,bad,1\n")
     assert read(columns, text="x", label="z") == [Example("good", 1)]
     assert read(columns, text="x+y") == [Example(("good", "bad"))]

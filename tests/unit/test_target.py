@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Question, SpanTarget
 from tokenlight.answers import best_span
 from tokenlight.encoding import encode
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
+from tokenlight.evaluation.attempting import attempt
 from tokenlight.target import Head
 
 TOKENIZER = tiny_tokenizer()
@@ -133,3 +135,29 @@ class TestSpans:
     def test_a_plain_text_to_a_span_head_says_what_it_takes(self):
         with pytest.raises(BadInput, match=r"Question\(question=…, context=…\)"):
             self.explainer.explain("good film", "cat")
+
+
+class TestSeveralNumbers:
+    """Two outputs of a regression: each is predicted, none instead of the other."""
+
+    model = tiny_bert(id2label={0: "joy", 1: "anger"}, label2id={"joy": 0, "anger": 1})
+    model.config.problem_type = "regression"
+    explainer = Explainer(model, TOKENIZER)
+
+    def test_the_prediction_says_every_output(self):
+        found = self.explainer.explain("good film", "cat", target="anger")
+        with torch.no_grad():
+            bare = self.model(**TOKENIZER("good film", return_tensors="pt")).logits[0].tolist()
+        assert found.prediction.label == f"joy {bare[0]:.4g}, anger {bare[1]:.4g}"
+        assert [a.target.name for a in self.explainer.explain("good film", target="all")] == [
+            "joy",
+            "anger",
+        ]
+
+    @pytest.mark.parametrize("target", ["predicted", Contrast("predicted", "joy")])
+    def test_predicted_names_none_of_them(self, target):
+        with pytest.raises(BadTarget, match="predicts 2 numbers.*name one .joy, anger."):
+            self.explainer.explain("good film", "cat", target=target)
+
+    def test_a_method_is_tried_on_an_output_that_is_there(self):
+        assert attempt(self.explainer, "cat")[0] is None

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -17,6 +18,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.hand_made import attribution_of, row_of, sample, split
 from tests.unit.reading_html import Reader
 from tokenlight import Explainer
+from tokenlight.capture.recording import record
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
 from tokenlight.plots.zoom import sentence_parts
@@ -26,6 +28,22 @@ from tokenlight.trust import trusted
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
 LONG = "The film was very slow. We love the charming plot! " * 8 + "Never dull."
 FOUND = EXPLAINER.explain(LONG, "attcat", long="stride")
+
+
+def test_windows_that_do_not_fit_together_are_read_in_halves(monkeypatch):
+    sizes = []
+
+    def short_of_memory(live, rows, sites, **how):
+        sizes.append(len(rows))
+        if len(rows) > 1:
+            raise torch.OutOfMemoryError("no room")
+        return record(live, rows, sites, **how)
+
+    monkeypatch.setattr("tokenlight.windows.record", short_of_memory)
+    found = EXPLAINER.explain(LONG, "attcat", long="stride")
+    assert sizes[0] == len(FOUND.extras["windows"]) > 2
+    np.testing.assert_allclose(found.scores, FOUND.scores, atol=1e-12)
+    np.testing.assert_allclose(found.logits, FOUND.logits, atol=1e-12)
 
 
 def sentences(text):

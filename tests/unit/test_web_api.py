@@ -2,11 +2,18 @@
 
 import numpy as np
 import pytest
+import torch
+from transformers import GPT2Config, GPT2ForSequenceClassification
 
+from tests.families import GPT
+from tests.tiny import tiny_tokenizer
 from tests.unit.served import TEXT, allow_list, asking, refused
-from tokenlight import Attribution, Contrast, registry
+from tokenlight import Attribution, Contrast, Explainer, registry
 from tokenlight.tokens import Question
+from tokenlight.web.asking import ExplainAsked
+from tokenlight.web.explaining import Wanted, explain_batch
 from tokenlight.web.limits import Limits
+from tokenlight.web.serving import Served
 
 QUESTION = {"question": "who sat on the mat?", "context": "the cat sat on the mat in town."}
 
@@ -160,7 +167,9 @@ def test_trust_is_measured_and_kept_with_the_explanation(client):
     assert trust["health_line"]
     kept = client.get(f"/api/attribution/{identity}").json()
     assert kept["extras"]["trust"] == trust
-    (asked,) = explained(client, text="good film, bad plot", trust=True)["attributions"]
+    answer = explained(client, text="good film, bad plot", trust=True)
+    assert answer["untested"] == []
+    (asked,) = answer["attributions"]
     assert asked["attribution"]["extras"]["trust"]["verdict"] == trust["verdict"]
 
 
@@ -275,3 +284,28 @@ def test_which_methods_work_is_found_out_in_the_background():
     assert found["attcat"]["tiny"]["works"] is True
     assert found["decoded_gradcam"]["tiny"]["works"] is False
     assert "language model" in found["decoded_gradcam"]["tiny"]["why"]
+
+
+def test_a_preset_means_what_it_means_for_this_kind_of_model():
+    torch.manual_seed(0)
+    config = GPT2Config(**GPT | {"vocab_size": 200})
+    explainer = Explainer(GPT2ForSequenceClassification(config).double().eval(), tiny_tokenizer())
+    served = Served("writer", explainer)
+    asked = ExplainAsked(text="good film", method="transatt:preset=official")
+    (found,) = explain_batch(served, [Wanted.of(asked, served)], Limits().passes)
+    wanted = explainer.explain("good film", ("transatt", {"preset": "official"}))
+    assert found.attributions[0].options == wanted.options
+    assert wanted.options["rules"] == "gpt2_official"
+    np.testing.assert_allclose(found.attributions[0].scores, wanted.scores, atol=1e-12)
+
+
+def test_an_explanation_whose_trust_costs_too_much_is_not_lost(models):
+    with asking(models, limits=Limits(trust_passes=10)) as client:
+        found = explained(client, trust=True)
+        (entry,) = found["attributions"]
+        assert len(entry["attribution"]["scores"]) == len(entry["attribution"]["row"]["ids"])
+        (missing,) = found["untested"]
+        assert missing["id"] == entry["id"]
+        assert missing["error"]["code"] == "too_costly"
+        assert "keep this server busy" in missing["error"]["message"]
+        assert client.get(f"/api/attribution/{entry['id']}").status_code == 200

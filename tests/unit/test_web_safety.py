@@ -107,7 +107,7 @@ def test_all_classes_of_many_cost_as_much_as_they_are():
 
 
 def test_attention_flow_costs_more_than_its_pass():
-    method = allowed.built_method(("attention_flow", {}), 0)
+    method = registry.build("methods", "attention_flow")
     assert allowed.token_passes([method], 128, 1) < Limits().passes  # two seconds
     assert allowed.token_passes([method], 200, 1) > Limits().passes
 

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
 
 # A pack of an eighth of the budget keeps a device busy; from there on padding costs more than
 # another pass, so a row that would be padded by more than this share begins a new pack.
 ENOUGH = 1 / 8
 PADDING = 0.15
+
+
+def in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
+    """What ``run`` gives for ``count`` rows, a slice of them at a time: all at once or, where memory
+    does not suffice, in halves. A single row that does not fit is an error."""
+    waiting, found = [slice(0, count)], list[T]()
+    while waiting:
+        part = waiting.pop()
+        try:
+            found += run(part)
+            continue
+        except torch.OutOfMemoryError:
+            if part.stop - part.start == 1:
+                raise
+        torch.cuda.empty_cache()  # behind the except: the error holds what was computed so far
+        half = (part.start + part.stop) // 2
+        waiting += [slice(half, part.stop), slice(part.start, half)]
+    return found
 
 
 def packs(lengths: Sequence[int], budget: int, *, padding_proof: bool = True) -> list[list[int]]:

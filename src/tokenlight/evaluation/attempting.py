@@ -44,9 +44,8 @@ def sample(explainer: Explainer) -> tuple[Any, Any]:
         return SENTENCE, TokenTarget("cast")
     if head.reads == "image":
         shades = np.add.outer(np.arange(0, 128, 2), np.arange(0, 128, 2))
-        return Picture(
-            np.stack([shades, 255 - shades, shades // 2], axis=2).astype("u1")
-        ), "predicted"
+        colours = np.stack([shades, 255 - shades, shades // 2], axis=2)
+        return Picture(colours.astype("u1")), head.usual
     if head.reads == "pair":
         return (SENTENCE, QUESTION), "predicted"
-    return SENTENCE, "predicted"
+    return SENTENCE, head.usual

@@ -27,15 +27,25 @@ def read_labels(
 def _true_label(label: Any, head: Head) -> int:
     """Unlike a target, a true label is one of the labels: neither ``predicted`` nor ``all``."""
     if isinstance(label, bool) or not isinstance(label, str | Integral):
-        known = f"{', '.join(islice(head.labels, 12))}{' …' * (len(head.labels) > 12)}"
         raise BadInput(
             f"the true label {label!r} is a {type(label).__name__}; give one of the model's labels "
-            f"({known}), or its number."
+            f"({_known(head)}), or its number."
         )
+    if not isinstance(label, str) and label < 0:  # no label has such a number: it is a name
+        if str(label) not in head.labels:
+            raise BadInput(
+                f"the true label {label} is none of this model's ({_known(head)}); give one of them, "
+                "and leave the cell empty (None in Python) where a text has no label."
+            )
+        label = str(label)
     named = isinstance(label, str) and not head.writes and not is_number(label)
     if named and label not in head.labels:
         raise UnknownName.among("label", label, head.labels)
     return head.label_index(label)
+
+
+def _known(head: Head) -> str:
+    return f"{', '.join(islice(head.labels, 12))}{' …' * (len(head.labels) > 12)}"
 
 
 def read_spans(

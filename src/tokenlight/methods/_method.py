@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from tokenlight import registry
 from tokenlight.capture.tape import GRADIENTS, Site, Tape
 
 
@@ -63,6 +64,15 @@ class Method(abc.ABC):
     def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:  # noqa: ARG003
         """The options asked for, where a preset means something else for this kind of model."""
         return options
+
+    @classmethod
+    def asked(cls, name: str, options: Mapping[str, Any], *, seed: int, model: nn.Module) -> Method:
+        """The method ``name`` as ``model`` gets it: what samples takes ``seed``, unless its own is
+        set, and a preset means what it means for this kind of model."""
+        found: type[Method] = registry.find("methods", name)
+        given = {"seed": seed, **options} if found.draws else options
+        method: Method = registry.build("methods", name, found.fitted(given, model))
+        return method
 
     @property
     @abc.abstractmethod

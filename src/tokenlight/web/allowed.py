@@ -58,15 +58,6 @@ def spec(kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None)
     return name, options | ({"heads": heads} if options.get("heads") == GIVEN else {})
 
 
-def built_method(one: Spec, seed: int) -> Method:
-    """The method itself; what samples takes the request's seed."""
-    name, options = one
-    if getattr(registry.find("methods", name), "draws", False):
-        options = {"seed": seed, **options}
-    method: Method = registry.build("methods", name, options)
-    return method
-
-
 def plain(hint: Any) -> bool:
     """Whether every value of this type is a number, a yes or no, or one of a few words."""
     if get_origin(hint) is Literal or hint in (bool, int, float, type(None)):

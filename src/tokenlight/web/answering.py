@@ -24,6 +24,7 @@ def explanation(
         "prediction": first.to_dict()["prediction"],
         "attributions": [shown(entry, words=words, layers=layers) for entry in entries],
         "agreement": agreement([entry.attribution for entry in entries]),
+        "untested": [{"id": one, **why.to_dict()} for one, why in made.untested.items()],
         "refused": [{"method": name, **why.to_dict()} for name, why in made.refused],
         "seconds": round(seconds, 4),
     }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenlight.asked import How
@@ -14,7 +14,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.methods._method import Method
 from tokenlight.reading import read
 from tokenlight.tokens import Long, TokenRow
-from tokenlight.web.allowed import Spec, built_method, slow, spec, token_passes
+from tokenlight.web.allowed import Spec, slow, spec, token_passes
 from tokenlight.web.asking import ExplainAsked, TextAsked, target_of
 from tokenlight.web.refusals import Refusal, refusal
 from tokenlight.web.serving import Served
@@ -39,7 +39,8 @@ class Wanted:
         """Check methods and options before anything waits; one that is asked for twice counts once."""
         named = tuple(dict.fromkeys(asked.methods))
         specs = [spec("methods", one, served.heads) for one in named]
-        methods = tuple(built_method(one, asked.seed) for one in specs)
+        model = served.explainer.live.model
+        methods = tuple(Method.asked(*one, seed=asked.seed, model=model) for one in specs)
         return cls(
             inputs=asked.inputs,
             methods=methods,
@@ -62,10 +63,12 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """Attributions, method by method, and the methods that could not, with the reason."""
+    """Attributions, method by method, and the methods that could not, with the reason; ``untested``:
+    why trust is missing, by the attribution's id."""
 
     attributions: tuple[Attribution, ...]
     refused: tuple[tuple[str, Refusal], ...] = ()
+    untested: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 def count_targets(target: Any, served: Served) -> int:

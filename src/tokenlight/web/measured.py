@@ -18,9 +18,10 @@ from tokenlight.evaluation.measuring import Known, Record, check, measure
 from tokenlight.evaluation.measuring import Refusal as Omitted
 from tokenlight.evaluation.naming import Kind, kind_of_method, method_names
 from tokenlight.evaluation.truths import read_labels
+from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
 from tokenlight.trust import trusted
-from tokenlight.web.allowed import built_method, spec, token_passes
+from tokenlight.web.allowed import spec, token_passes
 from tokenlight.web.asking import AttentionAsked, EvaluateAsked, TextAsked
 from tokenlight.web.explaining import Wanted, count_targets, explain_steps, read_row, read_text
 from tokenlight.web.games import Play, bands, curves, told
@@ -139,10 +140,15 @@ def evaluate_steps(served: Served, asked: EvaluateAsked, limits: Limits) -> Step
     }
 
 
+def _built(served: Served, asked: EvaluateAsked, method: str) -> Method:
+    name, options = spec("methods", method, served.heads)
+    return Method.asked(name, options, seed=asked.seed, model=served.explainer.live.model)
+
+
 def _kind(served: Served, asked: EvaluateAsked, method: str) -> Kind:
     """What explanations of a method will be; of one that is refused, what it was asked for as."""
     try:
-        return kind_of_method(built_method(spec("methods", method, served.heads), asked.seed))
+        return kind_of_method(_built(served, asked, method))
     except (TokenlightError, Refusal):
         return method.partition(":")[0], method
 
@@ -168,7 +174,7 @@ def _check_size(
     methods = []
     for one in dict.fromkeys(asked.methods):
         with suppress(TokenlightError, Refusal):  # it is said, text by text, when its turn comes
-            methods.append(built_method(spec("methods", one, served.heads), asked.seed))
+            methods.append(_built(served, asked, one))
     targets, cost = count_targets(asked.target, served), 0
     for text in asked.asked:
         try:
@@ -233,7 +239,10 @@ def trial_steps(served: Served, name: str) -> Steps:
     asked = TextAsked(**served.brief)
     started = time.perf_counter()
     try:
-        served.explainer.explain(asked.inputs, method=name, long="truncate", progress=False)
+        usual = served.explainer.live.head.usual
+        served.explainer.explain(
+            asked.inputs, method=name, target=usual, long="truncate", progress=False
+        )
         why = None
     except TokenlightError as refused:
         why = refusal(refused).to_dict()["error"]["message"]

@@ -46,7 +46,7 @@ _OBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "heads": ("the head map of a model", ("model", "layers", "heads", "syntactic", "positional")),
     "explanation": (
         "attributions with ids",
-        ("model", "prediction", "attributions", "agreement", "refused", "seconds"),
+        ("model", "prediction", "attributions", "agreement", "untested", "refused", "seconds"),
     ),
     "trust": ("verdict, grade and health", ("id", "trust")),
     "games": ("curves of the game", ("model", "labels", "games")),

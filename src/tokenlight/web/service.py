@@ -6,11 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tokenlight import registry
 from tokenlight.attribution import Attribution
+from tokenlight.errors import TokenlightError
 from tokenlight.web.answering import agreement, shown
 from tokenlight.web.asking import (
     AttentionAsked,
@@ -32,7 +34,7 @@ from tokenlight.web.measured import (
     trial_steps,
     trust_steps,
 )
-from tokenlight.web.refusals import Refusal, not_found
+from tokenlight.web.refusals import Refusal, not_found, refusal
 from tokenlight.web.serving import AllowList, Served
 from tokenlight.web.shelf import Shelf
 from tokenlight.web.worker import Job, Steps, Worker, closing
@@ -50,7 +52,10 @@ class Service:
     def warm(self) -> None:
         """The first pass of each kind builds what later ones use: nobody shall wait for it."""
         for served in self.models:
-            asked = ExplainAsked.model_validate({**served.brief, "long": "truncate"})
+            usual = served.explainer.live.head.usual
+            asked = ExplainAsked.model_validate(
+                {**served.brief, "long": "truncate", "target": usual}
+            )
             (made,) = explain_batch(served, [Wanted.of(asked, served)], self.limits.passes)
             if isinstance(made, Exception):
                 raise made
@@ -94,10 +99,13 @@ class Service:
         entries = await asyncio.to_thread(
             lambda: [self.kept.put(a, served.name) for a in made.attributions]
         )
-        if asked.trust:
-            for entry in entries:
+        untested: dict[str, Refusal] = {}
+        for entry in entries if asked.trust else ():
+            try:
                 await self._trust(entry, served)
-        return entries, made
+            except (TokenlightError, Refusal) as why:  # what is explained is not lost for it
+                untested[entry.id] = why if isinstance(why, Refusal) else refusal(why)
+        return entries, replace(made, untested=untested)
 
     async def trust(self, identity: str) -> Any:
         """The trust in one explanation, measured once."""

@@ -102,6 +102,7 @@ class Served:
     def facts(self) -> dict[str, Any]:
         """What the page tells of it."""
         config = self.explainer.live.model.config.get_text_config()
+        usual = ["predicted"] if self.explainer.live.head.usual == "predicted" else []
         kinds = {
             "span": ["predicted", "answer", "contrast"],
             "next token": ["predicted", "token", "contrast"],
@@ -117,7 +118,7 @@ class Served:
             "layers": getattr(config, "num_hidden_layers", None),
             "heads": getattr(config, "num_attention_heads", None),
             "head_map": self.heads is not None,
-            "targets": kinds.get(self.task, ["predicted", "all", "label", "contrast"]),
+            "targets": kinds.get(self.task, [*usual, "all", "label", "contrast"]),
             "method": "attcat",
             "examples": [{"title": _title(example), **example} for example in self.examples],
         }

@@ -90,7 +90,7 @@ function question(fields) {
 export function asTarget() {
   const kinds = chosenModel()?.targets ?? [];
   if (state.target && state.rather) return { for: state.target, rather_than: state.rather };
-  if (!state.target) return null;
+  if (!state.target) return kinds.length && !kinds.includes("predicted") ? "all" : null;
   return kinds.includes("token") ? { token: state.target } : state.target;
 }
 
