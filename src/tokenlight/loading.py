@@ -22,6 +22,7 @@ from tokenlight import models
 from tokenlight.capture.headed import TAKEN, taken_in_words
 from tokenlight.capture.live import Pooling
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName, UnsupportedModel
+from tokenlight.models.folder import SAFE, WEIGHTS, check
 
 TOKENIZERS = (
     "tokenizer.json",
@@ -33,7 +34,6 @@ TOKENIZERS = (
     "vocab.model",
     "merges.txt",
 )
-UNSAFE = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 def load(
@@ -44,20 +44,13 @@ def load(
     ``hub``: ``revision``, ``cache_dir``, ``local_files_only``, ``device_map`` and the like, handed
     to transformers; ``trust_remote_code`` is not taken.
     """
-    if hub.pop("trust_remote_code", False):
-        raise BadInput(
-            "trust_remote_code is refused: tokenlight runs no code that comes with a model. Load "
-            "the model yourself and give Explainer(model, tokenizer)."
-        )
     place = models.resolve(name)
-    folder = Path(place)
-    if folder.is_dir():
-        _no_adapter_alone(name, folder)
-        _only_safe_weights(folder)
-    else:
+    if not Path(place).is_dir():
         refuse_missing_folder(name)
         _not_an_embedded_name(name)
         hub = _reaching(hub)
+    check(name, place, **hub)
+    hub.pop("trust_remote_code", None)  # False, since it was not refused
     config = _config(name, str(place), hub)
     cls = _class(name, config)
     # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
@@ -105,7 +98,7 @@ def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
             f"{name} has no tokenizer ({', '.join(TOKENIZERS[:3])} …); save it beside the model with "
             "tokenizer.save_pretrained(folder)."
         )
-    return AutoTokenizer.from_pretrained(place, **_for_tokenizer(hub))
+    return AutoTokenizer.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
 
 
 def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
@@ -116,7 +109,8 @@ def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
         # From its own module: older releases hide it at the top where torchvision is missing.
         from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-        return AutoImageProcessor.from_pretrained(place, backend="pil", **_for_tokenizer(hub))
+        how = {"backend": "pil", **SAFE, **_for_tokenizer(hub)}
+        return AutoImageProcessor.from_pretrained(place, **how)
     except ImportError as missing:
         raise MissingExtra.naming("Pillow", "vision", f"reading images for {name}") from missing
     except (OSError, ValueError) as broken:
@@ -149,28 +143,6 @@ def _folders_beside(place: Path) -> list[str]:
     except OSError:
         return []
     return difflib.get_close_matches(place.name, names, n=1)
-
-
-def _no_adapter_alone(name: str, folder: Path) -> None:
-    """An adapter is a change of another model, which only the user can put together with its head."""
-    file = folder / "adapter_config.json"
-    if not file.is_file() or (folder / "config.json").is_file():
-        return
-    try:
-        says = json.loads(file.read_text(encoding="utf-8"))
-        base, task = says.get("base_model_name_or_path"), says.get("task_type")
-    except (OSError, ValueError, AttributeError) as broken:
-        raise DamagedFile(f"{file} is no description of an adapter: {broken}.") from broken
-    kind = {"SEQ_CLS": "SequenceClassification", "TOKEN_CLS": "TokenClassification"}.get(
-        task, {"CAUSAL_LM": "CausalLM", "QUESTION_ANS": "QuestionAnswering"}.get(task, "")
-    )
-    loader = f"AutoPeftModel{f'For{kind}' if kind else ''}"
-    raise UnsupportedModel(
-        f"{name} is a PEFT adapter of {base or 'another model'}, not a whole model. Load it in "
-        f"Python: model = peft.{loader}.from_pretrained({name!r}), and give Explainer(model, "
-        "tokenizer); or write model.merge_and_unload().save_pretrained(folder) once and give that "
-        "folder."
-    )
 
 
 def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +193,7 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
 
 def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
     try:
-        return AutoConfig.from_pretrained(place, **_for_tokenizer(hub))
+        return AutoConfig.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
     except (OSError, ValueError) as missing:
         if Path(place, "config.json").is_file():
             raise _config_trouble(name, Path(place, "config.json"), missing) from missing
@@ -292,25 +264,13 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     return known[ways[0]]
 
 
-def _only_safe_weights(folder: Path) -> None:
-    if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
-        return
-    unsafe = sorted(path.name for pattern in UNSAFE for path in folder.glob(pattern))
-    if unsafe:
-        raise DamagedFile(
-            f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code "
-            "when it is opened. Convert it where you trust it: load it with transformers and call "
-            "model.save_pretrained(folder), which writes model.safetensors."
-        )
-
-
 def _weights(cls: Any, place: str, name: str, **how: Any) -> tuple[Any, dict[str, Any]]:
     # A download deserves its bar; reading a folder takes a moment.
     quiet = models.without_progress_bar() if Path(place).is_dir() else nullcontext()
     try:
         with quiet, torch.inference_mode(False):  # whose tensors could have no gradient ever
             loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
-                place, use_safetensors=True, output_loading_info=True, **how
+                place, output_loading_info=True, **WEIGHTS, **how
             )
     except (OSError, RuntimeError, ValueError) as broken:
         raise DamagedFile(

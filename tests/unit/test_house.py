@@ -15,7 +15,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 RANKS = {
     "errors": 0, "version": 0, "wording": 0, "progress": 0, "registry": 1, "late": 1, "models": 1,
     "tokens": 1, "tokenizing": 1, "vocabulary": 1.2, "answers": 1.5, "columns": 1.5, "segments": 1.5,
-    "sentences": 1.5, "cutting": 1.5, "marks": 1.5, "encoding": 2, "pictures": 2,
+    "sentences": 1.5, "cutting": 1.5, "marks": 1.5, "encoding": 2, "pictures": 2, "documents": 0.5,
     "target": 2, "datafiles": 2, "relevance": 2, "prompt": 3, "attribution": 3,
     "postprocess": 4, "corpus": 4, "capture": 5, "heads": 6, "methods": 7, "metrics": 7, "plots": 8,
     "loading": 8, "asked": 8, "given_ids": 8, "reading": 9, "windows": 10, "likeness": 10, "batch": 10,

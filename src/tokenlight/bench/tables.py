@@ -155,5 +155,8 @@ def _reader(cell: Cell, metrics: Mapping[str, Metric]) -> Any:
         return SimpleNamespace(tokenizer=None)
     from transformers import AutoTokenizer
 
+    from tokenlight.models.folder import SAFE, check
+
     place = embedded.resolve(cell.checkpoint)
-    return SimpleNamespace(tokenizer=AutoTokenizer.from_pretrained(place))
+    check(cell.checkpoint, place, weights=False)
+    return SimpleNamespace(tokenizer=AutoTokenizer.from_pretrained(place, **SAFE))

@@ -157,6 +157,7 @@ def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]
     from tokenlight.errors import DamagedFile, UnsupportedModel
     from tokenlight.explainer import Explainer
     from tokenlight.loading import put
+    from tokenlight.models.folder import SAFE, WEIGHTS, check
 
     hushed(verbose=verbose)
     try:
@@ -165,12 +166,13 @@ def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]
         if not Path(name).is_dir():
             raise
         try:
-            model = AutoModelForSequenceClassification.from_pretrained(name, use_safetensors=True)
+            check(name, name)
+            model = AutoModelForSequenceClassification.from_pretrained(name, **WEIGHTS)
         except (OSError, ValueError):
             raise refused from None
         model = model.float().eval()
         put(model, device)
-        return LiveModel(model), AutoTokenizer.from_pretrained(name)
+        return LiveModel(model), AutoTokenizer.from_pretrained(name, **SAFE)
     return explainer.live, explainer.tokenizer
 
 

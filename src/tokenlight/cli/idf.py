@@ -52,12 +52,15 @@ def idf(
     from tokenlight.datafiles import read
     from tokenlight.errors import BadInput
     from tokenlight.loading import refuse_missing_folder
+    from tokenlight.models.folder import SAFE, check
 
     spare({"CORPUS": corpus}, {"-o": output})
     hushed(verbose=verbose)
     refuse_missing_folder(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(models.resolve(model))
+        place = models.resolve(model)
+        check(model, place, weights=False)
+        tokenizer = AutoTokenizer.from_pretrained(place, **SAFE)
     except (OSError, ValueError) as missing:
         raise BadInput(
             f"no tokenizer found at {model!r}: {str(missing).splitlines()[0]} Give a folder with "

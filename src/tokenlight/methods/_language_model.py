@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tokenlight import models
 from tokenlight.capture.live import LiveModel
 from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.models.folder import SAFE, WEIGHTS, check
 
 # Logits that may be in memory at once; a batch of 512 × 30,000 a text would be gigabytes.
 LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}
@@ -111,6 +112,8 @@ def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:
         raise BadInput(_none_found(live, "it was not loaded from a checkpoint"))
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+    local = {"local_files_only": given is None}
+    check(name, name, **local)
     why = "it holds no language-model head"
     for kind in (AutoModelForMaskedLM, AutoModelForCausalLM):
         try:
@@ -118,11 +121,11 @@ def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:
                 model, info = kind.from_pretrained(
                     name,
                     dtype=dtype,
-                    use_safetensors=True,
                     output_loading_info=True,
-                    local_files_only=given is None,
+                    **WEIGHTS,
+                    **local,
                 )
-                tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=given is None)
+                tokenizer = AutoTokenizer.from_pretrained(name, **SAFE, **local)
         except (OSError, ValueError) as refused:
             why = str(refused).splitlines()[0]
             continue

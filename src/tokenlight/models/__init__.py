@@ -128,8 +128,10 @@ def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTo
 
     directory = resolve(PREFIX + "masked_lm")
     with without_progress_bar():
-        model = BertForMaskedLM.from_pretrained(directory, dtype=dtype or torch.float32)
-    return model.eval(), BertTokenizer.from_pretrained(directory)
+        model = BertForMaskedLM.from_pretrained(
+            directory, dtype=dtype or torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+    return model.eval(), BertTokenizer.from_pretrained(directory, trust_remote_code=False)
 
 
 @contextmanager

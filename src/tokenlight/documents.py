@@ -1,0 +1,100 @@
+"""JSON and YAML that others wrote: read within limits of size, depth, digits and aliases.
+
+Drop-in for ``json.loads``, ``Path.read_text`` and ``yaml.safe_load``: what is beyond a limit is a
+``ValueError`` in words, as malformed text is, so that each caller names its own file and way out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+BYTES = 1 << 28  # of one document; a saved picture of the most pixels stays under a quarter of it
+DEPTH = 64  # lists in lists; Python itself gives up near a thousand, in the middle of later work
+DIGITS = 300  # of one number: beyond 308 no float holds it
+NODES = 100_000  # of a YAML document with its aliases written out
+
+
+def text_of(place: str | Path, most: int = BYTES) -> str:
+    """The text of a file, of at most ``most`` bytes; a device that never ends is left there, too."""
+    with Path(place).open("rb") as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return content.decode("utf-8")
+
+
+def json_of(text: str, **hooks: Any) -> Any:
+    """``json.loads`` within the limits; ``hooks`` are its own, such as ``parse_constant``."""
+    try:
+        content = json.loads(text, parse_int=_whole, **hooks)
+    except RecursionError:
+        raise ValueError(_too_deep()) from None
+    if text.count("[") + text.count("{") > DEPTH:
+        _refuse_deep(content)
+    return content
+
+
+def json_in(place: str | Path) -> Any:
+    """The JSON of a file."""
+    return json_of(text_of(place))
+
+
+def yaml_of(text: str) -> Any:
+    """``yaml.safe_load`` within the limits; raises its ``YAMLError``, too."""
+    import yaml
+
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        if node is None:
+            return None
+        _written_out(node, {})
+        return yaml.SafeLoader("").construct_document(node)
+    except RecursionError:
+        raise ValueError(_too_deep()) from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError(
+            f"a number in it has {len(digits):,} digits, and at most {DIGITS} are read"
+        )
+    return int(digits)
+
+
+def _too_deep() -> str:
+    return f"its lists stand in lists more than {DEPTH} deep"
+
+
+def _refuse_deep(content: Any) -> None:
+    level, depth = [content], 0
+    while level:
+        if depth > DEPTH:
+            raise ValueError(_too_deep())
+        level = [inner for one in level for inner in _inside(one)]
+        depth += 1
+
+
+def _inside(one: Any) -> Iterable[Any]:
+    found = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return (inner for inner in found if isinstance(inner, dict | list))
+
+
+def _written_out(node: Any, known: dict[int, int], depth: int = 0) -> int:
+    """How many nodes ``node`` is with its aliases written out; each is counted once."""
+    if depth > DEPTH:
+        raise ValueError(_too_deep())
+    if id(node) in known:
+        if not known[id(node)]:
+            raise ValueError("an alias in it stands inside of what it names")
+        return known[id(node)]
+    known[id(node)] = 0  # begun, not ended: an alias that meets it would never end
+    value = node.value if isinstance(node.value, list) else []
+    parts = [part for one in value for part in (one if isinstance(one, tuple) else (one,))]
+    size = 1 + sum(_written_out(part, known, depth + 1) for part in parts)
+    if size > NODES:
+        raise ValueError(f"its aliases written out are more than {NODES:,} values")
+    known[id(node)] = size
+    return size
