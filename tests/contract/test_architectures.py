@@ -13,16 +13,12 @@ import torch
 
 from tests.families import FAMILIES, build
 from tests.state import same, snapshot
+from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, Roundings, allowed, close
 from tokenlight import Explainer, Tokens
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site
 from tokenlight.errors import TokenlightError
 
-# Their norms or softmax compute in float32 whatever the model's dtype, so the law of float32 holds.
-FLOAT32_INSIDE = {
-    "gemma", "gemma2", "gemma3", "glm", "gpt_neo", "gptj", "llama", "mistral", "mixtral", "mpt", "mt5",
-    "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "t5", "umt5",
-}  # fmt: skip
 WORKING = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
 REFUSED = [name for name, (_, _, fate) in FAMILIES.items() if fate == "refused"]
 
@@ -52,7 +48,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
     assert explainer.live.route == FAMILIES[family][2]
     for text in range(2):
         for attribution in found[2 * text : 2 * text + 2]:
-            np.testing.assert_allclose(attribution.logits, bare[text].numpy(), atol=1e-5)
+            close(attribution.logits, bare[text].numpy(), FLOAT32)
             assert np.isfinite(attribution.scores).all()
             assert np.abs(attribution.scores).max() > 0
 
@@ -63,7 +59,7 @@ def test_a_first_text_of_one_token_is_explained(family):
     with torch.no_grad():
         bare = model(torch.tensor([[2]])).logits[0]
     found = Explainer(model).explain(Tokens.from_ids([[2]]), "gae")
-    np.testing.assert_allclose(found.logits, bare.numpy(), atol=1e-5)
+    close(found.logits, bare.numpy(), FLOAT32)
 
 
 @pytest.mark.parametrize("family", WORKING)
@@ -72,21 +68,29 @@ def test_attention_rows_sum_to_one(family):
     (row, _) = Tokens.from_ids(*two_texts())
     recording = record(explainer.live, [row], frozenset({Site.ATTENTION}))
     for maps in recording.attention:
-        torch.testing.assert_close(maps.sum(dim=-1), torch.ones(maps.shape[:-1]), atol=1e-5, rtol=0)
+        close(maps.sum(dim=-1), np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1]))
 
 
 @pytest.mark.parametrize("family", WORKING)
 def test_batch_mates_and_padding_change_no_score(family):
-    # Mixtral's grouped matrix product has no float64.
-    model = build(family) if family == "mixtral" else build(family).double()
-    explainer = Explainer(model)
-    tolerance = 1e-5 if family in FLOAT32_INSIDE else 1e-9
+    if family == "mixtral":  # its grouped matrix product has no float64
+        assert_the_second_text_is_the_same_alone(build(family), FLOAT32)
+        return
+    model = build(family).double()
+    with EverythingInFloat64():
+        with torch.no_grad(), Roundings() as roundings:
+            model(two_texts()[0], attention_mask=two_texts()[1])
+        assert roundings.found == set()
+        assert_the_second_text_is_the_same_alone(model, FLOAT64)
+
+
+def assert_the_second_text_is_the_same_alone(model, tolerance):
     ids, mask = two_texts()
+    explainer = Explainer(model)
     together = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
     alone = explainer.explain(Tokens.from_ids(ids[1:, :7], mask[1:, :7]), ["attcat", "gae"])
     for ours, theirs in zip(together[2:], alone, strict=True):
-        scale = np.abs(theirs.scores).max()
-        np.testing.assert_allclose(ours.scores, theirs.scores, rtol=0, atol=tolerance * scale)
+        close(ours.scores, theirs.scores, tolerance)
 
 
 @pytest.mark.parametrize("family", REFUSED)

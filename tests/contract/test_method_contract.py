@@ -14,6 +14,7 @@ from transformers import MistralConfig, MistralForSequenceClassification
 
 from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
+from tests.tolerance import DIVIDING, FLOAT32, PLAIN, EverythingInFloat64, close, condition
 from tokenlight import Attribution, Contrast, Explainer, Question, Tokens, registry
 from tokenlight.capture.tape import Recording, Tape
 from tokenlight.errors import BadInput, NotFinite, TokenlightError, UnknownName
@@ -46,11 +47,6 @@ OTHERS = ["a dull plot", "never ever hate this movie . it was fun and the acting
 
 def asked(method):
     return (method, CONTRACT_OPTIONS[method]) if method in CONTRACT_OPTIONS else method
-
-
-def close(ours: np.ndarray, theirs: np.ndarray, tolerance: float = 1e-9) -> None:
-    scale = max(np.abs(theirs).max(), 1e-300)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -135,6 +131,15 @@ def test_padding_on_either_side_changes_no_score(method, left, right, swapped):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_no_answer_is_worse_conditioned_than_the_tolerances_assume(method):
+    def scores(model):
+        return Explainer(model, TOKENIZER).explain(TEXT, asked(method), "positive").scores
+
+    divides = registry.find("methods", method).needs_precision
+    assert condition(EXPLAINER.model, scores) < (DIVIDING if divides else PLAIN)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_answer(method):
     first, second = (EXPLAINER.explain(TEXT, asked(method), seed=5) for _ in range(2))
     np.testing.assert_array_equal(first.scores, second.scores)
@@ -173,7 +178,7 @@ def test_float32_and_bfloat16_keep_the_float64_answer(method):
     if registry.find("methods", method).needs_precision:
         assert np.corrcoef(single, exact)[0, 1] > 0.99
         return
-    close(single, exact, 1e-4)
+    close(single, exact, FLOAT32)
     half = (
         Explainer(tiny_bert(torch.bfloat16), TOKENIZER)
         .explain(TEXT, asked(method), "positive")
@@ -204,13 +209,14 @@ def test_padding_that_sees_no_key_changes_no_score(method, options):
     ids = [[5, 6, 7, *[0] * 9], [*range(5, 17)]]
     both = Tokens.from_ids(ids, [[1] * 3 + [0] * 9, [1] * 12])
     (name, given) = asked(method) if method in CONTRACT_OPTIONS else (method, {})
-    try:
-        alone = SLIDING.explain(Tokens.from_ids([ids[0][:3]]), (name, given | options))
-    except TokenlightError as refusal:
-        assert "language model" in str(refusal) or "vocabulary" in str(refusal)
-        return
-    padded, _ = SLIDING.explain(both, (name, given | options))
-    close(padded.scores, alone.scores, 1e-5)
+    with EverythingInFloat64():
+        try:
+            alone = SLIDING.explain(Tokens.from_ids([ids[0][:3]]), (name, given | options))
+        except TokenlightError as refusal:
+            assert "language model" in str(refusal) or "vocabulary" in str(refusal)
+            return
+        padded, _ = SLIDING.explain(both, (name, given | options))
+    close(padded.scores, alone.scores)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from tests.families import FAMILIES, build
 from tests.tiny import randomised, tiny_bert
+from tests.tolerance import EverythingInFloat64, close
 from tokenlight import Contrast, Explainer, Tokens
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.relevance.forked import forked
@@ -25,16 +28,12 @@ REFUSED = {
     "convbert": "conv1d", "nystromformer": "conv2d", "xlm": "masked_fill_",
     "flaubert": "masked_fill_", "mixtral": "topk",
 }  # fmt: skip
-# Their norms or softmax compute in float32 whatever the model's dtype.
-FLOAT32_INSIDE = {
-    "bloom", "gemma", "gemma3", "glm", "gpt_neo", "gptj", "llama", "mistral", "mpt", "mt5", "olmo2",
-    "phi3", "qwen2", "qwen3", "smollm3", "t5", "umt5",
-}  # fmt: skip
+# A number added to every key of a query (ALiBi counts from the padding) moves the stabiliser's share.
+MOVED = pytest.mark.xfail(reason="padding changes the relevance of MPT", raises=AssertionError)
 WORKING = [
-    name
+    pytest.param(name, marks=MOVED) if name == "mpt" else name
     for name, (_, _, fate) in FAMILIES.items()
-    # Gemma 2 computes its own attention in float32, so its float64 logits are not the seam's.
-    if fate != "refused" and name not in {*REFUSED, "gemma2"}
+    if fate != "refused" and name not in REFUSED
 ]
 
 
@@ -46,11 +45,6 @@ def texts():
     ids[1, 6], ids[1, :1], ids[1, 7:], ids[2, :5] = 2, 0, 0, 0
     mask[1, :1], mask[1, 7:], mask[2, :5] = 0, 0, 0
     return ids, mask
-
-
-def close(ours, theirs, tolerance):
-    scale = max(np.abs(theirs).max(), 1e-300)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
 
 
 def exact(family):
@@ -88,16 +82,14 @@ def test_relevance_is_conserved_in_a_vision_transformer():
 @pytest.mark.parametrize("family", WORKING)
 def test_a_family_is_followed_and_batching_changes_nothing(family):
     explainer = Explainer(build(family).double())
-    tolerance = 1e-5 if family in FLOAT32_INSIDE else 1e-9
     ids, mask = texts()
-    together = explainer.explain(Tokens.from_ids(ids, mask), METHODS, target=1)
     bare = [ids[0], ids[1, 1:7], ids[2, 5:]]
-    for text, row in enumerate(bare):
-        alone = explainer.explain(Tokens.from_ids(row[None]), METHODS, target=1)
-        for number, theirs in enumerate(alone):
-            ours = together[text * len(METHODS) + number]
-            assert np.abs(theirs.scores).max() > 0
-            close(ours.scores, theirs.scores, tolerance)
+    with EverythingInFloat64():
+        together = explainer.explain(Tokens.from_ids(ids, mask), METHODS, target=1)
+        alone = [explainer.explain(Tokens.from_ids(x[None]), METHODS, target=1) for x in bare]
+    for ours, theirs in zip(together, itertools.chain(*alone), strict=True):
+        assert np.abs(theirs.scores).max() > 0
+        close(ours.scores, theirs.scores)
 
 
 def test_gemma_2_is_followed_in_float32():
