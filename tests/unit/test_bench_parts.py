@@ -9,7 +9,7 @@ import torch
 
 from tests.bench_runs import make, rows_of, sentences
 from tests.tiny import tiny_bert_lm
-from tokenlight.bench import planning
+from tokenlight.bench import digests, planning
 from tokenlight.bench.entries import DataSet, Suite
 from tokenlight.bench.examples import examples_of, locate, relabelled, source
 from tokenlight.bench.part import counted, load
@@ -207,7 +207,7 @@ def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
 
     kept = {"a/b": "/cache/snapshots/abc123/config.json", "a/c": None}
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, _: kept[name])
-    assert planning.weights_digest("a/b") == "abc123"
-    assert planning.weights_digest("a/c") == ""
+    assert digests.weights_digest("a/b") == "abc123"
+    assert digests.weights_digest("a/c") == ""
     monkeypatch.undo()
-    assert planning.weights_digest("no name: at all") == ""
+    assert digests.weights_digest("no name: at all") == ""

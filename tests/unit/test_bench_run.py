@@ -14,13 +14,14 @@ import pytest
 
 from tests.bench_runs import begun, bytes_of, finished_parts, make, rows_of, sentences, wait_for
 from tokenlight import Explainer
-from tokenlight.bench import tables
+from tokenlight.bench import local_engine, planning, tables
 from tokenlight.bench.plan import Request
 from tokenlight.bench.reading import SuiteRefused
 from tokenlight.bench.runner import Engine, run_suite
 from tokenlight.bench.status import in_time, status
 from tokenlight.bench.store import Run, locked, tidy
-from tokenlight.bench.tasks import Outcome
+from tokenlight.bench.suite import read
+from tokenlight.bench.tasks import Outcome, Task
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
 
@@ -131,8 +132,75 @@ def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, whole,
     assert bytes_of(folder) == bytes_of(whole)
     place = run.place(run.parts[7], "parquet")
     place.write_bytes(place.read_bytes()[:-1] + b"x")
-    with pytest.raises(DamagedFile, match="not the file its manifest names"):
+    with pytest.raises(DamagedFile, match="not the file its manifest names.*makes it again"):
         tables.merged(run)
+    run.place(run.parts[0], "json").write_text("[")
+    assert (status(folder).damaged, status(folder).done) == (2, len(run.parts) - 2)
+    said = []
+    finished = run_suite(suite, folder, engine=Engine(workers=1), tell=said.append, progress=False)
+    assert finished.made == 2
+    assert sum("makes it again" in one for one in said) == 2
+    assert bytes_of(folder) == bytes_of(whole)
+
+
+def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    run = Run.open(folder)
+    other = next(part for part in run.parts if part.cell != run.parts[0].cell)
+    for ending in ("parquet", "json"):
+        shutil.copy(run.place(other, ending), run.place(run.parts[0], ending))
+        shutil.copy(run.place(run.parts[1], ending), run.place(run.parts[2], ending))
+    assert "(method differ)" in run.damage(run.parts[0])
+    assert "(first differ)" in run.damage(run.parts[2])
+    with pytest.raises(DamagedFile, match="of another part or run"):
+        tables.merged(run)
+    rows = [{"text": text, "label": 0} for text in sentences(COUNT)]
+    stranger = make(tmp_path / "other", bert_folder, 0, rows=rows)
+    planned, _ = planning.plan(read(stranger)[0], Request())
+    theirs = Run.begin(tmp_path / "else", stranger, read(stranger)[0], planned)
+    task = Task("part", theirs.parts[3])
+    list(local_engine.results(str(theirs.folder), [task], workers=1, device="cpu"))
+    for ending in ("parquet", "json"):
+        shutil.copy(theirs.place(theirs.parts[3], ending), run.place(run.parts[3], ending))
+    assert "(settings differ)" in run.damage(run.parts[3])
+    run_suite(suite, folder, engine=Engine(workers=1), progress=False)
+    assert bytes_of(folder) == bytes_of(whole)
+
+
+@pytest.mark.parametrize("what", ["data", "models", "suite"])
+def test_what_changes_in_the_middle_of_a_run_is_mixed_with_nothing(bert_folder, tmp_path, what):
+    """The worker that began dies, as any may; the one in its place reads the files as they are now."""
+    model = tmp_path / "model"
+    shutil.copytree(bert_folder, model)
+    place = make(tmp_path / "suite", model, 8, methods=["random"], slice=2)
+    planned, problems = planning.plan(read(place)[0], Request())
+    assert not problems
+    run = Run.begin(tmp_path / "run", place, read(place)[0], planned)
+    tasks = [Task("part", part) for part in run.parts]
+    first = list(local_engine.results(str(run.folder), tasks[:1], workers=1, device="cpu"))
+    assert first[0].trouble == ""
+    if what == "data":
+        shutil.copy(make(tmp_path / "new", model, 20).parent / "texts.jsonl", place.parent)
+    elif what == "models":
+        (model / "config.json").write_text((model / "config.json").read_text() + " ")
+    else:
+        kept = run.folder / "suite.yaml"
+        kept.write_text(kept.read_text().replace("aopc", "comprehensiveness"))
+    then = list(local_engine.results(str(run.folder), tasks[1:], workers=1, device="cpu"))
+    assert len(then) == 3
+    for outcome in then:
+        assert "begun" in outcome.trouble
+        assert not run.done(outcome.task.part)
+
+
+def test_a_run_in_which_every_example_fails_does_not_end_well(bert_folder, tmp_path, capsys):
+    rows = [{"text": "   ", "label": 0}, {"text": "a \ud800 film", "label": 1}]
+    place = make(tmp_path / "suite", bert_folder, 2, rows=rows, methods=["random"])
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "run", str(place), "-o", str(tmp_path / "run"), "--workers", "1"])
+    assert ended.value.code == 1
+    assert "every example failed" in capsys.readouterr().err
 
 
 def test_a_folder_of_another_run_is_refused_with_what_differs(suite, whole, tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,28 +161,42 @@ def parts_of(folder):
 
 
 @pytest.mark.parametrize(
-    ("damage", "why"),
+    "damage",
     [
-        (lambda _: "", "its end is missing"),
-        (lambda text: "\n".join(text.splitlines()[:-2]) + "\n", "its end is missing"),
-        (lambda text: text.rpartition("{")[0], "its end is missing"),
-        (lambda _: '{"end": 0}\n', "it does not hold its texts"),
-        (lambda text: text.replace('"text": 1', '"text": 7'), "it does not hold its texts"),
-        (lambda text: "[]\n" + text, "a line of it cannot be read"),
-        (lambda text: "5\n" + text, "a line of it cannot be read"),
+        lambda _: "",
+        lambda text: "\n".join(text.splitlines()[:-2]) + "\n",
+        lambda text: text.rpartition("{")[0],
+        lambda text: text.splitlines()[-1],
+        lambda text: text.replace('"text": 1', '"text": 7'),
+        lambda text: re.sub(r'"value": -?[0-9.e-]+', '"value": 0.75', text, count=1),
+        lambda text: "[]\n" + text,
+        lambda text: "5\n" + text,
     ],
 )
-def test_a_part_that_is_not_whole_is_not_finished(explainer, tmp_path, monkeypatch, damage, why):
+def test_a_part_that_is_not_as_it_was_written_is_made_again(
+    explainer, tmp_path, monkeypatch, damage
+):
     monkeypatch.setattr(resuming, "SHARD", 2)
     whole, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert finished(tmp_path) == 5
     place = parts_of(tmp_path)[0]
-    place.write_text(damage(place.read_text()))
-    with pytest.raises(DamagedFile, match=rf"({why}).*delete it and run the command again"):
-        evaluate_file(explainer, TEXTS, JOB, tmp_path)
-    place.unlink()
+    written = place.read_text()
+    assert damage(written) != written
+    place.write_text(damage(written))
+    assert finished(tmp_path) == 3
     again, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert again.to_dict() == whole.to_dict()
+    shutil.copy(parts_of(tmp_path)[1], place)  # whole, and of other texts
+    again, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
+    assert again.to_dict() == whole.to_dict()
+
+
+def test_parts_of_other_settings_are_refused_though_the_settings_are_gone(explainer, tmp_path):
+    evaluate_file(explainer, TEXTS, JOB, tmp_path)
+    (tmp_path / "settings.json").unlink()
+    with pytest.raises(BadInput, match="was measured with other settings"):
+        evaluate_file(explainer, TEXTS, replace(JOB, methods=["rollout"]), tmp_path)
+    assert evaluate_file(explainer, TEXTS, JOB, tmp_path)[0].methods == ("attcat", "random")
 
 
 def test_texts_that_every_method_refuses_are_in_their_part(explainer, tmp_path):

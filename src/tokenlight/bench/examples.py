@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from tokenlight.bench.entries import DataSet, Suite
 from tokenlight.datafiles import ENDINGS, Example, read
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput
 from tokenlight.tokens import Question
 
 FORMS = tuple(ending + zipped for ending in ENDINGS for zipped in ("", ".gz"))
@@ -118,15 +117,3 @@ def check_task(data: DataSet, examples: Sequence[Example]) -> None:
             f"data set {data.name}: the suite says {data.task}, but its examples are for {found}; "
             "name the columns with text: …"
         )
-
-
-def digest_of(where: str) -> str:
-    """SHA-256 of a file; a hub's name stands for itself."""
-    place = Path(where)
-    if not place.is_file():
-        return where
-    try:
-        with place.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as broken:
-        raise TokenlightError(f"{place} cannot be read: {broken}.") from broken

@@ -18,6 +18,7 @@ import torch
 
 from tokenlight import registry
 from tokenlight.attribution import Attribution
+from tokenlight.bench.digests import digest_of, refuse_changed, weights_digest
 from tokenlight.bench.examples import examples_of, relabelled
 from tokenlight.bench.plan import Cell, Part, data_set
 from tokenlight.bench.store import FULL, Run
@@ -78,8 +79,24 @@ def load(place: str, device: str) -> Explainer:
 
 
 @lru_cache(maxsize=2)  # parts come model by model
-def _loaded(place: str, device: str) -> Explainer:
-    return load(place, device)
+def _model(folder: str, number: int, device: str) -> Explainer:
+    run = _run(folder)
+    cell = run.plan.cells[number]
+    explainer = load(cell.checkpoint, device)
+    now = f"{cell.checkpoint} {weights_digest(cell.checkpoint)}"
+    refuse_changed(run.plan.settings, "models", f"{cell.model}/{cell.data}", now)
+    return explainer
+
+
+def _loaded(run: Run, cell: Cell, device: str) -> Explainer:
+    """The cell's model, as it was planned; cells of one checkpoint share it."""
+    alike = (one.number for one in run.cells if one.runs and one.checkpoint == cell.checkpoint)
+    return _model(str(run.folder), next(alike, cell.number), device)
+
+
+@lru_cache(maxsize=8)
+def _refuse_other_language_model(folder: str, place: str) -> None:
+    refuse_changed(_run(folder).plan.settings, "language models", place, weights_digest(place))
 
 
 @lru_cache(maxsize=2)
@@ -88,13 +105,14 @@ def _examples(folder: str, data: str, labels: tuple[str, ...]) -> list[Example]:
     chosen = data_set(run.suite, data)
     where = run.plan.sources[data]
     found = examples_of(chosen, where, seed=run.suite.seed, limit=run.plan.limit)
+    refuse_changed(run.plan.settings, "data", data, digest_of(where))
     return relabelled(found, labels, chosen)
 
 
 def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows of a part, and what its manifest says of how it was made."""
     cell = run.plan.cells[part.cell]
-    explainer = _loaded(cell.checkpoint, device)
+    explainer = _loaded(run, cell, device)
     everything = _examples(str(run.folder), cell.data, cell.labels)
     examples = everything[part.first : part.first + part.count]
     entries = run.plan.metrics_for(cell.data)
@@ -111,6 +129,7 @@ def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]
         wide = budget * WIDER.get(explainer.live.device.type, 1)
         records, broken = measured(explainer, examples, made, metrics, batch_tokens=wide)
     ended = time.perf_counter()
+    _refuse_other_files(run, cell)
     rows = _rows(run, part, (made, records, (*refused, *broken)))
     method = registry.build("methods", cell.name, options)
     said = {
@@ -131,6 +150,15 @@ def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]
 def _options(run: Run, cell: Cell) -> dict[str, Any]:
     made = {"heads": str(run.heads_file(cell))} if cell.makes_heads else {}
     return cell.options | made
+
+
+def _refuse_other_files(run: Run, cell: Cell) -> None:
+    """What a method's options name must be what it was, and it has been read by now."""
+    heads, lm = cell.options.get("heads"), cell.options.get("lm")
+    if heads:
+        refuse_changed(run.plan.settings, "heads files", str(heads), digest_of(str(heads)))
+    if lm:
+        _refuse_other_language_model(str(run.folder), str(lm))
 
 
 def _backwards(method: Method, made: Mapping[int, list[Attribution]]) -> int:
@@ -217,8 +245,9 @@ def _make_heads(run: Run, cell: Cell, device: str) -> None:
     place, wish = run.heads_file(cell), run.suite.heads
     if place.exists() or wish is None:
         return
-    explainer = _loaded(cell.checkpoint, device)
+    explainer = _loaded(run, cell, device)
     sentences = list(read_conllu(run.plan.conllu))[: wish.limit]
+    refuse_changed(run.plan.settings, "parsed text", run.plan.conllu, digest_of(run.plan.conllu))
     align: Any = wish.align
     live, tokenizer = explainer.live, explainer.tokenizer
     found = head_statistics(live, tokenizer, sentences, Reading.named(align, live, tokenizer))

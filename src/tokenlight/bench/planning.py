@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -13,10 +12,10 @@ from typing import Any
 from tokenlight import models as embedded
 from tokenlight import registry
 from tokenlight.bench.checking import Checked, Doctor, entry_problems
+from tokenlight.bench.digests import digest_of, weights_digest
 from tokenlight.bench.entries import LAYERS, DataSet, MethodEntry, MetricEntry, Model, Suite
 from tokenlight.bench.examples import (
     check_task,
-    digest_of,
     examples_of,
     locate,
     relabelled,
@@ -297,28 +296,3 @@ def _named_files(cells: list[Cell], metrics: tuple[MetricEntry, ...]) -> dict[st
     counted = {place: digest_of(place) for place in sorted(corpora)}
     found = {"language models": lms, "corpora": counted}
     return {name: hashed for name, hashed in found.items() if hashed}
-
-
-def weights_digest(place: str) -> str:
-    """Hash of a model folder's weights, config and vocabulary; of a hub id the commit that is kept
-    here, nothing where none is."""
-    if place.startswith(embedded.PREFIX):
-        return digest_of(str(embedded.FOLDER / embedded.CHECKSUMS))[:16]
-    folder = Path(place)
-    if not folder.is_dir():
-        return _commit(place)
-    digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"):
-            digest.update(f"{file.name} {digest_of(str(file))}".encode())
-    return digest.hexdigest()[:16]
-
-
-def _commit(name: str) -> str:
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        kept = try_to_load_from_cache(name, "config.json")
-    except ValueError:  # no name that a hub could have
-        return ""
-    return Path(kept).parent.name if isinstance(kept, str) else ""

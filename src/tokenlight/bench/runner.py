@@ -60,6 +60,12 @@ class Finished:
     failed_examples: int
     failed_parts: tuple[tuple[Part, str], ...]
 
+    @property
+    def fruitless(self) -> bool:
+        """Whether there are examples and every one of them failed."""
+        said = [self.run.said(part) for part in self.run.parts if self.run.done(part)]
+        return bool(said) and all(one["failed"] == one["examples"] for one in said)
+
 
 def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
     suite: str | Path,
@@ -120,10 +126,13 @@ class _Work:
 
     def all(self, again: bool, progress: bool | None) -> Finished:
         run = self.run
-        if again:
-            for part in run.parts:
-                if run.done(part) and run.said(part).get("failed"):
-                    run.forget(part)
+        for part in run.parts:
+            if not run.done(part):
+                continue
+            if why := run.damage(part):
+                self.tell(why)
+            if why or (again and run.said(part).get("failed")):
+                run.forget(part)
         waiting = [part for part in run.parts if not run.done(part)]
         failed: list[tuple[Part, str]] = []
         kept = len(run.parts) - len(waiting)

@@ -11,10 +11,14 @@ from tokenlight.bench.store import Run, worked_in
 
 @dataclass(frozen=True)
 class CellStatus:
-    """One cell: its parts, the examples that failed in finished ones, and the seconds they took."""
+    """One cell: its parts, the examples that failed in finished ones, and the seconds they took.
+
+    ``damaged``: parts that are there and do not count; the same bench run command makes them again.
+    """
 
     cell: Cell
     done: int
+    damaged: int
     failed: int
     total: int
     failed_examples: int
@@ -39,6 +43,11 @@ class Status:
     def failed(self) -> int:
         """Parts that were tried and could not be made."""
         return sum(one.failed for one in self.cells)
+
+    @property
+    def damaged(self) -> int:
+        """Parts that are there and are not what their manifests say."""
+        return sum(one.damaged for one in self.cells)
 
     @property
     def total(self) -> int:
@@ -70,17 +79,20 @@ def status(folder: str | Path) -> Status:
     found = []
     for cell in run.cells:
         own = [part for part in run.parts if part.cell == cell.number] if cell.runs else []
-        said = [run.said(part) for part in own if run.done(part)]
+        damage = {part: run.damage(part) for part in own if run.done(part)}
+        said = [run.said(part) for part, why in damage.items() if not why]
+        broken = [why for why in damage.values() if why]
         troubles = [trouble for part in own if (trouble := run.failure(part))]
         found.append(
             CellStatus(
                 cell=cell,
                 done=len(said),
+                damaged=len(broken),
                 failed=len(troubles),
                 total=len(own),
                 failed_examples=sum(one["failed"] for one in said),
                 seconds=sum(one["seconds"] for one in said),
-                trouble=troubles[0] if troubles else "",
+                trouble=next(iter((*broken, *troubles)), ""),
             )
         )
     return Status(run, tuple(found), worked_in(run.folder))

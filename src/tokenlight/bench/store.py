@@ -29,6 +29,7 @@ from tokenlight.datafiles import write_parquet, write_text
 from tokenlight.errors import BadInput, DamagedFile
 
 FORMAT = 1
+AGAIN = "the same bench run command makes it again"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # how a disk says that it takes no more
 NUMBERS = {"example": "int64", "tokens": "int64"}
 TIMINGS = (
@@ -67,6 +68,11 @@ class Run:
         suite, _ = read_suite(place / "suite.yaml")
         # Unnamed, the copy would be called as its file is: `suite`.
         suite = replace(suite, name=str(manifest.get("suite", suite.name)))
+        if suite.digest() != manifest.get("digest"):
+            raise DamagedFile(
+                f"{place / 'suite.yaml'} is not the suite that this run was begun with; put it back, or "
+                "begin another run with -o."
+            )
         return cls(place, suite, plan, manifest)
 
     @classmethod
@@ -132,13 +138,7 @@ class Run:
         kinds = columns([one.label for one in self.plan.metrics_for(cell.data)])
         content = write_parquet(self.place(part, "parquet"), rows, kinds=kinds, durable=True)
         manifest = {
-            "format": FORMAT,
-            "suite": self.manifest["digest"],
-            "model": cell.model,
-            "data": cell.data,
-            "method": cell.method,
-            "first": part.first,
-            "examples": part.count,
+            **self._belonging(part),
             "checkpoint": cell.checkpoint,
             "seed": self.suite.seed,
             "batch_tokens": self.plan.batch_tokens,
@@ -150,6 +150,29 @@ class Run:
         text = json.dumps(manifest, ensure_ascii=False, indent=1)
         write_text(self.place(part, "json"), text, durable=True)
         self.place(part, "failed.json").unlink(missing_ok=True)
+
+    def _belonging(self, part: Part) -> dict[str, Any]:
+        """What a manifest must say to be this part's of this run, with its data and models."""
+        cell = self.plan.cells[part.cell]
+        settings = json.dumps(self.plan.settings, sort_keys=True, default=str)
+        return {
+            "format": FORMAT,
+            "suite": self.manifest["digest"],
+            "settings": hashlib.sha256(settings.encode()).hexdigest(),
+            "model": cell.model,
+            "data": cell.data,
+            "method": cell.method,
+            "first": part.first,
+            "examples": part.count,
+        }
+
+    def damage(self, part: Part) -> str:
+        """Why a part that is done does not count, empty where it is whole."""
+        try:
+            self._content(part)
+        except DamagedFile as broken:
+            return str(broken)
+        return ""
 
     def fail(self, part: Part, reason: str) -> None:
         """Note that a part could not be made; the next run tries it again."""
@@ -177,7 +200,17 @@ class Run:
         try:
             found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
         except (OSError, ValueError) as broken:
-            raise DamagedFile(f"{place} is damaged; delete it and run again.") from broken
+            raise DamagedFile(f"{place} is damaged; {AGAIN}.") from broken
+        expected = self._belonging(part)
+        other = [
+            key
+            for key in expected
+            if not isinstance(found, dict) or found.get(key) != expected[key]
+        ]
+        if other:
+            raise DamagedFile(
+                f"{place} is of another part or run ({', '.join(other)} differ); {AGAIN}."
+            )
         return found
 
     def rows_of(self, part: Part) -> list[dict[str, Any]]:
@@ -185,17 +218,20 @@ class Run:
         import pyarrow
         import pyarrow.parquet
 
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(
+            io.BytesIO(self._content(part))
+        ).to_pylist()
+        return rows
+
+    def _content(self, part: Part) -> bytes:
         place = self.place(part, "parquet")
         try:
             content = place.read_bytes()
         except OSError as missing:
             raise DamagedFile(f"{place} cannot be read: {missing}.") from missing
         if hashlib.sha256(content).hexdigest() != self.said(part).get("sha256"):
-            raise DamagedFile(
-                f"{place} is not the file its manifest names: delete both and run again."
-            )
-        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
-        return rows
+            raise DamagedFile(f"{place} is not the file its manifest names; {AGAIN}.")
+        return content
 
     def rows(
         self, model: str | None = None, data: str | None = None, method: str | None = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from tokenlight import models as embedded
 from tokenlight import registry
+from tokenlight.bench.digests import digest_of, refuse_changed
 from tokenlight.bench.plan import Cell
 from tokenlight.bench.store import TIMINGS, Run, write_csv
 from tokenlight.evaluation.evaluated import Evaluation, frequencies_for
@@ -84,6 +85,8 @@ def _add(tables: Tables, run: Run, cell: Cell) -> None:
     )
     records = tuple(_record(row, metrics) for row in rows if row["error"] is None)
     counted = frequencies_for(_reader(cell, metrics), metrics)
+    for corpus in filter(None, (getattr(one, "corpus", None) for one in metrics.values())):
+        refuse_changed(run.plan.settings, "corpora", corpus, digest_of(corpus))
     evaluation = Evaluation(records, metrics, run.suite.seed, counted)
     for metric, numbers in evaluation.summary.items():
         skipped = numbers.get("skipped", {})

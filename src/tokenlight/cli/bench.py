@@ -151,7 +151,9 @@ def run(
         complain(str(full))
         raise typer.Exit(UNFINISHED) from None
     _summary(finished)
-    if finished.failed_parts:
+    if finished.fruitless:
+        complain("every example failed, so no number was made; failures.csv says why.")
+    if finished.failed_parts or finished.fruitless:
         raise typer.Exit(UNFINISHED)
 
 
@@ -182,16 +184,19 @@ def status(
         table.add_column(name, justify="right" if name in ("parts", "time") else "left")
     for one in found.cells:
         told = one.cell.reason and f"not run: {one.cell.reason}"
-        told = told or (f"{one.failed} failed: {one.trouble}" if one.failed else "")
+        kinds = ((one.damaged, "damaged"), (one.failed, "failed"))
+        counts = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
+        told = told or (f"{counts}: {one.trouble}" if counts else "")
         told = told or (f"{one.failed_examples} examples failed" if one.failed_examples else "")
         names = (one.cell.model, one.cell.data, one.cell.method)
         parts = f"{one.done}/{one.total}" if one.cell.runs else "–"
         taken = in_time(one.seconds) if one.done else ""
         table.add_row(*map(Text, map(in_line, (*names, parts, taken, told))))
     console.print(table)
-    missing = found.total - found.done - found.failed
+    missing = found.total - found.done - found.damaged - found.failed
+    damaged = f", {found.damaged} damaged" if found.damaged else ""
     console.print(
-        f"{found.done} of {found.total} parts done, {found.failed} failed, {missing} missing"
+        f"{found.done} of {found.total} parts done{damaged}, {found.failed} failed, {missing} missing"
         + (f"; now worked on by {found.worker}" if found.worker else ""),
         soft_wrap=True,
         highlight=False,

@@ -61,37 +61,37 @@ def evaluate_file(
         check_target(explainer, job.how.get("target", "predicted"))
     names = named(explainer, job.methods, job.how.get("seed", job.seed))
     settings = _fingerprint(explainer, examples, job)
-    _claim(folder, settings)
+    bound = _digest(sorted(settings.items()))
+    _claim(folder, settings, bound)
     records: list[Record] = []
     refusals: list[Refusal] = []
     with progress_bar("evaluating", len(examples), progress) as advance:
         for first in range(0, len(examples), SHARD):
             shard = examples[first : first + SHARD]
             place = folder / "parts" / f"{first:08d}.jsonl"
-            if not place.exists() and first // SHARD % share[1] != share[0]:
+            numbers = range(first, first + len(shard))
+            found = _read(place, bound, numbers)
+            if found is None and first // SHARD % share[1] != share[0]:
                 continue
-            if not place.exists():
-                lines = list(_shard(explainer, shard, job, metrics, names, first))
-                _write(place, [*lines, {"end": len(lines)}])
-            done, refused = _read(place)
-            texts = {one.text for one in done} | {one.text for one in refused}
-            if texts != set(range(first, first + len(shard))):
-                raise DamagedFile(_damaged(place, "it does not hold its texts"))
-            records += done
-            refusals += refused
+            if found is None:
+                _write(place, list(_shard(explainer, shard, job, metrics, names, first)), bound)
+                found = _read(place, bound, numbers)
+                assert found is not None
+            records += found[0]
+            refusals += found[1]
             advance(len(shard))
     counted = frequencies_for(explainer, metrics)
     about = _about(settings, job, len(examples))
-    found = Evaluation(tuple(records), metrics, job.seed, counted, tuple(refusals), about)
-    return found, refusals
+    evaluation = Evaluation(tuple(records), metrics, job.seed, counted, tuple(refusals), about)
+    return evaluation, refusals
 
 
 def finished(folder: Path) -> int:
     """How many texts stand in finished shards."""
     texts: set[int] = set()
     for place in sorted((folder / "parts").glob("*.jsonl")):
-        records, refusals = _read(place)
-        texts |= {record.text for record in records} | {refusal.text for refusal in refusals}
+        records, refusals = _read(place) or ([], [])
+        texts |= {one.text for one in records} | {one.text for one in refusals}
     return len(texts)
 
 
@@ -118,31 +118,37 @@ def _shard(
         yield {"record": {**record.to_dict(), "text": record.text + first}}
 
 
-def _write(place: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+def _write(place: Path, lines: Sequence[Mapping[str, Any]], bound: str) -> None:
+    """``bound``: the digest of the settings that the lines were measured with."""
     written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    write_text(place, written, durable=True)
+    end = {"settings": bound, "lines": _digest([written])}
+    write_text(place, f"{written}{json.dumps(end)}\n", durable=True)
 
 
-def _read(place: Path) -> tuple[list[Record], list[Refusal]]:
-    records, refusals = [], []
+def _read(
+    place: Path, bound: str | None = None, texts: Sequence[int] | None = None
+) -> tuple[list[Record], list[Refusal]] | None:
+    """What a finished shard holds; None where there is none, or what is there is not as it was
+    written: it is made again. One of other settings is refused."""
     try:
         # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
-        written = place.read_text(encoding="utf-8").split("\n")
-        *lines, last = [json.loads(line) for line in filter(None, written)] or [{}]
-        for entry in lines:
-            if "record" in entry:
-                records.append(Record.from_dict(entry["record"]))
-            else:
-                refusals.append(Refusal(**entry["refused"]))
-        if last != {"end": len(lines)}:
-            raise DamagedFile(_damaged(place, "its end is missing"))
-    except (ValueError, KeyError, TypeError, AttributeError) as broken:
-        raise DamagedFile(_damaged(place, "a line of it cannot be read")) from broken
-    return records, refusals
-
-
-def _damaged(place: Path, why: str) -> str:
-    return f"{place} is damaged ({why}); delete it and run the command again."
+        *lines, last = place.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        end = json.loads(last)
+        if end["lines"] != _digest(["".join(f"{line}\n" for line in lines)]):
+            return None
+        entries = [json.loads(line) for line in lines]
+        records = [Record.from_dict(one["record"]) for one in entries if "record" in one]
+        refusals = [Refusal(**one["refused"]) for one in entries if "refused" in one]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if bound is not None and end.get("settings") != bound:
+        raise BadInput(
+            f"{place} was measured with other settings, or by another version; give another folder, or "
+            "delete this one."
+        )
+    there = {one.text for one in records} | {one.text for one in refusals}
+    whole = texts is None or there == set(texts)
+    return (records, refusals) if whole else None
 
 
 def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) -> dict[str, str]:
@@ -222,9 +228,11 @@ def _check_labels(examples: Sequence[Example], head: Head) -> None:
             raise type(unknown)(f"{where}: {unknown}") from unknown
 
 
-def _claim(folder: Path, settings: dict[str, str]) -> None:
+def _claim(folder: Path, settings: dict[str, str], bound: str) -> None:
     place = folder / "settings.json"
     if not place.exists():
+        for part in (folder / "parts").glob("*.jsonl"):
+            _read(part, bound)  # refuses those of other settings
         write_text(place, json.dumps(settings, ensure_ascii=False, indent=1), durable=True)
         return
     try:
