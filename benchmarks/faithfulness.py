@@ -20,11 +20,12 @@ import torch
 import transformers
 
 from tokenlight import Explainer, registry
-from tokenlight.datafiles import read, write_text
-from tokenlight.evaluation.evaluated import Evaluation
-from tokenlight.evaluation.resuming import Job, Refusal, evaluate_file
+from tokenlight.evaluation.report import figure
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.evaluation.run import Job, Refusal, evaluate_file
+from tokenlight.files.tables import read
+from tokenlight.files.write import write_text
 from tokenlight.metrics._similarity import similarity
-from tokenlight.plots.curves import figure
 from tokenlight.version import VERSION
 
 CORE = ["aopc", "lodds", "hiding_game", "revealing_game"]

@@ -27,7 +27,7 @@ from tokenlight.capture.perturbation import (
     Variant,
     stream_logits,
 )
-from tokenlight.tokens import Tokens
+from tokenlight.data.tokens import Tokens
 
 SIZES = {
     "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4},

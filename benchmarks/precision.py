@@ -26,11 +26,12 @@ import torch
 import transformers
 
 from tokenlight import Explainer, SpanTarget
-from tokenlight.datafiles import Example, read, write_text
-from tokenlight.evaluation.evaluated import Evaluation, built, read_spans
-from tokenlight.evaluation.measuring import Known, Record, measure
+from tokenlight.data.postprocess import absolute
+from tokenlight.evaluation.measure import Known, Record, measure
+from tokenlight.evaluation.results import Evaluation, built, read_spans
+from tokenlight.files.tables import Example, read
+from tokenlight.files.write import write_text
 from tokenlight.metrics._interval import mean_interval
-from tokenlight.postprocess import absolute
 from tokenlight.progress import progress
 from tokenlight.version import VERSION
 

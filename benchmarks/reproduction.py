@@ -35,7 +35,7 @@ from tokenlight.bench.entries import DataSet, MetricEntry, Suite
 from tokenlight.bench.report_words import claims, order, what_was_run
 from tokenlight.bench.reporting import Reported
 from tokenlight.bench.suite import load
-from tokenlight.datafiles import write_text
+from tokenlight.files.write import write_text
 
 SUITES = (  # the longest first, so that no long one is left for the end
     "mask_lrp_table1", "attcat_table1", "attcat_table5", "decoded_table1b", "decoded_figures",

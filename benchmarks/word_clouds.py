@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight import Explainer, registry
-from tokenlight.corpus import Frequencies, Weights, class_weights, table, top_tokens
-from tokenlight.datafiles import read
-from tokenlight.plots.clouds import save_clouds
+from tokenlight.evaluation.corpus import Frequencies, Weights, class_weights, table
+from tokenlight.files.tables import read
+from tokenlight.plots.clouds import save_clouds, top_tokens
 
 SETS = {
     "sentiment": ("sst2/dev.jsonl.gz", "SST-2 dev"),

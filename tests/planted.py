@@ -14,8 +14,8 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from tokenlight import Explainer, Tokens
-from tokenlight.attribution import Attribution
-from tokenlight.target import Prediction, ResolvedTarget
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Prediction, ResolvedTarget
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = 40

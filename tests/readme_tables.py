@@ -1,6 +1,6 @@
-"""The tables of the README, made from the registry and the architecture matrix.
+"""The tables of README and CONTRIBUTING, made from the registry, the architecture matrix and the house.
 
-python -m tests.readme_tables        # write them into README.md
+python -m tests.readme_tables        # write them into both
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import re
 from pathlib import Path
 
 from tests.families import FAMILIES
+from tests.unit.test_house import ROWS
 from tests.unit.test_relevance_models import REFUSED as WITHOUT_RELEVANCE
 from tests.vision import FAMILIES as PICTURED
 from tests.vision import REFUSED as NOT_PICTURED
 from tokenlight import registry
 
-README = Path(__file__).parents[1] / "README.md"
+PAGES = [Path(__file__).parents[1] / name for name in ("README.md", "CONTRIBUTING.md")]
 
 
 def methods() -> str:
@@ -47,7 +48,13 @@ def families() -> str:
     return "\n".join(["| route | families | |", "|---|---|---|", *rows])
 
 
-TABLES = {"methods": methods, "families": families}
+def rows() -> str:
+    lines = ["| row | parts of tokenlight |", "|---|---|"]
+    lines += [f"| {what} | {', '.join(f'`{name}`' for name in names)} |" for what, *names in ROWS]
+    return "\n".join(lines)
+
+
+TABLES = {"methods": methods, "families": families, "rows": rows}
 
 
 def filled(text: str) -> str:
@@ -60,4 +67,5 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

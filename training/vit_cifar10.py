@@ -208,7 +208,7 @@ def accuracy(model: Any, images: Images) -> float:
 def measured(model: Any, images: Images, settings: Settings) -> dict[str, Any]:
     """Deletion and insertion of every method on the first test images, with intervals."""
     from tokenlight import Explainer
-    from tokenlight.evaluation.evaluated import Evaluation
+    from tokenlight.evaluation.results import Evaluation
 
     explainer = Explainer(model, processor())
     begun, records, done, metrics = time.monotonic(), [], 0, {}

@@ -9,36 +9,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenlight.answers import SpanTarget as SpanTarget
-    from tokenlight.attribution import Attribution as Attribution
-    from tokenlight.attribution import load as load
-    from tokenlight.attribution import save as save
+    from tokenlight.data.answers import SpanTarget as SpanTarget
+    from tokenlight.data.attribution import Attribution as Attribution
+    from tokenlight.data.target import Continuation as Continuation
+    from tokenlight.data.target import Contrast as Contrast
+    from tokenlight.data.target import NextToken as NextToken
+    from tokenlight.data.target import TokenTarget as TokenTarget
+    from tokenlight.data.tokens import Question as Question
+    from tokenlight.data.tokens import Tokens as Tokens
     from tokenlight.explainer import Explainer as Explainer
-    from tokenlight.pictures import Picture as Picture
-    from tokenlight.prompt import Chat as Chat
-    from tokenlight.target import Continuation as Continuation
-    from tokenlight.target import Contrast as Contrast
-    from tokenlight.target import NextToken as NextToken
-    from tokenlight.target import TokenTarget as TokenTarget
-    from tokenlight.tokens import Question as Question
-    from tokenlight.tokens import Tokens as Tokens
+    from tokenlight.files.saved import load as load
+    from tokenlight.files.saved import save as save
+    from tokenlight.inputs.picture import Picture as Picture
+    from tokenlight.inputs.prompt import Chat as Chat
 
     __version__: str
 
 _HOMES = {
-    "Attribution": "tokenlight.attribution",
-    "Chat": "tokenlight.prompt",
-    "Continuation": "tokenlight.target",
-    "Contrast": "tokenlight.target",
+    "Attribution": "tokenlight.data.attribution",
+    "Chat": "tokenlight.inputs.prompt",
+    "Continuation": "tokenlight.data.target",
+    "Contrast": "tokenlight.data.target",
     "Explainer": "tokenlight.explainer",
-    "NextToken": "tokenlight.target",
-    "Picture": "tokenlight.pictures",
-    "Question": "tokenlight.tokens",
-    "SpanTarget": "tokenlight.answers",
-    "TokenTarget": "tokenlight.target",
-    "Tokens": "tokenlight.tokens",
-    "load": "tokenlight.attribution",
-    "save": "tokenlight.attribution",
+    "NextToken": "tokenlight.data.target",
+    "Picture": "tokenlight.inputs.picture",
+    "Question": "tokenlight.data.tokens",
+    "SpanTarget": "tokenlight.data.answers",
+    "TokenTarget": "tokenlight.data.target",
+    "Tokens": "tokenlight.data.tokens",
+    "load": "tokenlight.files.saved",
+    "save": "tokenlight.files.saved",
 }
 __all__ = [
     "Attribution",

@@ -18,7 +18,9 @@ A message says what was given, why it cannot be, and what to do.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 
 
@@ -100,3 +102,30 @@ class MissingExtra(TokenlightError):
                 f"{purpose} needs the libraries {' and '.join(map(repr, missing))}, which are not "
                 f"installed. Install them with: pip install 'tokenlight[{extra}]'"
             )
+
+
+# --- two fronts, two names ------------------------------------------------------------------------
+# A refusal arises deep in the library, where nobody knows who will read it. Where Python and the
+# command line have different names, the message is written with both, and the front chooses.
+
+_FLAGS: ContextVar[bool] = ContextVar("_FLAGS", default=False)
+
+
+def way(python: str, flags: str) -> str:
+    """``python``; within ``in_flags()``, ``flags``: the same in options of ``tokenlight explain``."""
+    return flags if _FLAGS.get() else python
+
+
+def long_way(how: str) -> str:
+    """What to give for a text that is too long: ``truncate`` or ``stride``."""
+    return way(f"long={how!r}", f"--long {how}")
+
+
+@contextmanager
+def in_flags() -> Iterator[None]:
+    """Messages made within name options of ``tokenlight explain``, not Python objects."""
+    before = _FLAGS.set(True)
+    try:
+        yield
+    finally:
+        _FLAGS.reset(before)

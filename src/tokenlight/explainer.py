@@ -4,58 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from tokenlight import registry
-from tokenlight.asked import How, listed, naming, one_of, unrolled, whole_number
-from tokenlight.attribution import Attribution
-from tokenlight.batch import explain_batch
-from tokenlight.capture.headed import TAKEN
-from tokenlight.capture.live import LiveModel, Pooling
-from tokenlight.capture.packing import in_halves, packs
-from tokenlight.capture.tape import UNLISTENED
+from tokenlight.capture.head import TAKEN
+from tokenlight.capture.live import Pooling
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Continuation, TargetLike
+from tokenlight.data.tokenizer import one_reading
+from tokenlight.data.tokens import ExplainMask, Long, TokenRow
 from tokenlight.errors import BadInput
-from tokenlight.likeness import explain_likeness
+from tokenlight.explaining.batch import explain_rows
+from tokenlight.explaining.jobs import jobs, together
+from tokenlight.explaining.options import How, listed, naming, one_of, unrolled, whole_number
+from tokenlight.explaining.session import Session
+from tokenlight.explaining.similarity import explain_likeness
+from tokenlight.explaining.stream import answered
+from tokenlight.explaining.windows import explain_long, is_long
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
-from tokenlight.reading import jobs, together
-from tokenlight.streaming import answered
-from tokenlight.target import Continuation, TargetLike
-from tokenlight.tokenizing import one_reading
-from tokenlight.tokens import ExplainMask, Long, TokenRow, explain_masked
-from tokenlight.windows import explain_long, is_long
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 
-class Explainer:
+class Explainer(Session):
     """Explains one model. Thread-safe: the model is rewired only while it runs, under a lock.
 
     Within that time its weights take no gradient and it is in evaluation mode, so a thread that
     trains the same model meanwhile may meet a frozen weight: explain between its steps, or a copy.
     """
-
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any = None,
-        *,
-        name: str | None = None,
-        pooling: Pooling = "mean",
-    ) -> None:
-        self.live = LiveModel(model, tokenizer, one_of("pooling", pooling, ("mean", "cls", "last")))
-        self.model = model
-        self.tokenizer = tokenizer
-        self.name = (
-            name
-            or str(getattr(self.live.model.config, "_name_or_path", ""))
-            or (type(self.live.model).__name__)
-        )
 
     @classmethod
     def from_pretrained(
@@ -67,7 +48,7 @@ class Explainer:
         **hub: Any,
     ) -> Explainer:
         """Load an embedded model (``tokenlight/sentiment``), a folder, or a hub id."""
-        from tokenlight.loading import load, pooling_of
+        from tokenlight.models.loading import load, pooling_of
 
         model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
         headed = type(model).__name__.endswith(tuple(TAKEN))
@@ -81,13 +62,6 @@ class Explainer:
     def labels(self) -> Sequence[str]:
         """The labels of a classifier, in the order of its logits; a language model's are tokens."""
         return self.live.head.labels
-
-    @cached_property
-    def max_tokens(self) -> int | None:
-        """The longest text this model reads, special tokens included."""
-        limits = [self.live.max_tokens, getattr(self.tokenizer, "model_max_length", None)]
-        known = [limit for limit in limits if limit is not None and 0 < limit < 1 << 30]
-        return min(known, default=None)
 
     def explain(  # noqa: PLR0913 - the keywords users set, each by name
         self,
@@ -113,7 +87,7 @@ class Explainer:
         """
         whole_number("seed", seed, 0)
         if isinstance(method, str) and method == "best":
-            from tokenlight.evaluation.choosing import explain_best
+            from tokenlight.evaluation.choose import explain_best
 
             return explain_best(
                 self,
@@ -156,7 +130,7 @@ class Explainer:
         ``metrics``: names or (name, options) pairs. ``labels``: the true label of each text; ``spans``:
         what a person marked in it. ``how``: ``seed``, ``batch_tokens``, ``progress``.
         """
-        from tokenlight.evaluation.evaluated import evaluate
+        from tokenlight.evaluation.results import evaluate
 
         return evaluate(self, xs, metrics, labels=labels, spans=spans, **how)
 
@@ -197,7 +171,7 @@ class Explainer:
         with progress_bar("explaining", len(work), how.progress) as advance:
             for pack in self.packs([row for _, row, _ in work], how):
                 rows, asked_of = zip(*(work[i][1:] for i in pack), strict=True)
-                for i, found in zip(pack, self.explain_rows(rows, asked_of, how), strict=True):
+                for i, found in zip(pack, explain_rows(self, rows, asked_of, how), strict=True):
                     done[i] = found
                 advance(len(pack))
         groups: dict[int, list[list[Attribution]]] = {}
@@ -206,44 +180,6 @@ class Explainer:
         for number, found_by_row in groups.items():
             results[number] = _method_by_method(found_by_row, len(how.methods))
         return results
-
-    def verify(self, row: TokenRow, how: How) -> None:
-        """Before the first use of a model, or of its attention: does it compute what it should?"""
-        maps = any(method.needs - UNLISTENED for method in how.methods)
-        self.live.verify(row, maps=maps)
-
-    def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
-        """Which rows go through the model together."""
-        lengths = [len(row) for row in rows]
-        return packs(lengths, how.batch_tokens, padding_proof=self.live.padding_proof)
-
-    def prepared(self, row: TokenRow, how: How) -> TokenRow:
-        """The row with the segment ids and the mask that ``how`` asks for."""
-        if how.token_types == "zeros" and row.token_types is not None:
-            row = dataclasses.replace(row, token_types=(0,) * len(row))
-        row = explain_masked(row, how.explain_mask, self.tokenizer)
-        if not any(row.attention):
-            raise BadInput("every token of the text is masked out; no token is left to explain.")
-        return row
-
-    def explain_rows(
-        self, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
-    ) -> list[list[Attribution]]:
-        """One batch through the model; where memory does not suffice, in halves."""
-        return in_halves(
-            lambda part: explain_batch(self, rows[part], targets[part], how), len(rows)
-        )
-
-    def row_notes(self, row: TokenRow) -> tuple[str, ...]:
-        """What the reader must know of a text: what was cut off, what the model does not know."""
-        notes = []
-        if row.cut:
-            whole = row.cut + len(row)
-            notes.append(f"{row.cut} of {whole} tokens were cut off (long='truncate')")
-        unknown = row.ids.count(getattr(self.tokenizer, "unk_token_id", None))
-        if unknown and row.texts:
-            notes.append(f"{unknown} of {len(row)} tokens are unknown to the model's vocabulary")
-        return tuple(notes)
 
     def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:
         given = method if isinstance(method, list) else [method]
@@ -262,12 +198,6 @@ class Explainer:
         if batch_tokens is None:
             return BATCH_TOKENS.get(self.live.device.type, BATCH_TOKENS["cpu"])
         return whole_number("batch_tokens", batch_tokens, 1)
-
-    @property
-    def pad_id(self) -> int | None:
-        """The id of padding: the model's, else the tokenizer's."""
-        own = self.live.pad_id
-        return own if own is not None else getattr(self.tokenizer, "pad_token_id", None)
 
 
 def _method_by_method(groups: list[list[Attribution]], methods: int) -> list[Attribution]:

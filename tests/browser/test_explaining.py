@@ -82,8 +82,8 @@ def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, expla
 
 
 def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
+    from tokenlight.data.postprocess import difference
     from tokenlight.metrics._agreement import unit_ranks
-    from tokenlight.postprocess import difference
 
     visit.open(text=TEXT, method=["attcat", "gae"])
     one, other = explainer.explain(TEXT, ["attcat", "gae"])
@@ -97,7 +97,7 @@ def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
 
 
 def test_words_join_the_tokens_of_a_word(visit, explainer):
-    from tokenlight.postprocess import merge_words
+    from tokenlight.data.postprocess import merge_words
 
     text = "An unremarkably photographed melodrama."
     visit.open(text=text)

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from tokenlight import Explainer, Question
-from tokenlight.likeness import _joined
-from tokenlight.marks import carries_on
+from tokenlight.data.postprocess import difference, merge_words
+from tokenlight.data.target import Prediction
+from tokenlight.data.tokens import Tokens
+from tokenlight.explaining.similarity import _joined
+from tokenlight.inputs.accents import carries_on
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import step, step_name
 from tokenlight.plots.passages import passages
 from tokenlight.plots.views import weight
-from tokenlight.postprocess import difference, merge_words
-from tokenlight.target import Prediction
-from tokenlight.tokens import Tokens
 
 TEXTS = [
     "The plot is thin, but never dull.",

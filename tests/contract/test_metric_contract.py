@@ -13,7 +13,7 @@ import torch
 from tests.state import same, snapshot
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
-from tokenlight.evaluation.measuring import Record
+from tokenlight.evaluation.measure import Record
 from tokenlight.metrics._metric import Metric
 
 METRICS = registry.names("metrics")

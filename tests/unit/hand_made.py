@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
-from tokenlight.target import Prediction, ResolvedTarget
-from tokenlight.tokens import TokenRow
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Prediction, ResolvedTarget
+from tokenlight.data.tokens import TokenRow
 
 
 def row_of(texts, spans, *, pieces=None, words=None, cut=0, special=True) -> TokenRow:

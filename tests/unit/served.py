@@ -18,8 +18,8 @@ from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.web.app import application
 from tokenlight.web.limits import Limits
-from tokenlight.web.serving import AllowList, Served
-from tokenlight.web.shelf import Shelf
+from tokenlight.web.models import AllowList, Served
+from tokenlight.web.preloaded import Shelf
 
 TEXT = "the film is not bad, but the plot was dull."
 HEADS = {

@@ -13,9 +13,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tiny_bytes import tiny_bytes
 from tests.unit.test_given_ids import tiny_gpt
 from tokenlight import Attribution, Continuation, Explainer, Tokens, load, save
-from tokenlight.attribution import to_pandas
-from tokenlight.errors import BadInput, DamagedFile, NotFinite, UnknownName
-from tokenlight.postprocess import (
+from tokenlight.data.postprocess import (
     absolute,
     difference,
     l1_normalise,
@@ -23,6 +21,8 @@ from tokenlight.postprocess import (
     merge_words,
     without_special,
 )
+from tokenlight.errors import BadInput, DamagedFile, NotFinite, UnknownName
+from tokenlight.files.saved import to_pandas
 
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
 FOUND = EXPLAINER.explain("Charming film , but slower", "attcat")

@@ -12,7 +12,7 @@ from tests.families import FAMILIES, build
 from tests.state import same, snapshot
 from tests.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Tokens, registry
-from tokenlight.capture.door import hidden_door
+from tokenlight.capture.embedding_site import hidden_door
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site
 from tokenlight.errors import BadInput, BadTarget

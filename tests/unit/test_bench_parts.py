@@ -9,7 +9,8 @@ import torch
 
 from tests.bench_runs import make, rows_of, sentences
 from tests.tiny import tiny_bert_lm
-from tokenlight.bench import digests, planning
+from tokenlight.bench import digests
+from tokenlight.bench import request as planning
 from tokenlight.bench.entries import DataSet, Suite
 from tokenlight.bench.examples import examples_of, locate, relabelled, source
 from tokenlight.bench.part import counted, load

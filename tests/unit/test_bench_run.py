@@ -14,14 +14,15 @@ import pytest
 
 from tests.bench_runs import begun, bytes_of, finished_parts, make, rows_of, sentences, wait_for
 from tokenlight import Explainer
-from tokenlight.bench import local_engine, planning, tables
+from tokenlight.bench import local_engine, tables
+from tokenlight.bench import request as planning
 from tokenlight.bench.plan import Request
-from tokenlight.bench.reading import SuiteRefused
 from tokenlight.bench.runner import Engine, run_suite
 from tokenlight.bench.status import in_time, status
 from tokenlight.bench.store import Run, locked, tidy
 from tokenlight.bench.suite import read
 from tokenlight.bench.tasks import Outcome, Task
+from tokenlight.bench.yaml_values import SuiteRefused
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
 
@@ -392,7 +393,7 @@ def test_a_worker_that_dies_thrice_costs_its_part_alone(suite, tmp_path, monkeyp
 
 def _begun(suite, folder):
     """A run that is planned, and not a part of it made."""
-    from tokenlight.bench import planning
+    from tokenlight.bench import request as planning
     from tokenlight.bench.suite import read
 
     described, _ = read(suite)

@@ -4,12 +4,12 @@ import pytest
 import yaml
 
 from tests.bench_runs import make
-from tokenlight.bench import planning
+from tokenlight.bench import request as planning
 from tokenlight.bench.entries import MethodEntry
 from tokenlight.bench.plan import Request, slug
-from tokenlight.bench.reading import SuiteRefused
 from tokenlight.bench.runner import run_suite
 from tokenlight.bench.suite import find, from_dict, load, read, shipped
+from tokenlight.bench.yaml_values import SuiteRefused
 from tokenlight.cli import main
 from tokenlight.errors import DamagedFile, UnknownName
 

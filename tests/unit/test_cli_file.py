@@ -328,7 +328,7 @@ def test_no_output_is_written_over_the_file(tokenlight, reviews):
 
 def test_the_best_method_is_chosen_once(tokenlight, classifier, reviews, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr("tokenlight.evaluation.choosing.BUDGET", 0.0)
+    monkeypatch.setattr("tokenlight.evaluation.choose.BUDGET", 0.0)
     code, output, _ = tokenlight(
         "explain", "--file", reviews, "-m", classifier, "--method", "best", "--json", "-"
     )
@@ -406,7 +406,7 @@ def test_going_on_with_other_texts_or_labels_is_told_in_words(tokenlight, classi
 
 
 def test_a_number_that_rounds_to_zero_has_no_sign():
-    from tokenlight.evaluation.evaluated import _cell
+    from tokenlight.evaluation.results import _cell
 
     numbers = {"mean": -0.0001, "low": -0.0004, "high": -0.0, "count": 3}
     assert _cell(numbers) == "0.000 [0.000, 0.000]"

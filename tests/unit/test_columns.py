@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from tokenlight.columns import Columns, taken
-from tokenlight.datafiles import placed_rows, read, write_parquet
-from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.evaluation.truths import read_labels
-from tokenlight.target import Head
-from tokenlight.wording import in_flags
+from tokenlight.data.target import Head
+from tokenlight.errors import BadInput, DamagedFile, in_flags
+from tokenlight.evaluation.labels import read_labels
+from tokenlight.files.columns import Columns, taken
+from tokenlight.files.tables import placed_rows, read
+from tokenlight.files.write import write_parquet
 
 
 def written(folder, name, content):

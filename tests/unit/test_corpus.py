@@ -10,9 +10,10 @@ import pytest
 
 from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer, Question
-from tokenlight.corpus import Frequencies, class_weights, table, top_tokens
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
+from tokenlight.evaluation.corpus import Frequencies, class_weights, table
 from tokenlight.plots import clouds
+from tokenlight.plots.clouds import top_tokens
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)

@@ -20,8 +20,9 @@ from transformers import (
     BertForSequenceClassification,
 )
 
-from tokenlight import Explainer, models
+from tokenlight import Explainer
 from tokenlight.errors import DamagedFile, UnknownName
+from tokenlight.models import embedded as models
 
 SAMPLES = Path(__file__).parent / "embedded_samples"
 CARDS = Path(__file__).parents[2] / "docs" / "models"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Question, Tokens
-from tokenlight.encoding import encode, encoded_together
 from tokenlight.errors import BadInput, TextTooLong
+from tokenlight.inputs.encode import encode, encoded_together
 
 TOKENIZER = tiny_tokenizer()
 VOCABULARY = ["the", "film", "is", "not", "very", "good", "é", "日本", "🎬", "unknownword"]

@@ -13,17 +13,17 @@ from tests.planted import planted, scored
 from tests.tiny import randomised, tiny_bert, tiny_config
 from tests.unit.served import tiny_writer
 from tokenlight import Continuation, Explainer
-from tokenlight.datafiles import Example
-from tokenlight.evaluation.evaluated import Evaluation
-from tokenlight.evaluation.measuring import Record
-from tokenlight.evaluation.resuming import Job, evaluate_file
+from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.report import page
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.evaluation.run import Job, evaluate_file
 from tokenlight.evaluation.shard import explained
+from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import mean_interval
 from tokenlight.metrics._metric import Measured
 from tokenlight.metrics.aopc import METRIC as AOPC
 from tokenlight.metrics.precision_at_k import METRIC as PRECISION
 from tokenlight.metrics.token_overlap import METRIC as OVERLAP
-from tokenlight.plots.curves import page
 
 TEXTS = ["the film", "we love this dull old movie", "good"]
 EVERY = Job(["attcat", "random"], ["aopc"], {"target": "all"})

@@ -10,9 +10,9 @@ import torch
 
 from tests.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question, Tokens
-from tokenlight.datafiles import Example, read
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.evaluation.resuming import Job, evaluate_file
+from tokenlight.evaluation.run import Job, evaluate_file
+from tokenlight.files.tables import Example, read
 
 TEXT = "the film is not very good"
 

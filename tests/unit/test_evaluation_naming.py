@@ -13,10 +13,10 @@ from tests.tiny import tiny_bert
 from tests.unit.served import asking
 from tokenlight import Explainer, registry
 from tokenlight.cli.evaluate import evaluate
-from tokenlight.datafiles import Example
 from tokenlight.errors import NotFinite
-from tokenlight.evaluation import resuming
-from tokenlight.evaluation.resuming import Job, evaluate_file
+from tokenlight.evaluation import run as resuming
+from tokenlight.evaluation.run import Job, evaluate_file
+from tokenlight.files.tables import Example
 
 PLAIN, OTHER = ("transatt", {}), ("transatt", {"row_normalize": False})
 GOOD, BAD = "we love this movie", "a bad film"

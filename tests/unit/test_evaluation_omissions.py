@@ -15,14 +15,15 @@ from typer.testing import CliRunner
 from tests.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.cli.evaluate import evaluate
-from tokenlight.datafiles import Example
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.evaluation import resuming, shard
-from tokenlight.evaluation.evaluated import Evaluation
-from tokenlight.evaluation.measuring import Record, Refusal
-from tokenlight.evaluation.resuming import Job, evaluate_file
+from tokenlight.evaluation import run as resuming
+from tokenlight.evaluation import shard
+from tokenlight.evaluation.measure import Record, Refusal
+from tokenlight.evaluation.report import page
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.evaluation.run import Job, evaluate_file
+from tokenlight.files.tables import Example
 from tokenlight.metrics.aopc import METRIC as AOPC
-from tokenlight.plots.curves import page
 
 LONG, SHORT, EMPTY = "a dull film " * 40, "we love this movie", "   "
 app = typer.Typer()

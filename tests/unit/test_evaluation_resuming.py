@@ -13,11 +13,11 @@ import torch
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
-from tokenlight.datafiles import Example
 from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.evaluation import resuming
-from tokenlight.evaluation.resuming import Job, evaluate_file, finished
+from tokenlight.evaluation import run as resuming
+from tokenlight.evaluation.run import Job, evaluate_file, finished
 from tokenlight.evaluation.weights import tokenizer_digest, weight_digest
+from tokenlight.files.tables import Example
 
 TEXTS = [Example(f"we love this movie {'very ' * i}") for i in range(5)]
 JOB = Job(["attcat", "random"], ["aopc"])

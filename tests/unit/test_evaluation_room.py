@@ -7,9 +7,9 @@ import torch
 
 from tests.tiny import tiny_bert
 from tokenlight import Explainer
-from tokenlight.datafiles import Example
 from tokenlight.evaluation import shard
 from tokenlight.evaluation.shard import Job, explained, measured
+from tokenlight.files.tables import Example
 from tokenlight.metrics.aopc import METRIC as AOPC
 
 TEXTS = [Example("we love this movie"), Example("the film is not very good")]

@@ -21,9 +21,9 @@ from transformers import (
 from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Attribution, Contrast, Explainer, Tokens
-from tokenlight.batch import explain_batch
 from tokenlight.capture.rewired import rewired
 from tokenlight.errors import BadInput, TextTooLong, UnknownName, UnsupportedModel
+from tokenlight.explaining.batch import explain_batch
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
@@ -128,7 +128,7 @@ class TestWhatComesOut:
                 raise torch.OutOfMemoryError("no room")
             return explain_batch(explainer, rows, targets, how)
 
-        monkeypatch.setattr("tokenlight.explainer.explain_batch", short_of_memory)
+        monkeypatch.setattr("tokenlight.explaining.batch.explain_batch", short_of_memory)
         found = explainer.explain(TEXTS, "attcat")
         assert sizes[0] == 3
         for one, other in zip(found, EXPLAINER.explain(TEXTS, "attcat"), strict=True):
@@ -163,7 +163,7 @@ class TestLongTexts:
         assert [a.target.name for a in found] == ["negative", "neutral", "positive"]
         assert found[0].prediction.index == int(np.argmax(found[0].logits))
         # cat is linear in the target: the sum over tokens is the mean over windows of each sum.
-        from tokenlight.encoding import encode_windows
+        from tokenlight.inputs.encode import encode_windows
 
         rows = [row for row, _ in encode_windows(self.text, TOKENIZER, limit=48, overlap=12)]
         sums = [EXPLAINER.explain(row, "cat", target=0).scores.sum() for row in rows]

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from tests.tiny import tiny_tokenizer
-from tokenlight.encoding import encode
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.heads.alignment import Pair, pairs
 from tokenlight.heads.sentence import Sentence, Word, parse_spacy, read_conllu
-from tokenlight.tokens import TokenRow
+from tokenlight.inputs.encode import encode
 
 CONLLU = """\
 # sent_id = 1

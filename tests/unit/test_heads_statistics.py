@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 
 from tests.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
-from tokenlight.capture import probing
+from tokenlight.capture import probe as probing
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.recording import record
 from tokenlight.cli.heads import heads as heads_command
+from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.heads.mask import HeadMask, head_mask, read_heads
 from tokenlight.heads.sentence import Sentence, Word
 from tokenlight.heads.statistics import Reading, head_statistics, own_positional_heads
-from tokenlight.target import Head
 
 TOKENIZER = tiny_tokenizer()
 SUBJECTS = ("cat", "dog", "we", "i")

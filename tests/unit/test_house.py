@@ -11,53 +11,77 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "tokenlight"
 MODULES = sorted(SOURCE.rglob("*.py"))
-# A module may import what has a lower rank, or its own folder. docs/adr tells why.
-RANKS = {
-    "errors": 0, "version": 0, "wording": 0, "progress": 0, "registry": 1, "late": 1, "models": 1,
-    "tokens": 1, "tokenizing": 1, "vocabulary": 1.2, "answers": 1.5, "columns": 1.5, "segments": 1.5,
-    "sentences": 1.5, "cutting": 1.5, "marks": 1.5, "encoding": 2, "pictures": 2, "documents": 0.5,
-    "target": 2, "datafiles": 2, "relevance": 2, "prompt": 3, "attribution": 3,
-    "postprocess": 4, "corpus": 4, "capture": 5, "heads": 6, "methods": 7, "metrics": 7, "plots": 8,
-    "loading": 8, "asked": 8, "given_ids": 8, "reading": 9, "windows": 10, "likeness": 10, "batch": 10,
-    "streaming": 10, "explainer": 11, "evaluation": 12, "health": 13, "trust": 14, "bench": 15, "web": 16,
-    "cli": 17, "__init__": 18, "__main__": 18,
+# The plan of the house, lowest row first. A module may import its own folder and the rows below it;
+# imports for type checkers and inside functions count. docs/architecture.md draws it, and
+# ``python -m tests.readme_tables`` prints it into CONTRIBUTING.md.
+ROWS = [
+    ("facts", "errors", "version", "progress"),
+    ("plain values, and names of methods", "data", "registry"),
+    ("what a person gives; relevance as a second backward", "files", "inputs", "relevance"),
+    ("the only place that touches a live model", "capture"),
+    ("head statistics; embedded models and loading", "heads", "models"),
+    ("one file, one idea", "methods", "metrics"),
+    ("one call of explain(); pictures; what authors import", "explaining", "plots", "plugin"),
+    ("the object users meet", "explainer"),
+    ("measured: faithfulness, trust, comparison", "evaluation"),
+    ("the papers' tables", "bench"),
+    ("the page", "web"),
+    (
+        "the command line, and names for users",
+        "cli",
+        "__init__",
+        "trust",
+        "postprocess",
+        "datafiles",
+    ),
+]
+RANKS = {name: rank for rank, (_, *names) in enumerate(ROWS) for name in names}
+# A value that a user holds hands such a call on to what stands above it, imported when called:
+# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate().
+HANDED_ON = {
+    ("data", "files"), ("data", "plots"), ("data", "evaluation"), ("files", "plots"),
+    ("explainer", "evaluation"),
 }  # fmt: skip
-# The object users meet hands such calls on to what stands above it, imported when called.
-HANDED_ON = {("explainer", "evaluation")}
 
 
 def part(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    name = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "cli" if name == "__main__" else name
 
 
 def imports(tree: ast.AST):
-    """Every tokenlight module imported anywhere in a file, those for type checkers aside."""
-    skipped = {
+    """Every part of tokenlight imported anywhere in a file, and whether a function does it."""
+    late = {
         inner
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if node in skipped:
-            continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tokenlight"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tokenlight":
             inside = (node.module or "").removeprefix("tokenlight").lstrip(".").split(".")[0]
-            yield from [inside] if inside else [alias.name for alias in node.names]
+            for name in [inside] if inside else [alias.name for alias in node.names]:
+                yield name, node in late
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.startswith("tokenlight."):
-                    yield alias.name.split(".")[1]
+                    yield alias.name.split(".")[1], node in late
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_only_to_lower_ranks(path):
+def test_imports_point_only_to_lower_rows(path):
     own = part(path)
-    assert own in RANKS, f"{own} has no rank: give it a place in the house"
-    for other in imports(ast.parse(path.read_text())):
-        if other == own or (own, other) in HANDED_ON:
+    assert own in RANKS, f"{own} has no place: give it one in ROWS"
+    for other, in_a_function in imports(ast.parse(path.read_text())):
+        if other == own or other not in RANKS or (in_a_function and (own, other) in HANDED_ON):
             continue
         assert RANKS[other] < RANKS[own], f"{path.name} ({own}) imports {other}, which stands above"
+
+
+def test_there_are_at_most_a_dozen_rows_and_every_part_has_a_place():
+    parts = {part(path) for path in MODULES}
+    assert len(ROWS) <= 12
+    assert parts == set(RANKS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))

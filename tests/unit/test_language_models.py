@@ -259,7 +259,7 @@ class TestChat:
 
 class TestMeasured:
     def test_removing_tokens_is_measured_and_trusted(self, writer):
-        from tokenlight.trust import trusted
+        from tokenlight.evaluation.trust import trusted
 
         found = writer.explain(
             [PROMPT + " good but slow", "a dog sat on the"], ["occlusion", "random"]
@@ -310,7 +310,7 @@ class TestVocabulary:
     @given(st.integers(0, len(WORDS) - 1))
     @settings(max_examples=60, deadline=None)
     def test_a_whole_word_is_found_by_its_own_text(self, number):
-        from tokenlight.vocabulary import Vocabulary
+        from tokenlight.data.vocabulary import Vocabulary
 
         vocabulary = Vocabulary(tiny_tokenizer(), len(WORDS))
         word = WORDS[number]
@@ -319,7 +319,7 @@ class TestVocabulary:
         assert vocabulary.id_of(vocabulary[number]) == number
 
     def test_without_a_tokenizer_numbers_name_the_tokens(self):
-        from tokenlight.vocabulary import Vocabulary
+        from tokenlight.data.vocabulary import Vocabulary
 
         assert Vocabulary(None, 5)[3] == "#3"
         with pytest.raises(BadTarget, match="without a tokenizer"):

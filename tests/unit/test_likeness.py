@@ -127,14 +127,14 @@ class TestPoolingFile:
         ],
     )
     def test_the_file_beside_the_model_says_how(self, tmp_path, says, expected):
-        from tokenlight.loading import pooling_of
+        from tokenlight.models.loading import pooling_of
 
         (tmp_path / "1_Pooling").mkdir()
         (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(says))
         assert pooling_of(str(tmp_path)) == expected
 
     def test_another_pooling_is_refused_by_name(self, tmp_path):
-        from tokenlight.loading import pooling_of
+        from tokenlight.models.loading import pooling_of
 
         (tmp_path / "1_Pooling").mkdir()
         (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
@@ -168,7 +168,7 @@ class TestPoolingFile:
 
 
 def test_a_randomised_copy_pools_as_its_model_does(monkeypatch):
-    from tokenlight.evaluation import further
+    from tokenlight.evaluation import extra_explanations as further
     from tokenlight.metrics.randomisation import METRIC
 
     seen = set()

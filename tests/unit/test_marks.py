@@ -16,14 +16,14 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tiny_bytes import tiny_bytes
 from tests.unit.test_tokens import byte_level, metaspace
 from tokenlight import Explainer
-from tokenlight.encoding import encode
 from tokenlight.errors import BadInput
-from tokenlight.marks import is_mark, with_marks
+from tokenlight.inputs.accents import is_mark, with_marks
+from tokenlight.inputs.encode import encode
+from tokenlight.inputs.prompt import encode_prompt
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.passages import passages
 from tokenlight.plots.pieces import piece_in_word
 from tokenlight.plots.terminal import show
-from tokenlight.prompt import encode_prompt
 
 TOKENIZER = tiny_tokenizer()  # it strips accents, as all embedded models do
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)

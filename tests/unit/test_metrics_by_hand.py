@@ -13,10 +13,10 @@ from tests.unit.hand_made import attribution_of, split
 from tests.unit.hand_made import row_of as text_row
 from tokenlight import Explainer, registry
 from tokenlight.capture.perturbation import Original, StandIns
+from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.metrics._metric import Case, Measured
 from tokenlight.metrics._ranking import midranks, ninths_to_counts, ranking, shares_to_counts
 from tokenlight.metrics.rationale import area_under
-from tokenlight.target import Head, ResolvedTarget
 
 WORDS = [10, 11, 12, 13]  # weights for class 1 against class 0: +2, +1, 0, −1
 

@@ -16,10 +16,10 @@ from tokenlight import Explainer
 from tokenlight.cli.diff import diff
 from tokenlight.cli.evaluate import evaluate
 from tokenlight.cli.idf import idf
-from tokenlight.datafiles import Example
 from tokenlight.errors import BadInput
-from tokenlight.evaluation import resuming
-from tokenlight.evaluation.comparing import Limits, Side, compare
+from tokenlight.evaluation import run as resuming
+from tokenlight.evaluation.compare import Limits, Side, compare
+from tokenlight.files.tables import Example
 
 TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
 app = typer.Typer()
@@ -92,7 +92,7 @@ def test_evaluate_stopped_says_what_is_kept(bert_folder, data_file, tmp_path, mo
 
 def test_evaluate_takes_the_best_method(bert_folder, data_file, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr("tokenlight.evaluation.choosing.BUDGET", 0.0)
+    monkeypatch.setattr("tokenlight.evaluation.choose.BUDGET", 0.0)
     done = run(
         "evaluate", data_file, "-m", bert_folder, "-x", "best", "--limit", 2, "-o", tmp_path / "o"
     )
@@ -237,7 +237,7 @@ def test_what_cannot_be_compared_is_refused(tokenizer):
 
 
 def test_word_scores_are_sums_over_their_tokens(tokenizer):
-    from tokenlight.evaluation.comparing import _word_scores
+    from tokenlight.evaluation.compare import _word_scores
 
     explainer = Explainer(tiny_bert(), tokenizer)
     a = explainer.explain("charming film , slower", "attcat")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokenlight.datafiles import read
-from tokenlight.tokens import Question
+from tokenlight.data.tokens import Question
+from tokenlight.files.tables import read
 
 pytestmark = pytest.mark.data
 

@@ -9,9 +9,9 @@ import torch
 from tests.planted import planted, scored
 from tests.tiny import tiny_bert
 from tokenlight import Explainer, registry
+from tokenlight.data.postprocess import absolute, merge_words
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError, UnsupportedModel
 from tokenlight.metrics._interval import curve_intervals, mean_interval, statistic_interval
-from tokenlight.postprocess import absolute, merge_words
 
 ASKING = ("aopc", "lodds", "comprehensiveness", "sufficiency", "hiding_game", "revealing_game")
 

@@ -14,13 +14,14 @@ import torch
 from tests.planted import oracle, planted, scored
 from tests.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question
-from tokenlight.corpus import Frequencies
-from tokenlight.datafiles import Example, read
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
-from tokenlight.evaluation import choosing, resuming
-from tokenlight.evaluation.evaluated import Evaluation
-from tokenlight.evaluation.foreign import adopted, from_arrays
-from tokenlight.evaluation.resuming import Job, evaluate_file, finished
+from tokenlight.evaluation import choose as choosing
+from tokenlight.evaluation import run as resuming
+from tokenlight.evaluation.corpus import Frequencies
+from tokenlight.evaluation.imported import adopted, from_arrays
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.evaluation.run import Job, evaluate_file, finished
+from tokenlight.files.tables import Example, read
 
 TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
 
@@ -139,7 +140,7 @@ def test_an_evaluation_is_saved_whole(explainer, tmp_path):
 
 
 def test_the_report_escapes_what_it_shows(explainer):
-    from tokenlight.plots.curves import page
+    from tokenlight.evaluation.report import page
 
     a = replace(explainer.explain(TEXTS[0], "attcat"), method="<script>alert(1)</script>$x$")
     report = page(explainer.evaluate([a], "aopc"), title="<b>")
@@ -167,8 +168,8 @@ def test_a_missing_library_is_named(explainer, monkeypatch):
     ):
         with pytest.raises(MissingExtra, match=library):
             call()
-    from tokenlight.datafiles import write_parquet
-    from tokenlight.plots.curves import figure
+    from tokenlight.evaluation.report import figure
+    from tokenlight.files.write import write_parquet
 
     with pytest.raises(MissingExtra, match="matplotlib"):
         figure(found)
@@ -372,7 +373,7 @@ def test_texts_and_labels_are_read_from_every_format(tmp_path, name, text):
 
 
 def test_parquet_and_plain_text_are_read(tmp_path):
-    from tokenlight.datafiles import write_parquet
+    from tokenlight.files.write import write_parquet
 
     write_parquet(tmp_path / "a.parquet", [{"text": "good", "label": "yes"}])
     assert read(tmp_path / "a.parquet") == [Example("good", "yes")]

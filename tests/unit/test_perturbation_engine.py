@@ -17,9 +17,9 @@ from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight.capture import perturbation
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
-from tokenlight.encoding import encode
+from tokenlight.data.tokens import Tokens
 from tokenlight.errors import BadInput, TextTooLong
-from tokenlight.tokens import Tokens
+from tokenlight.inputs.encode import encode
 
 TOKENIZER = tiny_tokenizer()
 STAND_INS = StandIns(PAD, MASK)

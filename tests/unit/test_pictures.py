@@ -16,10 +16,11 @@ from PIL import Image
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.vision import PATCH, SIDE, Processor, build, pictures, pixels, spotted, taught
 from tokenlight import Chat, Contrast, Explainer, Picture, Question, Tokens, load, save
-from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, StandIns, stream_logits
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.image import HIDDEN, MOST_PIXELS
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
-from tokenlight.pictures import HIDDEN, MOST_PIXELS, opened
+from tokenlight.inputs.picture import opened
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +279,7 @@ def test_a_folder_without_processor_is_refused(folder):
 
 
 def test_trust_hides_patches_and_says_so():
-    from tokenlight.trust import trusted
+    from tokenlight.evaluation.trust import trusted
 
     explainer = taught()
     found = trusted(explainer, explainer.explain(spotted(1, seed=3)[0][0], "attnlrp"), orders=20)
@@ -290,7 +291,7 @@ def test_trust_hides_patches_and_says_so():
 
 def test_best_chooses_by_hiding(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    from tokenlight.evaluation.choosing import best
+    from tokenlight.evaluation.choose import best
 
     found, _, _ = spotted(6, seed=5)
     choice = best(taught(), list(found), candidates=["gae", "random"])

@@ -14,11 +14,11 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
 from tests.unit.reading_html import Reader
 from tokenlight import Contrast, Explainer
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.plots.classes import by_class, class_table
 from tokenlight.plots.groups import grouped
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
-from tokenlight.target import ResolvedTarget
 
 TEXT = "never a dull film"
 ROW = row_of([TEXT], [split(TEXT)])

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from tests.unit.hand_made import attribution_of, row_of
 from tests.unit.reading_html import Reader
+from tokenlight.data.postprocess import merge_words
+from tokenlight.data.target import Prediction, ResolvedTarget
+from tokenlight.inputs.prompt import WRITTEN
 from tokenlight.plots.classes import class_table
 from tokenlight.plots.continuation import laid_over, unread
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
-from tokenlight.postprocess import merge_words
-from tokenlight.prompt import WRITTEN
-from tokenlight.target import Prediction, ResolvedTarget
 
 PROMPT, WROTE = "a girl named", " Lily She ran"
 SPANS = [[(0, 1), (2, 6), (7, 12)], [(1, 2), (2, 5), (6, 9), (10, 13)]]

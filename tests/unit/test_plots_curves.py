@@ -9,7 +9,7 @@ import re
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
-from tokenlight.plots.curves import figure, page, save
+from tokenlight.evaluation.report import figure, page, save
 
 
 def measured(metric: str):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
 from tests.unit.reading_html import Reader
+from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.characters import visible
 from tokenlight.plots.html import fragment, page
-from tokenlight.target import Prediction, ResolvedTarget
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tokenlight.evaluation.evaluated import Evaluation
-from tokenlight.evaluation.measuring import Record
+from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.report import MOST, NAMED, figure
+from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics._metric import Measured
 from tokenlight.metrics.aopc import METRIC as AOPC
-from tokenlight.plots.curves import MOST, NAMED, figure
 
 
 def evaluation(methods):

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
+from tokenlight.data.target import Prediction
 from tokenlight.errors import BadInput
 from tokenlight.plots.colours import STEPS, contrast, shade
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import console_on, show
-from tokenlight.target import Prediction
 
 EVIL = "a [red]b[/red] \x1b[31mc\x1b]0;title\x07 d\x00 e\u202ef\rg :smile: [link=x]h"
 

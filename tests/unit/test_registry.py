@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import numpy as np
@@ -11,7 +12,6 @@ from typer.testing import CliRunner
 from tokenlight import registry
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, BrokenPlugin, MissingExtra, UnknownName
-from tokenlight.late import late
 
 
 def test_a_file_is_a_method():
@@ -86,7 +86,7 @@ def test_a_missing_library_names_the_line_to_run(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("tokenlight.plots")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=r"pip install 'tokenlight\[cli\]'"):
-        late("tokenlight.plots.html", "page")
+        importlib.import_module("tokenlight.plots.html")
 
 
 def test_only_names_about_as_near_as_the_nearest_are_offered():

@@ -18,7 +18,6 @@ from tests.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.relevance.case import Operation
-from tokenlight.relevance.forked import forked
 from tokenlight.relevance.meter import conservation, require_finite
 from tokenlight.relevance.rulesets import (
     ATTNLRP,
@@ -27,6 +26,7 @@ from tokenlight.relevance.rulesets import (
     CP_LRP,
     MASK_LRP_GPT2,
 )
+from tokenlight.relevance.tracing import forked
 from tokenlight.relevance.walk import check
 
 SETS = [CHEFER, CHEFER_ORIG, ATTNLRP, CP_LRP, MASK_LRP_GPT2]

@@ -7,8 +7,8 @@ import torch
 
 from tokenlight.relevance.case import Case, Operation, RuleSet
 from tokenlight.relevance.elements import passed
-from tokenlight.relevance.forked import forked
 from tokenlight.relevance.rulesets import ATTNLRP, CHEFER, CHEFER_ORIG
+from tokenlight.relevance.tracing import forked
 
 
 def divided(a, b):

@@ -14,8 +14,8 @@ from tests.tiny import randomised, tiny_bert
 from tests.tolerance import EverythingInFloat64, close
 from tokenlight import Contrast, Explainer, Tokens
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.relevance.forked import forked
 from tokenlight.relevance.rulesets import CHEFER
+from tokenlight.relevance.tracing import forked
 from tokenlight.relevance.walk import check
 
 CONSERVING = [

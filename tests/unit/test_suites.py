@@ -12,7 +12,7 @@ from tokenlight.bench.examples import examples_of
 from tokenlight.bench.report import directions, published
 from tokenlight.bench.report_figures import DRAWERS
 from tokenlight.bench.suite import SHIPPED, load
-from tokenlight.datafiles import read
+from tokenlight.files.tables import read
 
 # Suite to how many numbers its table has in the paper.
 NUMBERS = {

@@ -8,11 +8,11 @@ import torch
 
 from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Question, SpanTarget
-from tokenlight.answers import best_span
-from tokenlight.encoding import encode
+from tokenlight.data.answers import best_span
+from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
-from tokenlight.evaluation.attempting import attempt
-from tokenlight.target import Head
+from tokenlight.evaluation.trial import attempt
+from tokenlight.inputs.encode import encode
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)

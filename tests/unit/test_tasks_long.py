@@ -19,11 +19,11 @@ from tests.unit.hand_made import attribution_of, row_of, sample, split
 from tests.unit.reading_html import Reader
 from tokenlight import Explainer
 from tokenlight.capture.recording import record
+from tokenlight.data.sentences import sentence_spans
+from tokenlight.evaluation.trust import trusted
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
 from tokenlight.plots.zoom import sentence_parts
-from tokenlight.sentences import sentence_spans
-from tokenlight.trust import trusted
 
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
 LONG = "The film was very slow. We love the charming plot! " * 8 + "Never dull."
@@ -39,7 +39,7 @@ def test_windows_that_do_not_fit_together_are_read_in_halves(monkeypatch):
             raise torch.OutOfMemoryError("no room")
         return record(live, rows, sites, **how)
 
-    monkeypatch.setattr("tokenlight.windows.record", short_of_memory)
+    monkeypatch.setattr("tokenlight.explaining.windows.record", short_of_memory)
     found = EXPLAINER.explain(LONG, "attcat", long="stride")
     assert sizes[0] == len(FOUND.extras["windows"]) > 2
     np.testing.assert_allclose(found.scores, FOUND.scores, atol=1e-12)
@@ -178,7 +178,7 @@ class TestParts:
 
     def test_of_a_byte_level_tokenizer_begin_with_their_own_token(self):
         from tests.tiny_bytes import tiny_bytes
-        from tokenlight.encoding import encode
+        from tokenlight.inputs.encode import encode
 
         row = encode("in the end! the cat sat.", tiny_bytes("roberta"), limit=None)
         scores = np.arange(len(row), dtype=float)

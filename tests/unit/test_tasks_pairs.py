@@ -15,10 +15,10 @@ from tests.tiny import randomised, tiny_bert, tiny_tokenizer
 from tests.tiny_bytes import tiny_bytes
 from tokenlight import Attribution, Explainer, Tokens, load
 from tokenlight.capture.perturbation import Original, StandIns
+from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
-from tokenlight.postprocess import merge_words
 
 NLI = {0: "entailment", 1: "neutral", 2: "contradiction"}
 PAIR = ("the cat sat on the mat", "a dog sat")

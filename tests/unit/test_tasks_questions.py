@@ -21,7 +21,7 @@ from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tests.tiny_bytes import tiny_bytes
 from tests.unit.reading_html import Reader
 from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
-from tokenlight.answers import best_span
+from tokenlight.data.answers import best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
@@ -311,7 +311,7 @@ class TestWindows:
         assert np.abs(found.scores[used["first"] : used["last"] + 1]).min() > 0
 
     def test_the_window_is_the_one_where_the_answer_scores_best(self):
-        from tokenlight.encoding import encode_windows
+        from tokenlight.inputs.encode import encode_windows
 
         limit = BERT.max_tokens
         scores = []

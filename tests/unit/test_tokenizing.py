@@ -13,11 +13,12 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tiny_bytes import tiny_bytes
-from tokenlight import Explainer, tokenizing
-from tokenlight.encoding import encode, encoded_together
-from tokenlight.prompt import encode_prompt
-from tokenlight.tokenizing import apart
-from tokenlight.vocabulary import Vocabulary
+from tokenlight import Explainer
+from tokenlight.data import tokenizer as tokenizing
+from tokenlight.data.tokenizer import apart
+from tokenlight.data.vocabulary import Vocabulary
+from tokenlight.inputs.encode import encode, encoded_together
+from tokenlight.inputs.prompt import encode_prompt
 
 TEXT = "the cat sat on the mat in town"
 

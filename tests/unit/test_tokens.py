@@ -17,9 +17,9 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Question, Tokens
-from tokenlight.encoding import encode, encode_windows
+from tokenlight.data.tokens import explain_masked, trimmed
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
-from tokenlight.tokens import explain_masked, trimmed
+from tokenlight.inputs.encode import encode, encode_windows
 
 TOKENIZER = tiny_tokenizer()
 

@@ -13,9 +13,9 @@ from transformers import BertForTokenClassification, BertModel
 from tests.planted import oracle, planted, scored
 from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
 from tokenlight import Attribution, Explainer, Question, TokenTarget
-from tokenlight.health import health
-from tokenlight.postprocess import merge_words
-from tokenlight.trust import all_trusted, trusted, wilson
+from tokenlight.data.postprocess import merge_words
+from tokenlight.evaluation.health import health
+from tokenlight.evaluation.trust import all_trusted, trusted, wilson
 
 WORDS = list(range(10, 26))
 
@@ -104,8 +104,8 @@ def test_words_of_which_each_suffices_move_the_model_only_together(monkeypatch):
     def needs_two(_head, _target, variant, _logits):
         return 0.4 if len(variant.ids) == len(WORDS) + 2 - 3 else 0.9
 
-    monkeypatch.setattr("tokenlight.trust.chance", needs_two)
-    monkeypatch.setattr("tokenlight.trust.PAPER_GRID", (0.0, 1.0))
+    monkeypatch.setattr("tokenlight.evaluation.trust.chance", needs_two)
+    monkeypatch.setattr("tokenlight.evaluation.trust.PAPER_GRID", (0.0, 1.0))
     trust = trusted(explainer, scored(explainer, WORDS, range(len(WORDS)))).extras["trust"]
     assert trust["before"] - trust["after"] == pytest.approx(0.5)
     assert trust["moved"] == pytest.approx(0.5)

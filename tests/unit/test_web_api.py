@@ -9,11 +9,11 @@ from tests.families import GPT
 from tests.tiny import tiny_tokenizer
 from tests.unit.served import TEXT, allow_list, asking, refused
 from tokenlight import Attribution, Contrast, Explainer, registry
-from tokenlight.tokens import Question
-from tokenlight.web.asking import ExplainAsked
-from tokenlight.web.explaining import Wanted, explain_batch
+from tokenlight.data.tokens import Question
+from tokenlight.web.explain import Wanted, explain_batch
 from tokenlight.web.limits import Limits
-from tokenlight.web.serving import Served
+from tokenlight.web.models import Served
+from tokenlight.web.requests import ExplainAsked
 
 QUESTION = {"question": "who sat on the mat?", "context": "the cat sat on the mat in town."}
 

@@ -14,13 +14,13 @@ from PIL import Image
 from tests.unit.served import TEXT, allow_list, asking, refused
 from tests.vision import SIDE, Processor, build
 from tokenlight import Explainer, errors
-from tokenlight.attribution import save
-from tokenlight.tokens import Question
+from tokenlight.data.tokens import Question
+from tokenlight.files.saved import save
 from tokenlight.web.limits import Limits
-from tokenlight.web.opened import opened, parsed
+from tokenlight.web.models import AllowList
+from tokenlight.web.preloaded import shelf
 from tokenlight.web.refusals import Refusal
-from tokenlight.web.serving import AllowList
-from tokenlight.web.shelf import shelf
+from tokenlight.web.uploads import opened, parsed
 
 KIND = {"content-type": "application/json"}
 PER_TOKEN = ("ids", "attention", "pieces", "special", "spans", "segments", "words")
@@ -66,7 +66,7 @@ def test_what_was_saved_opens_as_it_was(client, saved):
 
 def test_an_answer_and_its_trust_open_too(client, models):
     explainer = models.named("answers").explainer
-    from tokenlight.trust import trusted
+    from tokenlight.evaluation.trust import trusted
 
     a = trusted(explainer, explainer.explain(Question(question="who?", context="the cat sat.")))
     entry = client.post("/api/open", json=a.to_dict()).json()["attributions"][0]
@@ -176,8 +176,8 @@ JSON = st.recursive(
 @given(data=st.data(), value=JSON)
 def test_whatever_is_put_anywhere_it_opens_or_is_refused_and_can_be_shown(saved, data, value):
     from tokenlight.plots.html import page
-    from tokenlight.web.answering import shown
-    from tokenlight.web.kept import Entry
+    from tokenlight.web.responses import shown
+    from tokenlight.web.store import Entry
 
     entry = saved[data.draw(st.integers(0, 1))]
     path = data.draw(st.sampled_from([place for place in places(entry) if place]))

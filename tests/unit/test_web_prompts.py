@@ -6,7 +6,7 @@ import pytest
 from tests.unit.served import asking, refused, tiny_writer
 from tokenlight import Contrast, NextToken
 from tokenlight.errors import UnsupportedModel
-from tokenlight.web.serving import AllowList, Served, load
+from tokenlight.web.models import AllowList, Served, load
 
 PROMPT = "the film was very"
 

@@ -9,15 +9,16 @@ import pytest
 
 from tests.unit.served import TEXT, allow_list, asking, refused, running
 from tokenlight import registry
-from tokenlight.web import allowed, pages
+from tokenlight.web import options as allowed
+from tokenlight.web import pages
 from tokenlight.web.app import application
-from tokenlight.web.asking import EvaluateAsked, ExplainAsked
-from tokenlight.web.explaining import Wanted, check_cost, explain_steps, read_row
+from tokenlight.web.explain import Wanted, check_cost, explain_steps, read_row
 from tokenlight.web.guard import Guard
 from tokenlight.web.limits import Limits
-from tokenlight.web.measured import evaluate_steps
+from tokenlight.web.measure import evaluate_steps
+from tokenlight.web.models import load, shown_name
 from tokenlight.web.refusals import Refusal, keep_secret, without_paths
-from tokenlight.web.serving import load, shown_name
+from tokenlight.web.requests import EvaluateAsked, ExplainAsked
 
 SECRET = "/etc/passwd"
 

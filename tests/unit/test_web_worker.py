@@ -10,11 +10,11 @@ import pytest
 
 from tests.unit.served import TEXT, allow_list, asking, refused
 from tokenlight.errors import BadInput
-from tokenlight.web.asking import ExplainAsked
-from tokenlight.web.explaining import Explained, Wanted, explain_batch
-from tokenlight.web.kept import Entry, Kept
+from tokenlight.web.explain import Explained, Wanted, explain_batch
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import Refusal
+from tokenlight.web.requests import ExplainAsked
+from tokenlight.web.store import Entry, Kept
 from tokenlight.web.worker import Worker
 
 

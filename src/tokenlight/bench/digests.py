@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenlight import models as embedded
 from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.models import embedded
 
 
 def digest_of(where: str) -> str:

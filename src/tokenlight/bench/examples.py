@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from tokenlight.bench.entries import DataSet, Suite
-from tokenlight.datafiles import ENDINGS, Example, read
+from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
-from tokenlight.tokens import Question
+from tokenlight.files.tables import ENDINGS, Example, read
 
 FORMS = tuple(ending + zipped for ending in ENDINGS for zipped in ("", ".gz"))
 

@@ -17,17 +17,17 @@ from typing import Any
 import torch
 
 from tokenlight import registry
-from tokenlight.attribution import Attribution
 from tokenlight.bench.digests import digest_of, refuse_changed, weights_digest
 from tokenlight.bench.examples import examples_of, relabelled
 from tokenlight.bench.plan import Cell, Part, data_set
 from tokenlight.bench.store import FULL, Run
 from tokenlight.bench.tasks import Outcome, Task
-from tokenlight.datafiles import Example
-from tokenlight.evaluation.attempting import attempt
-from tokenlight.evaluation.measuring import Record
+from tokenlight.data.attribution import Attribution
+from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.shard import Job, Refusal, explained, in_words, measured
+from tokenlight.evaluation.trial import attempt
 from tokenlight.explainer import Explainer
+from tokenlight.files.tables import Example
 from tokenlight.methods._method import Method
 
 # A pass that measures keeps no graph and no maps: on a GPU as many tokens as explain one batch would

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench.entries import Suite
-from tokenlight.corpus import Frequencies, Weights
+from tokenlight.evaluation.corpus import Frequencies, Weights
 
 
 def class_weights(rows: Iterable[Mapping[str, Any]], metric: str, suite: Suite) -> Weights:

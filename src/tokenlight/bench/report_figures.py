@@ -243,7 +243,7 @@ def _beside(images: Sequence[Any], *, across: int = 3) -> bytes | None:
 def _kept(run: Any, report: Report, wanted: Wanted) -> Iterator[tuple[Panel, dict[str, Any]]]:
     """The kept explanations of the first text of each panel, by row name; also of a text that is
     too short to be measured."""
-    from tokenlight.attribution import Attribution
+    from tokenlight.data.attribution import Attribution
 
     for panel in report.panels:
         if wanted.data and panel.data not in wanted.data:

@@ -11,9 +11,8 @@ from tokenlight.bench.report import Report, build
 from tokenlight.bench.report_figures import Picture, pictures
 from tokenlight.bench.report_text import comma_separated, latex, markdown
 from tokenlight.bench.store import Run
-from tokenlight.datafiles import write_bytes, write_text
 from tokenlight.errors import BadInput, MissingExtra, UnknownName
-from tokenlight.late import late
+from tokenlight.files.write import write_bytes, write_text
 
 FORMATS = ("md", "latex", "csv", "html")
 
@@ -54,7 +53,9 @@ class Reported:
             raise UnknownName.among("report format", form, FORMATS)
         if form == "html":
             output = output or self.run.folder / "report.html"
-            text = late("tokenlight.bench.report_html", "page")(self.report, self.pictures)
+            from tokenlight.bench.report_html import page
+
+            text = page(self.report, self.pictures)
         elif form == "latex":
             text = latex(self.report)
         elif form == "csv":

@@ -25,8 +25,8 @@ from typing import Any
 from tokenlight.bench.entries import Suite
 from tokenlight.bench.plan import Cell, Part, Plan, changed
 from tokenlight.bench.suite import read as read_suite
-from tokenlight.datafiles import write_parquet, write_text
 from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.files.write import write_parquet, write_text
 
 FORMAT = 1
 AGAIN = "the same bench run command makes it again"

@@ -22,7 +22,7 @@ from tokenlight.bench.entries import (
     Model,
     Suite,
 )
-from tokenlight.bench.reading import Keys, SuiteRefused, near
+from tokenlight.bench.yaml_values import Keys, SuiteRefused, near
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName
 
 __all__ = ["Suite", "find", "from_dict", "load", "read", "shipped"]

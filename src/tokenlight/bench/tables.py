@@ -10,14 +10,14 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from tokenlight import models as embedded
 from tokenlight import registry
 from tokenlight.bench.digests import digest_of, refuse_changed
 from tokenlight.bench.plan import Cell
 from tokenlight.bench.store import TIMINGS, Run, write_csv
-from tokenlight.evaluation.evaluated import Evaluation, frequencies_for
-from tokenlight.evaluation.measuring import Record
+from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.results import Evaluation, frequencies_for
 from tokenlight.metrics._metric import Measured, Metric
+from tokenlight.models import embedded
 
 CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
 NAMES = ("model", "data", "method")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tokenlight.capture.fetching import sent
+from tokenlight.capture.transfer import sent
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.meter import conservation, require_finite

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from tokenlight.capture.fetching import sent
-from tokenlight.capture.headed import head_of, unwrapped
+from tokenlight.capture.head import head_of, unwrapped
 from tokenlight.capture.patches import VOCABULARY, Patches
-from tokenlight.capture.probing import verified
+from tokenlight.capture.probe import verified
 from tokenlight.capture.rewired import locked, takes_seam, token_embeddings
+from tokenlight.capture.transfer import sent
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
-from tokenlight.tokens import TokenRow
 
 OWN = ("at", "anchor")  # arguments that are read here and not handed to the model
 Pooling = Literal["mean", "cls", "last"]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tokenlight.capture.fetching import sent
+from tokenlight.capture.transfer import sent
+from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.errors import BadTarget
-from tokenlight.target import Head, ResolvedTarget
 
 Of = Literal["target", "loss"]
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight.capture.rewired import patch_embedding, rewired
+from tokenlight.data.image import HIDDEN, PatchImage
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.pictures import HIDDEN, PatchImage, opened, patch_row
-from tokenlight.tokens import TokenRow
+from tokenlight.inputs.picture import opened, patch_row
 
 VOCABULARY = 2  # hidden, seen
 # Parameters beside the patch embedding that put tokens of their own before the patches.

@@ -20,10 +20,10 @@ from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.variants import Original, StandIns, Variant
+from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.progress import Advance
 from tokenlight.progress import progress as progress_bar
-from tokenlight.tokens import TokenRow, Tokens
 
 __all__ = ["Original", "Readable", "StandIns", "Variant", "key_of", "stream_logits"]
 

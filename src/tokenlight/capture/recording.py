@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
-from tokenlight.capture.door import words_kept
-from tokenlight.capture.fetching import Fetched
+from tokenlight.capture.embedding_site import words_kept
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.tape import GRADIENTS, MAPS, Recording, Site, Sites
+from tokenlight.capture.transfer import Fetched
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance.forked import forked
+from tokenlight.relevance.tracing import forked
 from tokenlight.relevance.walk import check
-from tokenlight.tokens import TokenRow
 
 # Shapes of passes whose operations were all found to have a relevance rule.
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()

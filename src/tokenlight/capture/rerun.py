@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.door import Door, hidden_door, words_door
-from tokenlight.capture.fetching import sent
+from tokenlight.capture.embedding_site import Door, hidden_door, words_door
 from tokenlight.capture.objective import Objective, Of
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.rewired import rewired
+from tokenlight.capture.transfer import sent
+from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.target import ResolvedTarget
-from tokenlight.tokens import TokenRow
 
 if TYPE_CHECKING:
     from tokenlight.capture.tape import Recording

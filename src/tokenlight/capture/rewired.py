@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from tokenlight.capture import seam
 from tokenlight.capture.shared_parts import Numbered, locks_of, taken
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance.forked import modules_of
+from tokenlight.relevance.tracing import modules_of
 
 HOOK_TABLES = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark on a model that has them

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.fetching import Fetched, sent
 from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
 from tokenlight.capture.objective import sum_of_targets
 from tokenlight.capture.rerun import Rerun
+from tokenlight.capture.transfer import Fetched, sent
+from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.relevance.fork import Passage
-from tokenlight.target import ResolvedTarget
-from tokenlight.tokens import TokenRow
 
 
 class Site(enum.Enum):

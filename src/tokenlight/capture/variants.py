@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tokenlight.capture.live import LiveModel
+from tokenlight.data.image import HIDDEN, PatchImage
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput
-from tokenlight.pictures import HIDDEN, PatchImage
-from tokenlight.tokens import TokenRow
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tokenlight.cli.bench_report import report
-from tokenlight.cli.failing import clean, complain, writing
+from tokenlight.cli.failures import clean, complain, writing
 
 if TYPE_CHECKING:
     from tokenlight.bench.runner import Finished

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.failures import clean, writing
 
 
 @clean

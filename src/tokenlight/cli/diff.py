@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.failing import clean, spare, writing
+from tokenlight.cli.failures import clean, spare, writing
 from tokenlight.cli.loading import DEVICE
-from tokenlight.errors import MissingExtra
-from tokenlight.wording import in_flags
+from tokenlight.errors import MissingExtra, in_flags
 
 if TYPE_CHECKING:
-    from tokenlight.evaluation.comparing import Comparison
+    from tokenlight.evaluation.compare import Comparison
     from tokenlight.metrics._interval import Interval
 
 MOVED = 1  # exit status where a limit is overstepped
@@ -79,8 +78,8 @@ def diff(
     The exit status is 1 where predictions, scores of words or faithfulness moved beyond a limit.
     """
     from tokenlight import registry
-    from tokenlight.datafiles import read
-    from tokenlight.evaluation.comparing import Limits, Side, compare
+    from tokenlight.evaluation.compare import Limits, Side, compare
+    from tokenlight.files.tables import read
 
     MissingExtra.check(["scipy"], "bench", "tokenlight diff")
     spare({"DATA": data}, {"--json": json})
@@ -95,7 +94,7 @@ def diff(
     found = compare(sides[0], sides[1], examples, method=wanted, seed=seed)
     _show(found)
     if json is not None:
-        from tokenlight.datafiles import write_text
+        from tokenlight.files.write import write_text
 
         with writing(json):
             write_text(json, json_format.dumps(found.to_dict(), ensure_ascii=False, indent=1))

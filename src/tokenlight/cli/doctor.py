@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.failing import clean
+from tokenlight.cli.failures import clean
 from tokenlight.cli.loading import DEVICE, MODEL
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def doctor(
 
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
-    from tokenlight.evaluation.attempting import attempt
+    from tokenlight.evaluation.trial import attempt
     from tokenlight.plots.characters import in_line
     from tokenlight.plots.terminal import console_on
 

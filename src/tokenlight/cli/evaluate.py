@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tokenlight.cli.explain import parsed
-from tokenlight.cli.failing import REFUSED, clean, complain, spare, tell, writing
+from tokenlight.cli.failures import REFUSED, clean, complain, spare, tell, writing
+from tokenlight.cli.files import INTERRUPTED
 from tokenlight.cli.loading import DEVICE, MODEL
-from tokenlight.cli.many import INTERRUPTED
-from tokenlight.errors import MissingExtra
-from tokenlight.wording import in_flags
+from tokenlight.errors import MissingExtra, in_flags
 
 WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
 NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
@@ -92,7 +91,7 @@ def evaluate(
     Stopped with Ctrl-C, the same command goes on where it stopped.
     """
     from tokenlight import registry
-    from tokenlight.datafiles import read
+    from tokenlight.files.tables import read
 
     MissingExtra.check(["scipy", "pyarrow"], "bench", "tokenlight evaluate")
     MissingExtra.check(["matplotlib"], "plots", "tokenlight evaluate")
@@ -104,8 +103,8 @@ def evaluate(
 
     # What takes seconds to import comes after what a person may have mistyped.
     from tokenlight.cli.loading import loaded
-    from tokenlight.evaluation.evaluated import built
-    from tokenlight.evaluation.resuming import Job, evaluate_file, finished
+    from tokenlight.evaluation.results import built
+    from tokenlight.evaluation.run import Job, evaluate_file, finished
 
     built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name != "best"):
@@ -140,8 +139,8 @@ def evaluate(
 
 def _columns(place: Path, found: Sequence[Any]) -> str:
     """The columns that are read, in words, which are told; lines of text have none."""
-    from tokenlight.columns import taken
-    from tokenlight.datafiles import ending_of
+    from tokenlight.files.columns import taken
+    from tokenlight.files.tables import ending_of
 
     if ending_of(place) == ".txt":
         return ""
@@ -165,7 +164,7 @@ def _check_options(
     explainer: Any, methods: Sequence[tuple[str, dict[str, Any]]], seed: int
 ) -> None:
     """Before the folder is claimed: of several methods one may fail, but not all of them."""
-    from tokenlight.evaluation.beforehand import refused_options
+    from tokenlight.evaluation.preflight import refused_options
 
     if not all(options for _, options in methods):
         return
@@ -180,7 +179,7 @@ def _without_best(
     """``best`` replaced by the method that is."""
     if all(name != "best" for name, _ in methods):
         return methods
-    from tokenlight.evaluation.choosing import best
+    from tokenlight.evaluation.choose import best
 
     choice = best(explainer, texts, seed=seed)
     print(f"best: {choice.reason}")

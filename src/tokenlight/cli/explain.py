@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tokenlight.cli import inputs
-from tokenlight.cli.asking import Wish, answer_asked, asked
-from tokenlight.cli.failing import REFUSED, clean, spare
+from tokenlight.cli.failures import REFUSED, clean, spare
+from tokenlight.cli.files import Texts, explain_all
 from tokenlight.cli.loading import DEVICE, MODEL
-from tokenlight.cli.many import Texts, explain_all
 from tokenlight.cli.outputs import Output
-from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.wording import in_flags
+from tokenlight.cli.targets import Wish, answer_asked, asked
+from tokenlight.errors import BadInput, MissingExtra, in_flags
 
 if TYPE_CHECKING:
-    from tokenlight.attribution import Attribution
+    from tokenlight.data.attribution import Attribution
     from tokenlight.explainer import Explainer
 
 SENTIMENT, ANSWERS = "tokenlight/sentiment", "tokenlight/qa"
@@ -298,8 +297,8 @@ def _explained(
     made = explainer.explain(asked_about, **how)
     found: list[Attribution] = made if isinstance(made, list) else [made]
     if trust:
+        from tokenlight.evaluation.trust import all_trusted
         from tokenlight.progress import progress
-        from tokenlight.trust import all_trusted
 
         with progress("asking the model again", len(found)) as advance:
             found = all_trusted(explainer, found, seed=how["seed"], advance=advance)

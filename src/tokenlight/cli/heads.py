@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from tokenlight.cli.failing import clean, writing
+from tokenlight.cli.failures import clean, writing
 from tokenlight.cli.loading import DEVICE, MODEL, hushed
 from tokenlight.errors import BadInput
 
@@ -103,12 +103,12 @@ def heads(  # noqa: PLR0917 - a parameter an option
 
     They are counted on parsed text: --conllu, or --text for spaCy to parse.
     """
+    from tokenlight.data.tokens import ExplainMask
     from tokenlight.heads.alignment import Align
     from tokenlight.heads.mask import write_heads
     from tokenlight.heads.sentence import parse_spacy, read_conllu
     from tokenlight.heads.statistics import Reading, head_statistics
     from tokenlight.progress import progress
-    from tokenlight.tokens import ExplainMask
 
     if not conllu and not text:
         raise BadInput("there is nothing to read: give --conllu FILE, or --text FILE.")
@@ -156,8 +156,8 @@ def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]
     from tokenlight.capture.live import LiveModel
     from tokenlight.errors import DamagedFile, UnsupportedModel
     from tokenlight.explainer import Explainer
-    from tokenlight.loading import put
     from tokenlight.models.folder import SAFE, WEIGHTS, check
+    from tokenlight.models.loading import put
 
     hushed(verbose=verbose)
     try:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.failing import clean, spare, writing
+from tokenlight.cli.failures import clean, spare, writing
 from tokenlight.cli.loading import hushed
-from tokenlight.wording import in_flags
+from tokenlight.errors import in_flags
 
 
 @clean
@@ -48,11 +48,11 @@ def idf(
     from transformers import AutoTokenizer
 
     from tokenlight import models
-    from tokenlight.corpus import Frequencies
-    from tokenlight.datafiles import read
     from tokenlight.errors import BadInput
-    from tokenlight.loading import refuse_missing_folder
+    from tokenlight.evaluation.corpus import Frequencies
+    from tokenlight.files.tables import read
     from tokenlight.models.folder import SAFE, check
+    from tokenlight.models.loading import refuse_missing_folder
 
     spare({"CORPUS": corpus}, {"-o": output})
     hushed(verbose=verbose)
@@ -81,7 +81,7 @@ def idf(
 
 def _parts(given: object) -> tuple[str, ...]:
     """The texts of a pair or a question, counted as one document."""
-    from tokenlight.tokens import Question
+    from tokenlight.data.tokens import Question
 
     if isinstance(given, Question):
         return given.question, given.context

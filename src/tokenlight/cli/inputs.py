@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenlight.cli.failing import tell
-from tokenlight.cli.many import Texts
+from tokenlight.cli.failures import tell
+from tokenlight.cli.files import Texts
 from tokenlight.errors import BadInput
 
 
@@ -21,7 +21,7 @@ def texts(text: str | None, pair: str | None, question: str | None, context: str
     if question is not None and context is not None:
         if text is not None or pair is not None:
             raise BadInput("give either TEXT (with --pair) or --question with --context, not both.")
-        from tokenlight.tokens import Question
+        from tokenlight.data.tokens import Question
 
         return Question(question=question, context=_read(context))
     if text is None:
@@ -48,7 +48,7 @@ def _read(text: str) -> str:
 def _note_file_name(text: str) -> None:
     """A file's name is a text like any other, but its content was more likely meant."""
     if os.path.isfile(text):  # which, unlike Path, takes a text too long or too odd for a name
-        from tokenlight.datafiles import ENDINGS, ending_of
+        from tokenlight.files.tables import ENDINGS, ending_of
 
         many = f"tokenlight explain --file {shlex.quote(text)}; as one text: "
         tell(
@@ -98,7 +98,7 @@ def image(file: Path, fill: Any, model: str | None, others: Sequence[object]) ->
             "--image needs --model: no image model is embedded. Give a folder or a hub id of a ViT, "
             "DeiT, DINOv2 or BEiT image classifier."
         )
-    from tokenlight.pictures import Picture
+    from tokenlight.inputs.picture import Picture
 
     return Picture(file, fill=fill)
 
@@ -125,7 +125,7 @@ def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
         )
     import json
 
-    from tokenlight.prompt import Chat
+    from tokenlight.inputs.prompt import Chat
 
     try:
         messages = json.loads(file.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tokenlight.cli.failing import clean
+from tokenlight.cli.failures import clean
 from tokenlight.cli.formulas import without_marks
 
 Kind = Literal["methods", "metrics"]

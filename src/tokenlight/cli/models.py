@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tokenlight.cli.failing import clean
+from tokenlight.cli.failures import clean
 
 
 @clean

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.cli.failing import writing
+from tokenlight.cli.failures import writing
 from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
-    from tokenlight.attribution import Attribution
+    from tokenlight.data.attribution import Attribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,19 @@ class Output:
 
     def _write(self, found: Sequence[Attribution], place: Path, ending: str) -> None:
         if ending == ".html":
-            from tokenlight.datafiles import write_text
+            from tokenlight.files.write import write_text
             from tokenlight.plots.html import page
 
             write_text(place, page(found, reference=self.reference, words=self.words))
         else:
-            from tokenlight.attribution import save
+            from tokenlight.files.saved import save
 
             save(_merged(found) if self.words else found, place)
 
 
 def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
     """One score a word, in files as in the picture."""
-    from tokenlight.postprocess import merge_words
+    from tokenlight.data.postprocess import merge_words
 
     return [merge_words(attribution) for attribution in attributions]
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.failing import clean
+from tokenlight.cli.failures import clean
 from tokenlight.cli.loading import DEVICE, hushed
 from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
-    from tokenlight.web.serving import AllowList
+    from tokenlight.web.models import AllowList
 
 
 @clean
@@ -71,7 +71,7 @@ def serve(
     from tokenlight.web.app import application
     from tokenlight.web.limits import Limits
     from tokenlight.web.pages import chart_code
-    from tokenlight.web.shelf import shelf
+    from tokenlight.web.preloaded import shelf
 
     chart_code()  # what is missing is said before a model is loaded
     limits = Limits()
@@ -129,7 +129,7 @@ def _loaded(
     verbose: bool,
     nothing: bool,
 ) -> AllowList:
-    from tokenlight.web.serving import DEFAULT, AllowList, load
+    from tokenlight.web.models import DEFAULT, AllowList, load
 
     if nothing:
         return AllowList([])

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from tokenlight.attribution import Attribution
-from tokenlight.datafiles import Example
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Continuation
 from tokenlight.errors import TokenlightError
-from tokenlight.evaluation.measuring import Known, Record, Refusal, measure
-from tokenlight.evaluation.naming import Kind, Named, kind_of, method_names, named
-from tokenlight.evaluation.truths import read_labels, read_spans
+from tokenlight.evaluation.labels import read_labels, read_spans
+from tokenlight.evaluation.measure import Known, Record, Refusal, measure
+from tokenlight.evaluation.method_names import Kind, Named, kind_of, method_names, named
+from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric
-from tokenlight.target import Continuation
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tokenlight.data.tokens import TokenRow
 from tokenlight.heads.sentence import Sentence
-from tokenlight.tokens import TokenRow
 
 Align = Literal["offsets", "official"]
 _PUNCTUATION = frozenset(string.punctuation)

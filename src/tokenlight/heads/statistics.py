@@ -16,12 +16,12 @@ from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Recording, Site
-from tokenlight.encoding import encode
+from tokenlight.data.tokens import ExplainMask, explain_masked
 from tokenlight.errors import BadInput
 from tokenlight.heads.alignment import Align, Pair, pairs
 from tokenlight.heads.mask import FORMAT, HeadMask, write_heads
 from tokenlight.heads.sentence import Sentence
-from tokenlight.tokens import ExplainMask, explain_masked
+from tokenlight.inputs.encode import encode
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 SYNTACTIC_MARGIN = 0.1  # ξ_synt

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from tokenlight.tokens import TokenRow
+from tokenlight.data.tokens import TokenRow
 
 
 def generator(seed: int, row: TokenRow, *numbers: int) -> np.random.Generator:

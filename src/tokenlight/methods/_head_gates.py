@@ -8,11 +8,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from tokenlight.capture.fetching import sent
 from tokenlight.capture.flow import Gate
 from tokenlight.capture.tape import Tape
+from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
-from tokenlight.late import late
+from tokenlight.heads.mask import head_mask
+from tokenlight.heads.statistics import own_positional_heads
 from tokenlight.relevance.division import safe_divide
 
 Conserve = Literal["none", "paper", "abs"]
@@ -29,7 +30,7 @@ class Choice(NamedTuple):
 
 def parts_of(heads: Any, choice: Choice, tape: Tape) -> list[Tensor]:
     """The chosen mask as the parts whose sum it is, each ``layer 1 head``."""
-    mask = late("tokenlight.heads.mask", "head_mask")(heads)
+    mask = head_mask(heads)
     attention = tape.recording.attention
     shape = len(attention), attention[0].shape[1]
     if mask.shape != shape:
@@ -43,8 +44,7 @@ def parts_of(heads: Any, choice: Choice, tape: Tape) -> list[Tensor]:
 
 def own_parts(tape: Tape) -> list[Tensor]:
     """Positional heads by each text's own attention, ``layer batch head``."""
-    find = late("tokenlight.heads.statistics", "own_positional_heads")
-    return [find([maps.detach() for maps in tape.recording.attention], tape.real)]
+    return [own_positional_heads([maps.detach() for maps in tape.recording.attention], tape.real)]
 
 
 def gates(parts: Sequence[Tensor], conserve: Conserve, *, binary: bool) -> dict[int, Gate]:

@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from tokenlight import models
 from tokenlight.capture.live import LiveModel
 from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.models import embedded as models
 from tokenlight.models.folder import SAFE, WEIGHTS, check
 
 # Logits that may be in memory at once; a batch of 512 × 30,000 a text would be gigabytes.

@@ -11,7 +11,7 @@ from torch import Tensor
 from tokenlight.capture.perturbation import Variant
 from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Tape
-from tokenlight.tokens import TokenRow
+from tokenlight.data.tokens import TokenRow
 
 Baseline = StandIn | int
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tokenlight.capture.fetching import sent
 from tokenlight.capture.tape import Tape, sides_of
+from tokenlight.capture.transfer import sent
 
 
 def over_sides(tape: Tape, score: Callable[[Tape], Tensor], *, alike: bool = False) -> Tensor:

@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, laid_out, players, values_without
-from tokenlight.tokens import TokenRow
 
 
 @dataclass(frozen=True, slots=True)

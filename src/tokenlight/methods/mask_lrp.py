@@ -10,7 +10,7 @@ from torch import Tensor
 from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
-from tokenlight.late import late
+from tokenlight.heads.mask import head_mask
 from tokenlight.methods._head_gates import Choice, Conserve, gates, own_parts, parts_of
 from tokenlight.methods._relevance import (
     QaRelevance,
@@ -96,7 +96,7 @@ class MaskedRelevance(RelevanceMethod):
                 )
         elif not isinstance(self.heads, str):
             # Options are written to files: keep plain values.
-            mask = late("tokenlight.heads.mask", "head_mask")(self.heads)
+            mask = head_mask(self.heads)
             object.__setattr__(self, "heads", mask.to_dict())
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._ranking import midranks

@@ -7,10 +7,9 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.errors import BadInput, BadTarget, NotFinite
+from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.errors import BadInput, BadTarget, NotFinite, way
 from tokenlight.metrics._metric import Answers, Case
-from tokenlight.target import Head, ResolvedTarget
-from tokenlight.wording import way
 
 Watched = Literal["explained", "predicted", "label"]
 FOR_ONE_OUTPUT = (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokenlight.data.tokens import TokenRow
 from tokenlight.metrics._metric import CharacterSpan
-from tokenlight.tokens import TokenRow
 
 
 def marked_tokens(row: TokenRow, spans: Sequence[CharacterSpan]) -> np.ndarray:

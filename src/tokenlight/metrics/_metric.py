@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, Variant
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Head
 from tokenlight.metrics._interval import Interval, curve_intervals, mean_interval
-from tokenlight.target import Head
 
 Better = Literal["higher", "lower", "neither"]
 ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}

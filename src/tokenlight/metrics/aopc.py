@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
+from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._chance import Watched, chances, needs_probabilities
 from tokenlight.metrics._erasing import Perturb, candidates, erased
@@ -20,7 +21,6 @@ from tokenlight.metrics._ranking import (
     ranking,
     shares_to_counts,
 )
-from tokenlight.target import Head
 
 OFFICIAL: dict[str, Any] = {"grid": "linspace9", "target": "label"}
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
+from tokenlight.data.target import Head
 from tokenlight.metrics._chance import chances, needs_probabilities
 from tokenlight.metrics._erasing import Perturb, candidates, erased
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric
 from tokenlight.metrics._ranking import ranked_among
-from tokenlight.target import Head
 
 ERASER_BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tokenlight.capture.perturbation import Variant
+from tokenlight.data.target import Head
 from tokenlight.metrics._chance import Watched, chances, needs_probabilities
 from tokenlight.metrics._curve import CurveMetric
 from tokenlight.metrics._erasing import Perturb, candidates, erased
 from tokenlight.metrics._metric import Answers, Better, Case, Measured
 from tokenlight.metrics._ranking import ranked_among, shares_to_counts
-from tokenlight.target import Head
 
 
 @dataclass(frozen=True, slots=True)

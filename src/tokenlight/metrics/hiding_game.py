@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
+from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 from tokenlight.metrics._chance import FOR_ONE_OUTPUT
 from tokenlight.metrics._curve import CurveMetric
 from tokenlight.metrics._erasing import candidates
 from tokenlight.metrics._metric import Answers, Better, Case, Measured
 from tokenlight.metrics._ranking import ranked_among, shares_to_counts
-from tokenlight.target import Head
 
 
 @dataclass(frozen=True, slots=True)

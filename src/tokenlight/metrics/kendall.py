@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Head
 from tokenlight.errors import BadTarget
 from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
 from tokenlight.metrics._ranking import ranking
 from tokenlight.metrics._similarity import similarity
-from tokenlight.target import Head
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
 from tokenlight.metrics._marked import marked_tokens, seen_share
@@ -20,7 +21,6 @@ from tokenlight.metrics._metric import (
     Summary,
 )
 from tokenlight.metrics._ranking import ranking
-from tokenlight.target import Head
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, BadTarget
 from tokenlight.metrics._interval import Interval, statistic_interval
 from tokenlight.metrics._metric import (
@@ -22,7 +23,6 @@ from tokenlight.metrics._metric import (
     Metric,
     Summary,
 )
-from tokenlight.target import Head
 
 CURVE = tuple(range(10, 101, 10))
 DECODED = "decoded_"  # how the names of methods begin that score token types, not positions

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from tokenlight.documents import json_in
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
-from tokenlight.models import ENCODER, FOLDER
+from tokenlight.files.documents import json_in
+from tokenlight.models.embedded import ENCODER, FOLDER
 
 # What of a model is asked of transformers, whoever asks: none of its code, none of its pickles.
 SAFE = {"trust_remote_code": False}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.plots.continuation import unread
 from tokenlight.plots.groups import TextGroup, method_label, strongest
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenlight.corpus import top_tokens
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.plots.characters import visible
 
@@ -41,6 +40,12 @@ def cloud(weights: Mapping[str, float], *, k: int = 50, colour: str = COLOURS[1]
         random_state=0,  # the same words lie in the same places
     )
     return drawn.generate_from_frequencies(sizes).to_image()
+
+
+def top_tokens(weights: Mapping[str, float], k: int = 50) -> list[tuple[str, float]]:
+    """The types that speak most for a class, at most ``k``; equal ones by name."""
+    speaking = [(token, weight) for token, weight in weights.items() if weight > 0]
+    return sorted(speaking, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
 def shown(token: str) -> str:

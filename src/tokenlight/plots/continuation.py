@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
-from tokenlight.prompt import WRITTEN
+from tokenlight.data.attribution import Attribution
+from tokenlight.inputs.prompt import WRITTEN
 
 
 def laid_over(attributions: Sequence[Attribution]) -> list[Attribution]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.plots.charts import grid, named, titled
 from tokenlight.plots.colours import hexadecimal, ink, shade, step
 from tokenlight.plots.facts import SCALED
-from tokenlight.postprocess import difference, l1_normalise
 
 
 def difference_map(

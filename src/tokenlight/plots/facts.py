@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tokenlight import registry
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.segments import SegmentShare
 from tokenlight.plots.continuation import is_continuation
 from tokenlight.plots.groups import TextGroup
-from tokenlight.segments import SegmentShare
 
 MOST_LABELS = 8
 HALF = 0.5  # of the weight on special tokens is worth saying

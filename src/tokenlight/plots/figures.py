@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import MissingExtra
 from tokenlight.plots.colours import LIGHT_PAPER, STEPS, hexadecimal, ink, shade
 from tokenlight.plots.groups import grouped, method_label

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
-from tokenlight.pictures import PatchImage
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.image import PatchImage
 from tokenlight.plots.colours import STEPS, step, step_name
 from tokenlight.plots.facts import number
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenlight import registry
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import difference
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.continuation import laid_over
 from tokenlight.plots.pieces import piece_in_word
-from tokenlight.postprocess import difference
 
 
 @dataclass(frozen=True, slots=True)

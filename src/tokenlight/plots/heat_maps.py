@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.colours import STEPS, shade

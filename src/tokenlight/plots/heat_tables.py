@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import merge_words
 from tokenlight.plots.classes import ClassTable, class_table
 from tokenlight.plots.colours import step, step_name
 from tokenlight.plots.facts import number
 from tokenlight.plots.layers import SUM, layer_table
 from tokenlight.plots.roles import LATER
-from tokenlight.postprocess import merge_words
 
 MOST_COLUMNS = 300  # a book would make a page no browser opens
 WIDE = 40  # columns from which a reader opens the table himself

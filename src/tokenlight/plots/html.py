@@ -13,10 +13,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from tokenlight.errors import MissingExtra
 
-from tokenlight.attribution import Attribution
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+except ImportError as missing:
+    raise MissingExtra.naming("jinja2", "cli", "an HTML page") from missing
+
+from tokenlight.data.attribution import Attribution
 from tokenlight.plots import facts, views
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.classes import by_class

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
 
 ROLLOUT = "Rollout"  # AttCAT's word for the product of a token's terms; no attention is rolled out

@@ -11,9 +11,9 @@ from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tokenlight.attribution import Attribution
-from tokenlight.marks import carries_on
-from tokenlight.tokens import TokenRow
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.tokens import TokenRow
+from tokenlight.inputs.accents import carries_on
 
 
 @dataclass(frozen=True, slots=True)

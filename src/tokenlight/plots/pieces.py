@@ -8,9 +8,9 @@ from unicodedata import category
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
-from tokenlight.marks import is_mark
-from tokenlight.tokens import TokenRow
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.tokens import TokenRow
+from tokenlight.inputs.accents import is_mark
 
 TOP = 6  # of a list of the strongest
 LONG_WORD = 20  # characters from which only the ends next to the piece are shown

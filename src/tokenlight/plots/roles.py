@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.plots.continuation import explained_text, is_continuation, unread
 from tokenlight.plots.passages import Passage, Stretch
 

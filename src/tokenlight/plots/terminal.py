@@ -12,12 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.padding import Padding
-from rich.style import Style
-from rich.text import Text
+from tokenlight.errors import MissingExtra
 
-from tokenlight.attribution import Attribution
+try:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.padding import Padding
+    from rich.style import Style
+    from rich.text import Text
+except ImportError as missing:
+    raise MissingExtra.naming("rich", "cli", "a picture in the terminal") from missing
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import merge_words
+from tokenlight.data.segments import SegmentShare
 from tokenlight.plots.blocks import blocks, legend
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.classes import by_class, class_table
@@ -46,8 +53,6 @@ from tokenlight.plots.roles import EXPLAINED, LATER, Roles, token_roles, with_ro
 from tokenlight.plots.terminal_colours import Paint, painter, reading_aid
 from tokenlight.plots.terminal_tables import class_tables, layer_tables, top_tables
 from tokenlight.plots.zoom import Part, sentence_parts
-from tokenlight.postprocess import merge_words
-from tokenlight.segments import SegmentShare
 
 SENTENCES = 6  # of a long text; its page shows all
 NUMBERED = 4  # steps from which a token carries its number where there are no colours

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.plots.blocks import blocks
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.classes import ClassTable

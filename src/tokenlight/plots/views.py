@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import merge_words
+from tokenlight.data.segments import SegmentShare
+from tokenlight.data.tokens import TokenRow
 from tokenlight.plots.colours import step, step_name
 from tokenlight.plots.continuation import unread_whole
 from tokenlight.plots.facts import chance_of_written, even, number, weight_on_special
@@ -16,9 +19,6 @@ from tokenlight.plots.passages import Passage, Stretch, passages, stretch_score
 from tokenlight.plots.pieces import TOP, Piece, strongest_pieces
 from tokenlight.plots.roles import EXPLAINED, LATER, Roles, token_roles, with_roles, word_roles
 from tokenlight.plots.zoom import is_long, sentence_parts
-from tokenlight.postprocess import merge_words
-from tokenlight.segments import SegmentShare
-from tokenlight.tokens import TokenRow
 
 MOST_SENTENCES = 12  # that are seen at once
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.sentences import sentence_spans
 from tokenlight.plots.passages import Passage, Stretch, passages, stretch_score
-from tokenlight.sentences import sentence_spans
 
 LONG = 250  # tokens from which a text is shown by sentences first
 

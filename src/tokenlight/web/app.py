@@ -17,8 +17,13 @@ from starlette.exceptions import HTTPException
 from tokenlight import registry
 from tokenlight.errors import TokenlightError
 from tokenlight.version import VERSION
-from tokenlight.web import allowed, answering, pages, pictures
-from tokenlight.web.asking import (
+from tokenlight.web import downloads, options, pages, responses
+from tokenlight.web.guard import Guard
+from tokenlight.web.limits import Limits
+from tokenlight.web.models import AllowList
+from tokenlight.web.preloaded import Shelf
+from tokenlight.web.refusals import Refusal, invalid, not_found, refusal
+from tokenlight.web.requests import (
     AttentionAsked,
     EvaluateAsked,
     ExplainAsked,
@@ -26,14 +31,9 @@ from tokenlight.web.asking import (
     PerturbAsked,
     TrustAsked,
 )
-from tokenlight.web.guard import Guard
-from tokenlight.web.limits import Limits
-from tokenlight.web.opened import opened, parsed
-from tokenlight.web.refusals import Refusal, invalid, not_found, refusal
-from tokenlight.web.saying import ERRORS, answers
+from tokenlight.web.schema import ERRORS, answers
 from tokenlight.web.service import Service
-from tokenlight.web.serving import AllowList
-from tokenlight.web.shelf import Shelf
+from tokenlight.web.uploads import opened, parsed
 from tokenlight.web.worker import caught
 
 SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox allow-downloads"
@@ -157,9 +157,9 @@ def _listing(app: FastAPI, service: Service) -> None:
         found = []
         for name in registry.usable("methods"):
             tried = {one.name: one.works.get(name, untried) for one in service.models}
-            found.append({**allowed.method_facts(name, with_heads=heads), "models": tried})
-        metrics = [allowed.metric_facts(name) for name in registry.usable("metrics")]
-        return said({"methods": found, "metrics": metrics, "groups": list(allowed.GROUPS)})
+            found.append({**options.method_facts(name, with_heads=heads), "models": tried})
+        metrics = [options.metric_facts(name) for name in registry.usable("metrics")]
+        return said({"methods": found, "metrics": metrics, "groups": list(options.GROUPS)})
 
     @app.get("/api/heads/{model:path}", responses=answers("heads"))
     async def head_map(model: Annotated[str, Path(max_length=200)]) -> Response:
@@ -174,7 +174,7 @@ def _asking(app: FastAPI, service: Service) -> None:
         started = time.perf_counter()
         entries, made = await service.explain(asked)
         return await _built(
-            lambda: answering.explanation(
+            lambda: responses.explanation(
                 entries,
                 made,
                 words=asked.words,
@@ -216,14 +216,14 @@ def _files(app: FastAPI, service: Service) -> None:
     @app.get("/api/attribution/{id}", responses=answers("attribution"))
     async def attribution(
         id: Identity,
-        format: pictures.Format = "json",
-        figure: pictures.Figure = "bars",
+        format: downloads.Format = "json",
+        figure: downloads.Figure = "bars",
         also: Also = None,
         words: bool = False,
     ) -> Response:
         """One or several explanations as a file."""
         given = [service.kept.get(one).attribution for one in dict.fromkeys((id, *(also or ())))]
-        made = await in_turn(lambda: pictures.download(given, format, figure, words=words))
+        made = await in_turn(lambda: downloads.download(given, format, figure, words=words))
         headers = {
             "content-disposition": f'attachment; filename="{made.name}"',
             "cache-control": "no-store",

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.attribution import Attribution
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.metrics._chance import chance, needs_probabilities
 from tokenlight.metrics._ranking import ranked_among
 from tokenlight.plots.characters import in_line
-from tokenlight.target import ResolvedTarget
-from tokenlight.tokens import TokenRow
-from tokenlight.web.answering import method_name
-from tokenlight.web.serving import Served
+from tokenlight.web.models import Served
+from tokenlight.web.responses import method_name
 
 SHARES = np.arange(11) / 10  # of the tokens, where random orders are looked at
 CURVE_TOKENS = 12_000  # of one side of one curve; a longer text has fewer points

@@ -11,21 +11,12 @@ from functools import partial
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.attribution import Attribution
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
-from tokenlight.web.answering import agreement, shown
-from tokenlight.web.asking import (
-    AttentionAsked,
-    EvaluateAsked,
-    ExplainAsked,
-    PerturbAsked,
-    target_of,
-)
-from tokenlight.web.explaining import Explained, Wanted, explain_batch, explain_steps
+from tokenlight.web.explain import Explained, Wanted, explain_batch, explain_steps
 from tokenlight.web.games import Play, labels_of, own_order
-from tokenlight.web.kept import Entry, Kept
 from tokenlight.web.limits import Limits
-from tokenlight.web.measured import (
+from tokenlight.web.measure import (
     attention_steps,
     evaluate_steps,
     game_steps,
@@ -34,9 +25,18 @@ from tokenlight.web.measured import (
     trial_steps,
     trust_steps,
 )
+from tokenlight.web.models import AllowList, Served
+from tokenlight.web.preloaded import Shelf
 from tokenlight.web.refusals import Refusal, not_found, refusal
-from tokenlight.web.serving import AllowList, Served
-from tokenlight.web.shelf import Shelf
+from tokenlight.web.requests import (
+    AttentionAsked,
+    EvaluateAsked,
+    ExplainAsked,
+    PerturbAsked,
+    target_of,
+)
+from tokenlight.web.responses import agreement, shown
+from tokenlight.web.store import Entry, Kept
 from tokenlight.web.worker import Job, Steps, Worker, closing
 
 

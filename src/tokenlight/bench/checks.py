@@ -1,0 +1,147 @@
+"""What stands against a suite, found before any work and told all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokenlight import registry
+from tokenlight.bench.entries import MethodEntry, MetricEntry, Suite
+from tokenlight.bench.examples import task_of
+from tokenlight.errors import TokenlightError
+from tokenlight.evaluation.labels import read_labels
+from tokenlight.evaluation.measure import Known, check
+from tokenlight.evaluation.trial import attempt
+from tokenlight.files.tables import Example
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a model cannot do: ``troubles`` by the method's label; ``refused`` where it can do
+    nothing here. ``layers``: how many blocks it has."""
+
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    refused: str = ""
+    layers: int | None = None
+
+
+def entry_problems(suite: Suite) -> Iterator[str]:
+    """Names and options that no method or metric has."""
+    for entry in (one for listed in suite.methods for one in listed.expanded(1)):
+        if entry.name in registry.names("methods"):
+            for options in (entry.options, entry.options | entry.twin):
+                yield from _built("methods", entry, _without_files(options))
+        else:
+            yield from _built("methods", entry, {})
+    for metric in suite.metrics:
+        yield from _built("metrics", metric, metric.options)
+
+
+def _built(
+    kind: registry.Kind, entry: MethodEntry | MetricEntry, options: Mapping[str, Any]
+) -> Iterator[str]:
+    try:
+        registry.build(kind, entry.name, options)
+    except TokenlightError as wrong:
+        said = "" if repr(entry.label) in str(wrong) else f"{kind[:-1]} {entry.label}: "
+        yield said + str(wrong).removesuffix(".")
+
+
+def _without_files(options: Mapping[str, Any]) -> dict[str, Any]:
+    """mask='syntactic' wants heads, which the run may make: checked on the model itself."""
+    return {key: value for key, value in options.items() if key not in ("heads", "lm", "mask")}
+
+
+class Doctor:
+    """Tries methods on models, each on each once; holds one model at a time."""
+
+    def __init__(self, suite: Suite, device: str) -> None:
+        self.suite, self.device = suite, device
+        self.place = ""
+        self.explainer: Explainer | None = None
+        self.found: dict[tuple[str, str], str | None] = {}
+
+    def examine(
+        self,
+        place: str,
+        entries: Sequence[tuple[MethodEntry, dict[str, Any]]],
+        examples: Sequence[Example],
+        metrics: Sequence[MetricEntry],
+    ) -> Checked:
+        """Load a model and try each method on a short text, as ``tokenlight doctor`` does; see that
+        its head fits the examples and every metric."""
+        try:
+            explainer = self._load(place)
+        except TokenlightError as missing:
+            return Checked({}, str(missing))
+        refused = "; ".join(_misfits(explainer, examples, metrics))
+        troubles: dict[str, str] = {}
+        layers = getattr(explainer.live.model.config.get_text_config(), "num_hidden_layers", None)
+        for entry, options in () if refused else entries:
+            if any(_built("methods", entry, _without_files(options))):
+                continue  # told by entry_problems
+            trouble = self._try(explainer, entry.name, options)
+            if trouble is not None:
+                troubles[entry.label] = trouble.removesuffix(".")
+        return Checked(troubles, refused, layers if isinstance(layers, int) else None)
+
+    def _load(self, place: str) -> Explainer:
+        from tokenlight.bench.part import load
+
+        if self.explainer is None or self.place != place:
+            self.explainer = None  # a model that was only tried makes room for the next
+            self.place, self.explainer = place, load(place, self.device)
+        return self.explainer
+
+    def _try(self, explainer: Explainer, name: str, options: Mapping[str, Any]) -> str | None:
+        # Another seed draws other numbers, which is no other question.
+        asked = {key: value for key, value in options.items() if key != "seed"}
+        key = (self.place, f"{name} {sorted(asked.items(), key=str)}")
+        if key not in self.found:
+            how = _short(self.suite)
+            self.found[key] = attempt(explainer, (name, _tried(options)), **how)[0]
+        return self.found[key]
+
+
+def _short(suite: Suite) -> dict[str, Any]:
+    protocol = suite.protocol
+    return {key: protocol[key] for key in ("explain_mask", "token_types") if key in protocol}
+
+
+def _tried(options: Mapping[str, Any]) -> dict[str, Any]:
+    """mask='syntactic' is tried as its sibling where its heads are made only later."""
+    tried = dict(options)
+    if "heads" not in tried and tried.get("mask") == "syntactic":
+        tried["mask"] = "positional"
+    return tried
+
+
+def _misfits(
+    explainer: Explainer, examples: Sequence[Example], metrics: Sequence[MetricEntry]
+) -> Iterator[str]:
+    head = explainer.live.head
+    span, task = head.kind == "span", task_of(examples[0])
+    if span != (task == "qa"):
+        kind = "answers questions" if span else "is a classifier"
+        yield f"the model {kind}, but the data set is for {task}"
+        return
+    labels = [example.label for example in examples]
+    marked = any(example.spans is not None for example in examples)
+    labelled = any(label is not None for label in labels)
+    known = Known(() if labelled else None, () if marked else None)
+    if labelled and not span:
+        try:
+            read_labels(labels, head)
+        except TokenlightError as unknown:
+            yield str(unknown)
+    for entry in metrics:
+        if any(_built("metrics", entry, entry.options)):
+            continue  # told by entry_problems
+        try:
+            check([registry.build("metrics", entry.name, entry.options)], head, known)
+        except TokenlightError as refused:
+            yield f"{entry.label}: {refused}"

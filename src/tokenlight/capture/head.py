@@ -1,0 +1,105 @@
+"""Which head a model has, and what its logits mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from tokenlight.capture.rewired import reads_pictures
+from tokenlight.data.target import Head, Reads
+from tokenlight.data.vocabulary import Vocabulary
+from tokenlight.errors import UnsupportedModel
+
+# How the names of transformers' classes end, by what their head does.
+TAKEN = {
+    "ForSequenceClassification": "classify texts",
+    "ForQuestionAnswering": "answer questions",
+    "ForQuestionAnsweringSimple": "answer questions",
+    "ForCausalLM": "write on",
+    "LMHeadModel": "write on",
+    "ForMaskedLM": "fill in masked tokens",
+    "ForTokenClassification": "label tokens",
+    "ForImageClassification": "classify images",
+    "ForImageClassificationWithTeacher": "classify images",
+}
+
+
+def unwrapped(model: Any) -> PreTrainedModel:
+    """The transformers model inside torch.compile's and PEFT's wrappers."""
+    model = getattr(model, "_orig_mod", model)
+    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+        for adapter in model.peft_config.values():
+            if getattr(adapter, "is_prompt_learning", False):
+                raise UnsupportedModel(
+                    f"the PEFT adapter {type(adapter).__name__} puts tokens of its own before the "
+                    "text, which no token of the text could be credited with; use an adapter that "
+                    "changes weights, such as LoRA."
+                )
+        model = model.get_base_model()
+    if not isinstance(model, PreTrainedModel):
+        raise UnsupportedModel(
+            f"{type(model).__name__} is no transformers model; give a PreTrainedModel such as "
+            "BertForSequenceClassification."
+        )
+    return model
+
+
+def head_of(model: PreTrainedModel, tokenizer: Any) -> Head:
+    """The head by the class of the model, its labels by the config."""
+    name, config = type(model).__name__, model.config
+    if "QuestionAnswering" in name:
+        return Head("span")
+    if name.endswith(("ForCausalLM", "LMHeadModel", "ForMaskedLM")):
+        if config.is_encoder_decoder:
+            raise UnsupportedModel(
+                f"{name} writes with a decoder that reads an encoder; tokenlight explains models "
+                "that write on from their own input (ForCausalLM of a decoder-only family)."
+            )
+        size = int(config.get_text_config().vocab_size)
+        reads = "mask" if name.endswith("ForMaskedLM") else "next"
+        return Head("classification", Vocabulary(tokenizer, size), reads=reads)  # type: ignore[arg-type]
+    if "For" in name and not name.endswith(tuple(TAKEN)):
+        raise UnsupportedModel(
+            f"{name} has a head tokenlight does not take; it takes {taken_in_words()}."
+        )
+    if not any("For" in cls.__name__ for cls in type(model).__mro__[:-1]) and (
+        model.base_model is model
+    ):
+        if config.is_encoder_decoder or reads_pictures(model):
+            kind = "ImageClassification" if reads_pictures(model) else "SequenceClassification"
+            raise UnsupportedModel(
+                f"{name} has no head, so there is no output to explain; load the fine-tuned model, "
+                f"for example with AutoModelFor{kind}."
+            )
+        return Head("classification", ("cosine similarity",), "regression", reads="pair")
+    labels = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    if name.endswith("ForTokenClassification"):
+        return Head("classification", labels, reads="token")
+    return _classifier(model, labels)
+
+
+def _classifier(model: PreTrainedModel, labels: tuple[str, ...]) -> Head:
+    """One label a text or image, any of several, or a number, as the config says."""
+    name, config = type(model).__name__, model.config
+    problem = getattr(config, "problem_type", None)
+    reads: Reads = "image" if "ForImageClassification" in name else "text"
+    if (reads == "image") != reads_pictures(model):
+        raise UnsupportedModel(
+            f"{name} reads {model.main_input_name!r}, which is not what its head classifies; give a "
+            "text classifier that reads input_ids or an image classifier that reads pixel_values."
+        )
+    if problem == "regression" or (problem is None and config.num_labels == 1):
+        return Head("classification", labels, "regression", reads)
+    if problem == "multi_label_classification":
+        return Head("classification", labels, "multi", reads)
+    return Head("classification", labels, reads=reads)
+
+
+def taken_in_words() -> str:
+    """``models that classify texts (ForSequenceClassification), …``."""
+    ways: dict[str, str] = {}
+    for ending, way in TAKEN.items():
+        ways.setdefault(way, ending)
+    listed = ", ".join(f"{way} ({ending})" for way, ending in ways.items())
+    return f"models that {listed}, or that turn texts into vectors (no head)"

@@ -1,0 +1,256 @@
+"""Probes: a few passes before a model's first use that tell whether its numbers can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tokenlight.capture import seam
+from tokenlight.capture.rewired import rewired, token_embeddings
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import NotFinite, UnsupportedModel
+
+if TYPE_CHECKING:
+    from tokenlight.capture.live import LiveModel
+
+PROBE_TOKENS = 32  # enough to tell two computations apart, and no long text is mapped for it
+# Over one token, or over many that are alike, attention gives the same however it is computed.
+DIFFERENT_TOKENS = 8
+# Others are quantised, or no arithmetic is defined for them.
+CHECKED = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_padding_proof: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+_maps_verified: WeakSet[nn.Module] = WeakSet()
+
+
+@torch.inference_mode(mode=False)
+def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
+    """Whether padding leaves the logits of a text alone; a model whose numbers would be wrong is
+    refused. ``maps``: its attention will be listened to. What was found is found once a model."""
+    model = live.model
+    if model in _padding_proof and (not maps or model in _maps_verified):
+        return _padding_proof[model]
+    name = type(model).__name__
+    # A row of the token table concerns the texts that hold its token, and is told of those.
+    tables = [] if live.patches is not None else token_embeddings(model)
+    spoilt = spoilt_weights(model, but=[table.weight for table in tables])
+    row = _telling(live, row)
+    bare = _probe(live, row, None)
+    for weight in _of_a_part(live, row, spoilt) if spoilt else ():
+        raise NotFinite(f"{name} gives NaN or infinity: {_spoilt(weight)}.")
+    if not bool(torch.isfinite(bare).all()):
+        raise NotFinite(f"{name} gives NaN or infinity: {_where(live, row, None)}.")
+    # Norms and softmax of many families compute in float32 whatever the model's dtype.
+    precision = max(torch.finfo(live.dtype).eps, torch.finfo(torch.float32).eps) ** 0.5
+    allowed = precision * max(1.0, float(bare.abs().max()))
+    if live.head.reads == "next":
+        _check_writing(live, row, allowed)
+    # Pictures are never padded: those of one size go together.
+    _padding_proof[model] = live.patches is None and _padding_gap(live, row) <= allowed
+    if maps:
+        _check_maps(live, row, bare, allowed)
+        _maps_verified.add(model)
+    return _padding_proof[model]
+
+
+def spoilt_weights(model: nn.Module, but: Sequence[Any] = ()) -> list[str]:
+    """Names of the weights that hold NaN or infinity; those of ``but`` are not looked at.
+
+    Fused attention may hide one from the logits, never from attention maps or gradients. One sum a
+    weight, and each device is asked once. Weights that lie on a disk or are quantised go unseen.
+    """
+    left_out = {id(weight) for weight in but}
+    named = [
+        (name, weight)
+        for name, weight in model.named_parameters()
+        if id(weight) not in left_out and _is_checked(weight)
+    ]
+    found, known = [], dict(named)
+    for name in _without_finite_sum(named):
+        weight = known[name]
+        # The sum of huge numbers may be infinite; a mask that is kept as a weight holds −inf by right.
+        finite = torch.isfinite if weight.requires_grad else _no_nan
+        if not bool(finite(weight.detach()).all()):
+            found.append(name)
+    return found
+
+
+def _spoilt(weight: str) -> str:
+    return f"the weight {weight} holds NaN or infinity"
+
+
+def _of_a_part(live: LiveModel, row: TokenRow, weights: Sequence[str]) -> list[str]:
+    """Those of ``weights`` whose modules take part in a pass and read all of them: a pooling layer
+    may be of no use to the head, and of a table of positions only some rows are read."""
+    took: set[str] = set()
+    with ExitStack() as undo:
+        for owner in {weight.rpartition(".")[0] for weight in weights}:
+            module = live.model.get_submodule(owner)
+            if owner and not isinstance(module, nn.Embedding):
+                note = partial(_note, took, owner)
+                undo.callback(module.register_forward_hook(note).remove)
+        _probe(live, row, None)
+    return [weight for weight in weights if weight.rpartition(".")[0] in took]
+
+
+def _note(took: set[str], owner: str, *_: Any) -> None:
+    took.add(owner)
+
+
+def _is_checked(weight: Tensor) -> bool:
+    plain = type(weight) in (Tensor, nn.Parameter) and type(weight.data) is Tensor
+    return plain and weight.dtype in CHECKED and not weight.is_meta and weight.numel() > 0
+
+
+def _no_nan(values: Tensor) -> Tensor:
+    return ~torch.isnan(values)
+
+
+def _without_finite_sum(named: Iterable[tuple[str, Tensor]]) -> list[str]:
+    sums: dict[torch.device, dict[str, Tensor]] = {}
+    for name, weight in named:
+        # In its own dtype: on a CPU a sum in another takes twenty times as long.
+        sums.setdefault(weight.device, {})[name] = weight.detach().sum().float()
+    return [
+        name
+        for found in sums.values()
+        for name, finite in zip(
+            found, torch.isfinite(torch.stack([*found.values()])).tolist(), strict=True
+        )
+        if not finite
+    ]
+
+
+def _telling(live: LiveModel, row: TokenRow) -> TokenRow:
+    """A row like ``row`` on which two computations that differ give different logits.
+
+    It has several tokens, not all alike, and is asked about its last one, which sees all others
+    whatever the model; tokens of the vocabulary are put before that one where the row has too few.
+    """
+    if live.patches is not None:
+        return row
+    row = replace(_short(row, PROBE_TOKENS), at=None)
+    if live.head.reads == "pair" and row.anchor is None:
+        # Compared with nothing, any two computations would look alike.
+        width = live.model.config.get_text_config().hidden_size
+        row = replace(row, anchor=tuple(np.cos(np.arange(width)).tolist()))
+    seen = {i for i, attended in zip(row.ids, row.attention, strict=True) if attended}
+    added = _plain_ids(live, row)[: max(0, DIFFERENT_TOKENS - len(seen))]
+    room = PROBE_TOKENS if live.max_tokens is None else min(PROBE_TOKENS, live.max_tokens)
+    added = added[: max(0, room - 1)]
+    if not added:
+        return row
+    row = _short(row, room - len(added))
+    places = slice(len(row) - 1, len(row) - 1 + len(added))
+    longer = row.take([*range(len(row) - 1), *[len(row) - 1] * (len(added) + 1)])
+    ids, attention = list(longer.ids), list(longer.attention)
+    ids[places], attention[places] = added, [1] * len(added)
+    return replace(longer, ids=tuple(ids), attention=tuple(attention))
+
+
+def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
+    """Ids that mean nothing special to the model and are not in ``row``, from all over the
+    vocabulary; one id at least is left for padding."""
+    taken = {*row.ids, *getattr(live.tokenizer, "all_special_ids", ())}
+    for config in (live.model.config, live.model.config.get_text_config()):
+        for name, value in vars(config).items():
+            if name.endswith(("token_id", "token_index")) and value is not None:
+                taken.update(value if isinstance(value, list | tuple) else [value])
+    step = max(1, live.vocabulary // (4 * DIFFERENT_TOKENS))
+    spread = (i for start in range(step) for i in range(start, live.vocabulary, step))
+    free = list(islice((i for i in spread if i not in taken), 1, 2 * DIFFERENT_TOKENS + 1))
+    table: Any = token_embeddings(live.model)[0].weight
+    if not free or not _is_checked(table):
+        return free
+    numbers = torch.isfinite(table.detach()[free]).all(dim=-1).tolist()
+    return [i for i, finite in zip(free, numbers, strict=True) if finite]
+
+
+def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
+    """Refuse a model whose earlier tokens see later ones: it could not have written them."""
+    half = len(row) // 2
+    if not half:
+        return
+    alone = _probe(live, row.take(range(half)), None)
+    gap = float((_probe(live, replace(row, at=half - 1), None) - alone).abs().max())
+    if not gap <= allowed:
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} is no writer as it is configured: its tokens see those "
+            f"behind them (logits move by {gap:.2g}). Set config.is_decoder, or load it with a "
+            "head for its task."
+        )
+
+
+def _check_maps(live: LiveModel, row: TokenRow, bare: Tensor, allowed: float) -> None:
+    """Refuse a model that computes something else while its attention is listened to."""
+    name = type(live.model).__name__
+    listened = _probe(live, row, "maps")
+    if not bool(torch.isfinite(listened).all()):
+        raise NotFinite(
+            f"{name} gives NaN or infinity where its attention maps are computed, though its fused "
+            f"attention hides it: {_where(live, row, 'maps')}."
+        )
+    gap = float((bare - listened).abs().max())
+    if not gap <= allowed:
+        raise UnsupportedModel(
+            f"{name} computes other logits when its attention maps are asked for (they differ "
+            f"by {gap:.2g}); a method that reads attention would explain another model, so it "
+            "is refused."
+        )
+
+
+def _padding_gap(live: LiveModel, row: TokenRow) -> float:
+    """How far five tokens of padding move the logits of a row; fewer where more have no place."""
+    room = PROBE_TOKENS + 5 if live.max_tokens is None else live.max_tokens
+    padding = min(5, room // 2)
+    row = _short(row, room - padding)  # keeps the last token: some heads read it
+    gap = (_probe(live, row, None) - _probe(live, row, None, padding)).abs().max()
+    return float(gap.nan_to_num(torch.inf))
+
+
+def _probe(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0) -> Tensor:
+    """Logits of one row: of the bare model, or (``wanted``) with its attention listened to."""
+    arguments, outputs = _passed(live, row, wanted, padding)
+    logits = live.logits_of(outputs, arguments).cpu().double()
+    return logits[:, : len(row)] if live.head.kind == "span" else logits
+
+
+def _passed(
+    live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0, **flags: bool
+) -> tuple[dict[str, Tensor], Any]:
+    """The arguments of one pass over a row, and what the model gives for them."""
+    arguments, real, filler = live.inputs([row], len(row) + padding)
+    own = wanted is None or live.route == "eager"
+    if wanted and live.route == "eager":
+        flags["output_attentions"] = True
+    listener = seam.Listener(wanted or "nothing", real, live.listens_to)
+    with (
+        rewired(live.model, attention="own" if own else seam.NAME, gradients=False, filler=filler),
+        seam.listening(listener),
+    ):
+        return arguments, live.call(arguments, **flags)
+
+
+def _where(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None) -> str:
+    """The first weight or hidden state that is not finite, in words."""
+    spoilt = spoilt_weights(live.model)
+    if spoilt:
+        return _spoilt(spoilt[0])
+    _, outputs = _passed(live, row, wanted, output_hidden_states=True)
+    for layer, hidden in enumerate(live.hidden_states_of(outputs)):
+        if not bool(torch.isfinite(hidden).all()):
+            return f"hidden state {layer} (0 is the embedding) is the first that is not finite"
+    return "the head is the first that is not finite"
+
+
+def _short(row: TokenRow, length: int) -> TokenRow:
+    """The beginning of a row and its last token, which some heads read."""
+    return row if len(row) <= length else row.take([*range(length - 1), len(row) - 1])

@@ -1,0 +1,252 @@
+"""``tokenlight explain --file``: text after text; one that is refused costs itself only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tokenlight.cli.failures import complain, tell
+from tokenlight.cli.outputs import Output
+from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
+from tokenlight.progress import progress
+
+if TYPE_CHECKING:
+    from tokenlight.data.attribution import Attribution
+    from tokenlight.data.tokens import TextInput
+    from tokenlight.explainer import Explainer
+
+INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
+# What one text may be refused for; anything else is wrong with the model or the options, for all.
+OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
+# Texts that are read together: few at first, since somebody waits for the first answer.
+SIZES = (1, 7, 56)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The texts of a file, read anew each time they are gone through."""
+
+    source: str
+    column: str | None
+    limit: int | None
+    split: str | None
+    count: int
+    questions: bool
+    columns: str
+
+    @classmethod
+    def found(cls, source: str, column: str | None, limit: int | None, split: str | None) -> Texts:
+        """Gone through once, before a model is loaded: what is wrong with the file is told then."""
+        from tokenlight.data.tokens import Question
+        from tokenlight.files.columns import Columns, taken
+        from tokenlight.files.tables import ending_of, placed_rows
+
+        kinds: dict[Columns, None] = {}
+        made = cls(source, column, limit, split, 0, False, "")
+        for where, row in islice(placed_rows(source, split), 1):
+            Columns.of(row, column, None, where, marks=False)
+        count, questions = 0, False
+        for _, text, columns in made.read():
+            count += 1
+            questions = questions or isinstance(text, Question)
+            if columns is not None:
+                kinds[columns] = None
+        if not count:
+            raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
+        plain = ending_of(Path(source)) == ".txt"  # lines, which have no columns
+        words = "" if plain else taken(kinds, labels=False)
+        return replace(made, count=count, questions=questions, columns=words)
+
+    def read(self) -> Iterator[tuple[str, TextInput | BadInput, Any]]:
+        """Where each text stands, the text or why there is none, and its columns."""
+        from tokenlight.files.tables import example, placed_rows
+
+        for where, row in islice(placed_rows(self.source, self.split), self.limit):
+            try:
+                made = example(row, where, text=self.column, marks=False)
+            except BadInput as refused:
+                said = str(refused).removeprefix(f"{where}: ").replace(f"{where} has", "it has", 1)
+                yield where, BadInput(said), None
+            else:
+                yield where, made.text, made.columns
+
+    def __iter__(self) -> Iterator[tuple[str, TextInput | BadInput]]:
+        return ((where, text) for where, text, _ in self.read())
+
+
+@dataclass(slots=True)
+class Answers:
+    """What has been shown so far; ``kept``: what the files will hold."""
+
+    output: Output
+    note: str | None
+    kept: list[Attribution] = field(default_factory=list)
+    shown: int = 0
+    left_out: int = 0
+    why: str = ""
+
+    def take(self, where: str, found: list[Attribution] | TokenlightError) -> None:
+        """Show one text's explanations, or say why it has none."""
+        if isinstance(found, TokenlightError):
+            self.left_out += 1
+            again = "likewise." if str(found) == self.why else found
+            tell(f"{where} is left out: {again}", "yellow")
+            self.why = str(found)
+            return
+        made = [_placed(one, where, self.note) for one in found]
+        _show(made, where, self.output, first=not self.shown)
+        self.shown += 1
+        self.kept += made if self.output.written else []
+
+    def end(self) -> None:
+        """Close the list, where it is JSON, and write the files."""
+        if self.output.as_json:
+            sys.stdout.write("\n]\n" if self.shown else "[]\n")
+        sys.stdout.flush()
+        if self.kept:
+            self.output.write(self.kept)
+
+
+def explain_all(
+    explainer: Explainer, texts: Texts, how: dict[str, Any], output: Output, *, trust: bool
+) -> int:
+    """Show the texts one by one, write the files, and say how many were left out."""
+    from tokenlight.evaluation.preflight import refused_options
+
+    _check(explainer, texts, how)
+    if how["method"] == "best":
+        how, note = _with_best(explainer, texts, how)
+    else:
+        note = None
+    answers = Answers(output, note)
+    # On a terminal the texts themselves show how far it is; a bar is then drawn window by window.
+    by_window = sys.stdout.isatty()
+    bar = nullcontext(None) if by_window else progress("explaining", texts.count)
+    asked = {**how, "progress": None if by_window else False}
+    try:
+        with bar as advance:
+            for where, found in _answered(explainer, texts, asked, trust):
+                if isinstance(found, TokenlightError) and not answers.shown + answers.left_out:
+                    # Is it this text, or is it the options? A text without fault will show it.
+                    for refused in refused_options(explainer, how["method"], how["seed"]):
+                        raise refused
+                answers.take(where, found)
+                if advance is not None:
+                    advance(1)
+    except KeyboardInterrupt:
+        answers.end()
+        done = "shown and written" if answers.kept else "shown"
+        tell(f"stopped: {answers.shown} of {texts.count} texts are {done}.", "yellow")
+        raise typer.Exit(INTERRUPTED) from None
+    answers.end()
+    left_out = answers.left_out
+    if left_out:
+        were = f"{left_out} of {texts.count} texts {'was' if left_out == 1 else 'were'} left out"
+        none = f"none of the {texts.count} texts could be explained"
+        complain(f"{were if answers.shown else none}; the reason stands above for each.")
+    return left_out
+
+
+def _check(explainer: Explainer, texts: Texts, how: Mapping[str, Any]) -> None:
+    """Refuse, before the first text, what would be wrong for every one of them."""
+    from tokenlight.evaluation.preflight import check_target
+    from tokenlight.explaining.jobs import name_of
+    from tokenlight.explaining.options import whole_number
+
+    whole_number("seed", how["seed"], 0)
+    if how["method"] != "best":
+        explainer._methods(how["method"], how["seed"])
+    if explainer.live.head.kind == "span" and not texts.questions:
+        raise BadInput(
+            f"{name_of(explainer)} answers questions about a context; give a file with the columns "
+            "'question' and 'context', or a --model that reads a text alone."
+        )
+    check_target(explainer, how["target"])
+
+
+def _show(found: Sequence[Attribution], where: str, output: Output, *, first: bool) -> None:
+    if output.as_json:
+        # At once, so that Ctrl-C leaves whole texts behind.
+        sys.stdout.write(("[\n" if first else ",\n") + ",\n".join(output.json(found)))
+        return
+    from rich.text import Text
+
+    from tokenlight.plots.characters import in_line
+    from tokenlight.plots.terminal import console_on
+
+    console_on(sys.stdout).print(Text(("" if first else "\n") + in_line(where), style="bold"))
+    output.show(found)
+
+
+def _placed(attribution: Attribution, where: str, note: str | None) -> Attribution:
+    notes = attribution.notes if note is None else (*attribution.notes, note)
+    return replace(attribution, notes=notes, extras={**attribution.extras, "place": where})
+
+
+def _with_best(
+    explainer: Explainer, texts: Texts, how: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """The best method is chosen once, on a sample of all texts."""
+    from tokenlight.evaluation.choose import best
+
+    given = [text for _, text in texts if not isinstance(text, BadInput)]
+    choice = best(
+        explainer,
+        [text for text in given if text != "" and not str(text).isspace()],
+        seed=how["seed"],
+    )
+    return {**how, "method": [choice.method]}, f"method='best': {choice.reason}"
+
+
+def _answered(
+    explainer: Explainer, texts: Texts, how: Mapping[str, Any], trust: bool
+) -> Iterator[tuple[str, list[Attribution] | TokenlightError]]:
+    """Each text's explanations, or why it has none, in order and in constant memory."""
+    waiting = iter(texts)
+    for size in chain(SIZES, repeat(SIZES[-1])):
+        window = list(islice(waiting, size))
+        if not window:
+            return
+        given = [text for _, text in window if not isinstance(text, BadInput)]
+        groups = iter(_attempted(explainer, given, how))
+        for where, text in window:
+            found = text if isinstance(text, BadInput) else next(groups)
+            if trust and not isinstance(found, TokenlightError):
+                found = _trusted(explainer, found, how["seed"])
+            yield where, found
+
+
+def _attempted(
+    explainer: Explainer, texts: Sequence[TextInput], how: Mapping[str, Any]
+) -> list[list[Attribution] | TokenlightError]:
+    """The explanations of each text; half by half, where one of them is refused."""
+    from tokenlight.evaluation.shard import text_by_text
+
+    if not texts:
+        return []
+    others = {option: value for option, value in how.items() if option != "method"}
+    try:
+        return list(text_by_text(explainer, texts, how["method"], others))
+    except OF_ONE_TEXT as refused:
+        if len(texts) == 1:
+            return [refused]
+    half = len(texts) // 2
+    return _attempted(explainer, texts[:half], how) + _attempted(explainer, texts[half:], how)
+
+
+def _trusted(
+    explainer: Explainer, found: list[Attribution], seed: int
+) -> list[Attribution] | TokenlightError:
+    from tokenlight.evaluation.trust import all_trusted
+
+    try:
+        return all_trusted(explainer, found, seed=seed)
+    except OF_ONE_TEXT as refused:
+        return refused

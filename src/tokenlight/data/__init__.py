@@ -1,0 +1,1 @@
+"""Plain values: tokens, targets, images and explanations. No torch, no model."""

@@ -1,0 +1,239 @@
+"""Answer spans: where in the context the answer stands that a span head gives, or a person names.
+
+A span head has two logits a token, ``[token, 0]`` for a start and ``[token, 1]`` for an end. Models
+trained on questions without an answer (SQuAD v2) say "no answer" by the span of the first token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadTarget, long_way, way
+
+LONGEST_ANSWER = 30  # tokens; the bound the question-answering pipelines use for a valid span
+NO_ANSWER = "no answer"
+
+Place = Literal["best", "argmax"] | int | None
+Terms = tuple[tuple[tuple[int, ...], float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanTarget:
+    """Start logit + end logit of an answer span.
+
+    ``"best"``: the best valid span (start ≤ end, inside the context, at most 30 tokens);
+    ``"argmax"``: the highest start (end) logit on its own, as the official codes take it;
+    a number: that token; ``None``: leave this side out. Or name the answer: ``answer`` is its text
+    in the context (``occurrence`` counts from 0 where it stands there more than once),
+    ``characters`` its (first, behind the last) character; ``no_answer`` is the first token's span,
+    by which models trained on SQuAD v2 say that the context holds no answer.
+    """
+
+    start: Place = "best"
+    end: Place = "best"
+    answer: str | None = None
+    occurrence: int | None = None
+    characters: tuple[int, int] | None = None
+    no_answer: bool = False
+
+    def __post_init__(self) -> None:
+        ways = (self.answer is not None, self.characters is not None, self.no_answer)
+        if sum(ways) > 1 or (any(ways) and (self.start, self.end) != ("best", "best")):
+            raise BadTarget(
+                f"{self!r} names the span in two ways; give one of start/end, answer, characters "
+                "or no_answer."
+            )
+        if self.occurrence is not None and self.answer is None:
+            raise BadTarget("occurrence counts places of an answer; give answer='…' with it.")
+
+    @property
+    def given(self) -> bool:
+        """Whether a person named the answer, by its text or its characters."""
+        return self.answer is not None or self.characters is not None
+
+
+def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[str, Terms]:
+    """A span target's name and its weighted logits."""
+    if target.no_answer:
+        at = null_place(row)
+        if at is None:
+            given = way("no_answer", "--no-answer")
+            raise BadTarget(
+                f"{given} is the span of the first special token ([CLS]), but this model's input "
+                "begins with none; explain 'predicted' or a given answer."
+            )
+        return NO_ANSWER, _sides(at, at)
+    if target.given:
+        start, end = answer_places(target, row)
+        return _span_name([(start, 0), (end, 1)], row), _sides(start, end)
+    if target.start is None and target.end is None:
+        raise BadTarget("SpanTarget(start=None, end=None) leaves nothing to explain.")
+    places = [
+        (_place(place, side, logits, row), side)
+        for side, place in enumerate((target.start, target.end))
+        if place is not None
+    ]
+    return _span_name(places, row), tuple((at, 1.0) for at in places)
+
+
+def contrast_terms(
+    this: SpanTarget, that: SpanTarget, logits: np.ndarray, row: TokenRow
+) -> tuple[str, Terms]:
+    """One span rather than another: the difference of their sums."""
+    (name, plus), (other, minus) = (span_terms(one, logits, row) for one in (this, that))
+    weights: dict[tuple[int, ...], float] = dict(plus)
+    for at, weight in minus:
+        weights[at] = weights.get(at, 0.0) - weight
+    terms = tuple((at, weight) for at, weight in weights.items() if weight)
+    if not terms:
+        raise BadTarget(f"the contrast names one span twice: {name}. Give two that differ.")
+    return f"{name} rather than {other.removeprefix('the answer ')}", terms
+
+
+def _sides(start: int, end: int) -> Terms:
+    return ((start, 0), 1.0), ((end, 1), 1.0)
+
+
+def _span_name(places: Sequence[tuple[int, ...]], row: TokenRow) -> str:
+    """``the answer ‘Shakespeare’``, or the one side that is explained."""
+    if len(places) == 2 and places[0][0] <= places[1][0]:
+        return f"the answer ‘{answer_text(row, places[0][0], places[1][0])}’"
+    sides = (f"{('start', 'end')[side]} at ‘{answer_text(row, at, at)}’" for at, side in places)
+    return " + ".join(sides)
+
+
+def _place(place: Place, side: int, logits: np.ndarray, row: TokenRow) -> int:
+    if place == "best":
+        return best_span(logits, row)[side]
+    if place == "argmax":
+        return int(np.argmax(logits[:, side]))
+    if isinstance(place, bool) or not isinstance(place, int | np.integer):
+        raise BadTarget(f"a span side is 'best', 'argmax', a token number or None, not {place!r}.")
+    if not 0 <= place < len(row):
+        raise BadTarget(f"token {place} is outside the text, which has tokens 0 to {len(row) - 1}.")
+    return int(place)
+
+
+def answer_places(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
+    """First and last token of a given answer: the tokens that share a character with it."""
+    first, behind = answer_characters(target, row)
+    context = max(_segments(row))
+    spans = [
+        (place, span)
+        for place, (span, segment) in enumerate(zip(row.spans, row.segments, strict=True))
+        if span is not None and segment == context
+    ]
+    inside = [place for place, (a, b) in spans if a < behind and first < b]
+    whole = inside and spans[0][1][0] <= first and behind <= spans[-1][1][1]
+    if not whole:
+        raise BadTarget(
+            f"the answer at characters {first} to {behind} stands where the context was cut off; "
+            f"explain it with {long_way('stride')}."
+        )
+    return inside[0], inside[-1]
+
+
+def holds(target: SpanTarget, row: TokenRow) -> bool:
+    """Whether a window has every character of a given answer."""
+    if not target.given:
+        return True
+    answer_characters(target, row)  # an answer that is nowhere is refused, not looked for on
+    try:
+        answer_places(target, row)
+    except BadTarget:
+        return False
+    return True
+
+
+def answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
+    """Where a given answer stands in the context: (first, behind the last) character."""
+    if not row.texts:
+        raise BadTarget(
+            "an answer is found by its characters, and a row of ids knows no text; give the token "
+            "numbers SpanTarget(start=…, end=…)."
+        )
+    context = row.texts[-1]
+    if target.characters is not None:
+        first, behind = target.characters
+        if not 0 <= first < behind <= len(context) or not context[first:behind].strip():
+            raise BadTarget(
+                f"characters {first} to {behind} hold no word of the context, which has "
+                f"{len(context)} characters; give (first, behind the last)."
+            )
+        return first, behind
+    answer = (target.answer or "").strip()
+    return _found(answer, context, target.occurrence)
+
+
+def _found(answer: str, context: str, occurrence: int | None) -> tuple[int, int]:
+    if not answer:
+        none = way("no_answer=True", "--no-answer")
+        raise BadTarget(f"the answer is empty; give words of the context, or {none}.")
+    starts = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
+    if not starts:
+        near = re.search(re.escape(answer), context, re.IGNORECASE)
+        hint = f" It stands there as {near.group()!r}." if near else ""
+        raise BadTarget(
+            f"the answer {answer!r} is not in the context.{hint} An answer is a part of the context, "
+            "written as it stands there."
+        )
+    if occurrence is None and len(starts) > 1:
+        where = ", ".join(map(str, starts[:6])) + " …" * (len(starts) > 6)
+        raise BadTarget(
+            f"the answer {answer!r} stands {len(starts)} times in the context (at characters "
+            f"{where}); say which with "
+            + way(
+                f"SpanTarget(answer=…, occurrence=0 to {len(starts) - 1}).",
+                f"--occurrence 0 to {len(starts) - 1}.",
+            )
+        )
+    chosen = occurrence or 0
+    if not 0 <= chosen < len(starts):
+        raise BadTarget(
+            f"{way('occurrence=', '--occurrence ')}{chosen} does not exist: the answer {answer!r} "
+            f"stands {len(starts)} time{'s' * (len(starts) > 1)} in the context, counted from 0."
+        )
+    return starts[chosen], starts[chosen] + len(answer)
+
+
+def null_place(row: TokenRow) -> int | None:
+    """The token whose span means "no answer": the special token a row begins with, if it does."""
+    return 0 if row.special[0] else None
+
+
+def null_score(logits: np.ndarray, row: TokenRow) -> float | None:
+    """Start + end logit of "no answer"."""
+    at = null_place(row)
+    return None if at is None else float(logits[at].sum())
+
+
+def best_span(logits: np.ndarray, row: TokenRow) -> tuple[int, int]:
+    """Start and end (both in) of the valid span with the highest start + end logit."""
+    allowed = np.array([segment == max(_segments(row)) for segment in row.segments])
+    if not allowed.any():  # rows from ids know no segments: token types tell, else all may answer
+        types = np.array(row.token_types or ())
+        allowed = types == 1 if (types == 1).any() else np.ones(len(row), bool)
+    places = np.flatnonzero(allowed)
+    sums = logits[places, 0][:, None] + logits[places, 1][None, :]
+    gap = places[None, :] - places[:, None]
+    sums[(gap < 0) | (gap >= LONGEST_ANSWER)] = -np.inf
+    start, end = np.unravel_index(int(np.argmax(sums)), sums.shape)
+    return int(places[start]), int(places[end])
+
+
+def _segments(row: TokenRow) -> Sequence[int]:
+    return [segment for segment in row.segments if segment is not None] or [-1]
+
+
+def answer_text(row: TokenRow, start: int, end: int) -> str:
+    """The span's own characters, or its pieces where the text is unknown."""
+    first, last, segment = row.spans[start], row.spans[end], row.segments[start]
+    if first is None or last is None or segment is None:
+        return " ".join(row.pieces[start : end + 1])
+    return row.texts[segment][first[0] : last[1]].strip()

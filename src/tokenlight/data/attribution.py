@@ -1,0 +1,280 @@
+"""Attribution: one explanation as frozen data, with all that is needed to trust and repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenlight.data.image import PatchImage
+from tokenlight.data.segments import SegmentShare, segment_names, segment_shares
+from tokenlight.data.sentences import Sentence, sentences_of
+from tokenlight.data.target import Prediction, ResolvedTarget
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, DamagedFile, NotFinite
+
+FORMAT = 1  # of the JSON file; raised when a field changes its meaning
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """Signed raw scores of one text, one method and one target.
+
+    ``scores[token]``: positive speaks for the target, negative against it. ``layers[layer, token]``:
+    the terms the scores are the sum of, where a method has them. Nothing is normalised, merged or
+    made absolute here: see :mod:`tokenlight.data.postprocess`.
+    """
+
+    row: TokenRow
+    scores: np.ndarray
+    method: str
+    target: ResolvedTarget
+    prediction: Prediction
+    logits: np.ndarray
+    layers: np.ndarray | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()  # postprocessing done since, in order
+    extras: Mapping[str, Any] = field(default_factory=dict)  # trust, conservation, windows: JSON
+
+    def __post_init__(self) -> None:
+        scores = _frozen(self.scores)
+        if scores.ndim != 1 or len(scores) != len(self.row):
+            raise BadInput(
+                f"scores have shape {scores.shape} but the text has {len(self.row)} tokens; "
+                "an Attribution has one score a token."
+            )
+        if not np.isfinite(scores).all():
+            raise NotFinite(
+                f"the score of token {int(np.flatnonzero(~np.isfinite(scores))[0])} is not finite; "
+                "an Attribution holds finite numbers only."
+            )
+        object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "logits", _frozen(self.logits))
+        if self.layers is not None:
+            object.__setattr__(self, "layers", _frozen(self.layers))
+
+    def scored(
+        self, scores: np.ndarray, layers: np.ndarray | None, extras: Mapping[str, Any]
+    ) -> Attribution:
+        """The same explanation with these numbers, which the caller knows to be finite and one a
+        token. All else of a batch is made ready while the device works; only this waits for it."""
+        found = object.__new__(Attribution)
+        found.__dict__.update(self.__dict__, scores=_frozen(scores), extras=extras)
+        if layers is not None:
+            found.__dict__["layers"] = _frozen(layers)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{token} {score:+.3g}" for token, score in self.top(3))
+        return f"<Attribution {self.label}: {best}>"
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens as the person wrote them; special tokens as the tokenizer names them."""
+        return self.row.surface
+
+    @property
+    def text(self) -> str:
+        """The explained text; the parts of a pair stand on lines of their own."""
+        return "\n".join(self.row.texts) or " ".join(self.row.pieces)
+
+    @property
+    def label(self) -> str:
+        """Method with its options, target: one line that names this explanation."""
+        chosen = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.method}{f'({chosen})' if chosen else ''} → {self.target.name}"
+
+    def top(self, k: int = 5) -> list[tuple[str, float]]:
+        """The ``k`` tokens with the largest magnitude, special tokens left out; ties in order."""
+        order = np.argsort(-np.abs(self.scores), kind="stable")
+        kept = [int(i) for i in order if not self.row.special[i]][:k]
+        return [(self.tokens[i], float(self.scores[i])) for i in kept]
+
+    def words(self, how: str = "sum") -> list[tuple[str, float]]:
+        """Words of the text with their scores, in order; special tokens left out."""
+        from tokenlight.data.postprocess import merge_words
+
+        merged = merge_words(self, how=how)
+        return [
+            (token, float(score))
+            for token, score, special in zip(
+                merged.tokens, merged.scores, merged.row.special, strict=True
+            )
+            if not special
+        ]
+
+    def patches(self) -> np.ndarray:
+        """The scores of a picture's patches, ``row column``; the model's own tokens left out."""
+        image = self.row.image
+        if image is None:
+            raise BadInput("this explains a text, which has no patches; use scores or words().")
+        return self.scores[-image.rows * image.columns :].reshape(image.rows, image.columns)
+
+    def segment_shares(self) -> tuple[SegmentShare, ...]:
+        """What each part of the input weighs: its share of Σ|score| and its signed sum, special
+        tokens last; ``premise 62 %, hypothesis 31 %, special 7 %``."""
+        names = segment_names(
+            self.row, span=self.target.kind == "span", labels=self.prediction.labels
+        )
+        return segment_shares(self.row, self.scores, names)
+
+    def sentences(self) -> list[Sentence]:
+        """The sentences of the text in order, each with the sum of its tokens' scores; those of which
+        no token was read are left out."""
+        return sentences_of(self.row, self.scores)
+
+    # --- files and tables -------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; :meth:`from_dict` is its inverse."""
+        return {
+            "format": FORMAT,
+            "tokens": list(self.tokens),
+            "scores": self.scores.tolist(),
+            "layers": None if self.layers is None else self.layers.tolist(),
+            "method": self.method,
+            "options": dict(self.options),
+            "target": dataclasses.asdict(self.target),
+            "prediction": dataclasses.asdict(self.prediction),
+            # A language model has one for each token of its vocabulary: its likeliest are in
+            # ``prediction``, the many others are not written.
+            "logits": [] if self.prediction.ids else self.logits.tolist(),
+            "row": _row_values(self.row),
+            "model": self.model,
+            "versions": dict(self.versions),
+            "seed": self.seed,
+            "notes": list(self.notes),
+            "steps": list(self.steps),
+            "extras": dict(self.extras),
+            # For readers of the file; what is loaded is computed again.
+            "segments": [dataclasses.asdict(part) for part in self.segment_shares()],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Attribution:
+        """Rebuild from :meth:`to_dict`."""
+        found = values.get("format") if isinstance(values, Mapping) else values
+        if found != FORMAT or not isinstance(values, Mapping):
+            raise DamagedFile(
+                f"this is no attribution of format {FORMAT} (found {str(found)[:40]!r}); "
+                "it was made by another version of tokenlight or is another kind of file."
+            )
+        try:
+            return cls(
+                row=_row(values["row"]),
+                scores=np.array(values["scores"], dtype=np.float64),
+                layers=None if values["layers"] is None else np.array(values["layers"]),
+                method=values["method"],
+                options=dict(values["options"]),
+                target=_target(values["target"]),
+                prediction=_prediction(values["prediction"]),
+                logits=np.array(values["logits"], dtype=np.float64),
+                model=values["model"],
+                versions=dict(values["versions"]),
+                seed=values["seed"],
+                notes=tuple(values["notes"]),
+                steps=tuple(values["steps"]),
+                extras=dict(values["extras"]),
+            )
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as broken:
+            raise DamagedFile(f"this attribution lacks or garbles a field: {broken!r}.") from broken
+
+    @classmethod
+    def from_arrays(cls, scores: Any, ids: Any, logits: Any, **known: Any) -> Attribution:
+        """An explanation made elsewhere (Captum, shap, inseq, plain arrays), to be measured or drawn
+        here; see :func:`tokenlight.evaluation.imported.from_arrays` for what else may be known of it."""
+        from tokenlight.evaluation.imported import from_arrays
+
+        return from_arrays(scores, ids, logits, **known)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write ``.json``, ``.html``, ``.csv``, ``.parquet`` or, for a picture, ``.png``, by the
+        file's ending; only JSON can be loaded again."""
+        from tokenlight.files.saved import save
+
+        return save([self], path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Attribution:
+        """Read back what :meth:`save` wrote as JSON."""
+        from tokenlight.files.saved import load
+
+        found = load(path)
+        if len(found) != 1:
+            raise BadInput(f"{path} holds {len(found)} attributions; use tokenlight.load.")
+        return found[0]
+
+    def to_pandas(self) -> Any:
+        """A data frame, one row a token."""
+        from tokenlight.files.saved import to_pandas
+
+        return to_pandas([self])
+
+    # --- pictures: drawn by tokenlight.plots --------------------------------------------------------
+
+    def to_html(self) -> str:
+        """One self-contained HTML page."""
+        from tokenlight.plots.html import page
+
+        return page([self])
+
+    def _repr_html_(self) -> str:
+        from tokenlight.plots.html import fragment
+
+        return fragment([self])
+
+    def show(self) -> None:
+        """Print the highlighted text to the terminal."""
+        from tokenlight.plots.terminal import show
+
+        show([self])
+
+
+def _frozen(values: Any) -> np.ndarray:
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array
+
+
+def _row_values(row: TokenRow) -> dict[str, Any]:
+    image = row.image
+    plain = dataclasses.asdict(dataclasses.replace(row, image=None))
+    return plain | {"image": None if image is None else image.to_dict()}
+
+
+def _row(values: Mapping[str, Any]) -> TokenRow:
+    fields: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in values.items()
+    }
+    fields["spans"] = tuple(None if span is None else tuple(span) for span in values["spans"])
+    if values.get("image") is not None:
+        fields["image"] = PatchImage.from_dict(values["image"])
+    row = TokenRow(**fields)
+    lists = (row.attention, row.pieces, row.special, row.spans, row.segments, row.words)
+    if any(len(own) != len(row) for own in lists):
+        raise ValueError("the row's lists are not one entry a token")
+    return row
+
+
+def _target(values: Mapping[str, Any]) -> ResolvedTarget:
+    terms = tuple((tuple(at), float(weight)) for at, weight in values["terms"])
+    return ResolvedTarget(values["kind"], values["name"], terms)
+
+
+def _prediction(values: Mapping[str, Any]) -> Prediction:
+    labels, chances = tuple(values["labels"]), tuple(values["probabilities"])
+    ids = tuple(values.get("ids", ()))
+    scores = values.get("answer_score"), values.get("null_score")
+    return Prediction(values["label"], values["index"], labels, chances, ids, *scores)

@@ -1,0 +1,362 @@
+"""What number is explained: a class logit, a contrast of two, or the two logits of an answer span.
+
+A target resolves, for one example, to a weighted sum of that example's output logits. The logits of
+a classifier are indexed ``[label]``; those of a span head ``[token, 0]`` (start), ``[token, 1]``
+(end). Logits, never probabilities: their gradient does not die where the model is sure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenlight.data.answers import (
+    SpanTarget,
+    answer_text,
+    best_span,
+    contrast_terms,
+    null_score,
+    span_terms,
+)
+from tokenlight.data.tokens import TokenRow
+from tokenlight.data.vocabulary import Vocabulary
+from tokenlight.errors import BadTarget, UnknownName, way
+
+LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Why ``this`` rather than ``that``: the difference of two class logits, or of two answers'."""
+
+    this: str | int | SpanTarget
+    that: str | int | SpanTarget
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """The logit of one next token of a language model: its text, or its id."""
+
+    token: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What a language model wrote, or might have: each token of it is explained by itself.
+
+    ``text``: the continuation; None lets the model write ``tokens`` tokens, the likeliest each.
+    """
+
+    text: str | None = None
+    tokens: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTarget:
+    """One token of the text, where a head has an output for each: a word of it or a token number.
+
+    ``label``: which of its labels; ``occurrence``: which of several equal words, counted from 0.
+    """
+
+    at: str | int
+    label: str | int = "predicted"
+    occurrence: int | None = None
+
+
+TargetLike = str | int | Contrast | SpanTarget | NextToken | Continuation | TokenTarget
+Reads = Literal["text", "next", "mask", "token", "pair", "image"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTarget:
+    """A target of one example: ``value = Σ weight · logits[coordinate]``."""
+
+    kind: Literal["class", "contrast", "span"]
+    name: str
+    terms: tuple[tuple[tuple[int, ...], float], ...]
+
+    def value(self, logits: Any) -> Any:
+        """The number that is explained, from this example's logits (array or tensor)."""
+        return sum(weight * logits[coordinate] for coordinate, weight in self.terms)
+
+    @property
+    def index(self) -> int | None:
+        """The class index of a class target."""
+        return self.terms[0][0][0] if self.kind == "class" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the model says: the label (or answer), its index, and every label's probability.
+
+    A regression head has no probabilities; a span head gives those of its start and end; of a
+    language model the likeliest tokens are kept, ``ids`` says which.
+    """
+
+    label: str
+    index: int
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    ids: tuple[int, ...] = ()
+    answer_score: float | None = None  # start + end logit of the best span
+    null_score: float | None = None  # that of "no answer", where the input has a token for it
+
+    @property
+    def unanswered(self) -> bool | None:
+        """Whether "no answer" has the higher score; only models trained on it mean it."""
+        if self.answer_score is None or self.null_score is None:
+            return None
+        return self.null_score > self.answer_score
+
+    @property
+    def place(self) -> int:
+        """Where the predicted label stands among ``labels``."""
+        return self.ids.index(self.index) if self.ids else self.index
+
+    @property
+    def probability(self) -> float | None:
+        """Probability of the predicted label, where the head has probabilities."""
+        return self.probabilities[self.place] if self.probabilities else None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a model's last layer means: its kind, its labels, and how logits become probabilities.
+
+    ``reads``: whose logits they are: of the whole text, the next token, a masked token, one token,
+    or the likeness of two texts.
+    """
+
+    kind: Literal["classification", "span"]
+    labels: Sequence[str] = ()
+    problem: Literal["single", "multi", "regression"] = "single"
+    reads: Reads = "text"
+
+    @property
+    def writes(self) -> bool:
+        """Whether its labels are the tokens of a vocabulary."""
+        return self.reads in ("next", "mask")
+
+    @property
+    def usual(self) -> Literal["predicted", 0]:
+        """A target that any text has here; where every output is a number, none is the predicted."""
+        return 0 if self.problem == "regression" and len(self.labels) > 1 else "predicted"
+
+    @property
+    def classes(self) -> str | None:
+        """None where the head chooses between classes; else what it has in their stead, in words."""
+        if self.kind == "span":
+            return "none: it answers with a span"
+        if self.writes:
+            return f"a whole vocabulary of {len(self.labels):,} tokens"
+        return None if len(self.labels) > 1 else "one output"
+
+    @property
+    def does(self) -> str:
+        """What this model can be asked, in words: the end of a message about a wrong use."""
+        names = f"{', '.join(islice(self.labels, 6))}{' …' * (len(self.labels) > 6)}"
+        if self.kind == "span":
+            give = way("Question(question=…, context=…)", "--question and --context")
+            return f"it answers questions: give {give}"
+        said, python, flags = {
+            "text": (
+                f"it is a classifier with the labels {names}",
+                "a text or a (text, text) pair",
+                "TEXT, or TEXT and --pair TEXT",
+            ),
+            "next": (
+                "it writes on",
+                "a prompt, and as target 'predicted', NextToken(…), Continuation(…) or Contrast(…)",
+                "TEXT or --chat; --target TOKEN, --rather-than TOKEN, --continue WORDS or "
+                "--generate N say what to explain",
+            ),
+            "mask": (
+                "it fills in a masked token",
+                "a text with one, and as target 'predicted', a token or Contrast(…)",
+                "TEXT with one; --target WORD and --rather-than WORD say what to explain",
+            ),
+            "token": (
+                f"it labels each token with one of {names}",
+                "a text and TokenTarget(word)",
+                "TEXT and --token WORD",
+            ),
+            "pair": ("it compares two texts", "a (text, text) pair", "TEXT and --pair TEXT"),
+            "image": (
+                f"it classifies images as {names}",
+                "Picture(file), a PIL image or an array height × width × 3 of uint8",
+                "--image FILE",
+            ),
+        }[self.reads]
+        return f"{said}: give {way(python, flags)}"
+
+    def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
+        """Read one example's prediction off its logits."""
+        if self.kind == "span":
+            start, end = best_span(logits, row)
+            probabilities = _softmax(logits[:, 0])[start], _softmax(logits[:, 1])[end]
+            answer = answer_text(row, start, end)
+            return Prediction(
+                answer,
+                0,
+                (answer,),
+                (float(np.prod(probabilities)),),
+                answer_score=float(logits[start, 0] + logits[end, 1]),
+                null_score=null_score(logits, row),
+            )
+        if self.problem == "regression":
+            said = [f"{name} " for name in self.labels] if len(logits) > 1 else [""]
+            said = ["cosine "] if self.reads == "pair" else said
+            numbers = (f"{name}{float(x):.4g}" for name, x in zip(said, logits, strict=True))
+            return Prediction(", ".join(numbers), 0, tuple(self.labels), ())
+        index = int(np.argmax(logits))
+        chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else _softmax(logits)
+        if not self.writes:
+            return Prediction(
+                self.labels[index], index, tuple(self.labels), tuple(map(float, chances))
+            )
+        ids = tuple(map(int, np.argsort(-chances, kind="stable")[:LIKELIEST]))
+        names = tuple(self.labels[i] for i in ids)
+        return Prediction(names[0], ids[0], names, tuple(float(chances[i]) for i in ids), ids)
+
+    def depends_on_logits(self, target: TargetLike) -> bool:
+        """Whether the model must have spoken before it is known which logits ``target`` means."""
+        named = (target.this, target.that) if isinstance(target, Contrast) else (target,)
+        return self.kind == "span" or "predicted" in named
+
+    def resolve(
+        self, target: TargetLike, logits: np.ndarray, row: TokenRow
+    ) -> tuple[ResolvedTarget, ...]:
+        """The target as weighted logits; ``"all"`` gives one for every class."""
+        self.takes(target)
+        if self.kind == "span":
+            return (self._span(target, logits, row),)
+        if target == "all":
+            if self.writes:
+                everything = way("target='all'", "--target all")
+                raise BadTarget(
+                    f"{everything} would be {len(self.labels):,} explanations, one a token of the "
+                    "vocabulary; name the tokens that interest you, or explain 'predicted'."
+                )
+            return tuple(self._class(index) for index in range(len(self.labels)))
+        if target == "predicted":
+            return (self._class(self._predicted(logits)),)
+        if isinstance(target, Contrast):
+            labels = (target.this, target.that)
+            this, that = (
+                self._predicted(logits) if label == "predicted" else self.label_index(label, row)
+                for label in labels
+            )
+            if this == that:
+                raise BadTarget(
+                    f"the contrast of {target.this!r} and {target.that!r} names one class twice: "
+                    f"{self._named(this)}. Give two that differ."
+                )
+            name = f"{self._named(this)} rather than {self._named(that)}"
+            return (ResolvedTarget("contrast", name, (((this,), 1.0), ((that,), -1.0))),)
+        label = target.token if isinstance(target, NextToken) else target
+        return (self._class(self.label_index(label, row)),)
+
+    def takes(self, target: object) -> None:
+        """Refuse a target that is another kind of head's."""
+        spans = isinstance(target, str | SpanTarget | Contrast) and target != "all"
+        wrong = not spans if self.kind == "span" else isinstance(target, SpanTarget)
+        if wrong:
+            raise BadTarget(_wrong_head(target, self))
+        if isinstance(target, NextToken) and self.reads != "next":
+            raise BadTarget(f"{target!r} is a next token, but this model writes none: {self.does}.")
+
+    def label_index(self, label: object, row: TokenRow | None = None) -> int:
+        """Index of a label given by name or number."""
+        if isinstance(label, bool) or not isinstance(label, str | int | np.integer):
+            raise BadTarget(
+                f"target {label!r} is a {type(label).__name__}; give 'predicted', 'all', a label "
+                f"({', '.join(islice(self.labels, 12))}{' …' * (len(self.labels) > 12)}), its "
+                "number, or Contrast(…)."
+            )
+        if isinstance(label, str) and isinstance(self.labels, Vocabulary):
+            written = row.texts[-1] if row is not None and row.texts else ""
+            blank = self.reads == "mask" or not written[-1:].isspace()
+            return self.labels.id_of(label, blank=blank)
+        if isinstance(label, str):
+            places = [str(place) for place, name in enumerate(self.labels) if name == label]
+            if len(places) > 1:
+                raise BadTarget(
+                    f"{len(places)} labels of this model are named {label!r}; give the number of the one "
+                    f"you mean: {' or '.join(places)}."
+                )
+            if places:
+                return int(places[0])
+            if not is_number(label):
+                raise UnknownName.among("label", label, (*self.labels, "predicted", "all"))
+        index = int(label)
+        if not 0 <= index < len(self.labels):
+            raise BadTarget(
+                f"label number {index} does not exist: this model has {len(self.labels)} labels, "
+                f"0 to {len(self.labels) - 1} ({', '.join(islice(self.labels, 12))}"
+                f"{' …' * (len(self.labels) > 12)})."
+            )
+        return index
+
+    def _predicted(self, logits: np.ndarray) -> int:
+        if self.usual != "predicted":
+            outputs, every = ", ".join(islice(self.labels, 12)), way("target='all'", "--target all")
+            raise BadTarget(
+                f"this model predicts {len(self.labels)} numbers, none of them instead of the "
+                f"others, so 'predicted' names no output; name one ({outputs}), or explain each "
+                f"with {every}."
+            )
+        return int(np.argmax(logits))
+
+    def _class(self, index: int) -> ResolvedTarget:
+        return ResolvedTarget("class", self._named(index), (((index,), 1.0),))
+
+    def _named(self, index: int) -> str:
+        label = self.labels[index]
+        return f"‘{label.strip() or label}’" if self.writes else label
+
+    def _span(self, target: Any, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
+        if isinstance(target, Contrast):
+            this, that = (as_span(one) for one in (target.this, target.that))
+            return ResolvedTarget("span", *contrast_terms(this, that, logits, row))
+        return ResolvedTarget("span", *span_terms(as_span(target), logits, row))
+
+
+def is_number(label: str) -> bool:
+    """Whether a label's name is a number; ``²`` and ``--1`` are none, though they look like it."""
+    return re.fullmatch(r"-?[0-9]{1,18}", label) is not None
+
+
+def as_span(target: object) -> SpanTarget:
+    """A target of a span head: ``"predicted"``, the text of an answer, or a SpanTarget."""
+    if isinstance(target, SpanTarget):
+        return target
+    if not isinstance(target, str):
+        raise BadTarget(
+            f"{target!r} is no answer; give its text as it stands in the context, or SpanTarget(…)."
+        )
+    return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
+
+
+def _wrong_head(target: object, head: Head) -> str:
+    if head.kind == "span":
+        return (
+            f"target {target!r} names classes, but this model has none: it answers with a span of "
+            "the context. Explain 'predicted', or the text of an answer as it stands there."
+        )
+    return (
+        "SpanTarget explains a question-answering model, but this model is a classifier with the "
+        f"labels {', '.join(head.labels)}; give one of them, 'predicted', 'all' or Contrast(…)."
+        if head.reads == "text"
+        else f"SpanTarget explains a question-answering model, but this is none: {head.does}."
+    )
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max())
+    shares: np.ndarray = powers / powers.sum()
+    return shares

@@ -1,0 +1,221 @@
+"""Tokens: what the model reads, and where each piece stands in the text a person wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenlight.data.image import PatchImage
+from tokenlight.errors import BadInput, way
+
+Span = tuple[int, int]
+ExplainMask = Literal["none", "cls_sep", "sep"]
+Long = Literal["error", "truncate", "stride"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a context, for models that answer with a span of the context."""
+
+    question: str
+    context: str
+
+
+TextInput = str | tuple[str, str] | Question
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One text as the model reads it, without padding; every field has one entry a token.
+
+    ``spans`` are character spans in ``texts[segment]``; special tokens have no span, no segment and
+    no word. ``words`` counts words through the whole row and never joins two segments.
+    """
+
+    ids: tuple[int, ...]
+    attention: tuple[int, ...]
+    token_types: tuple[int, ...] | None
+    pieces: tuple[str, ...]
+    special: tuple[bool, ...]
+    spans: tuple[Span | None, ...]
+    segments: tuple[int | None, ...]
+    words: tuple[int | None, ...]
+    texts: tuple[str, ...]
+    cut: int = 0  # tokens that long="truncate" left out
+    at: int | None = None  # the token whose output is explained, where a head has one for each
+    names: tuple[str, ...] = ()  # what each of ``texts`` is, say the roles of a chat
+    anchor: tuple[float, ...] | None = None  # the vector a sentence embedding is compared with
+    image: PatchImage | None = None  # the picture whose patches the tokens are
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def surface(self) -> tuple[str, ...]:
+        """Each token as the person wrote it, without the blanks at its ends unless it is nothing but
+        blanks; where that is unknown, the tokenizer's own piece."""
+        return tuple(
+            (written := self.texts[segment][span[0] : span[1]]).strip() or written or piece
+            if span is not None and segment is not None
+            else piece
+            for span, segment, piece in zip(self.spans, self.segments, self.pieces, strict=True)
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells two inputs apart: all pictures of one size have the same ids."""
+        return repr(self.ids) + ("" if self.image is None else self.image.digest)
+
+    def masked(self, positions: Sequence[bool]) -> TokenRow:
+        """The same row with attention 0 at ``positions``; ids and places stay."""
+        kept = tuple(
+            0 if hide else seen for hide, seen in zip(positions, self.attention, strict=True)
+        )
+        return replace(self, attention=kept)
+
+    def take(self, positions: Sequence[int]) -> TokenRow:
+        """The tokens at ``positions`` as a row of its own."""
+
+        def taken(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[i] for i in positions)
+
+        kept = list(positions)
+        return replace(
+            self,
+            ids=taken(self.ids),
+            attention=taken(self.attention),
+            token_types=None if self.token_types is None else taken(self.token_types),
+            pieces=taken(self.pieces),
+            special=taken(self.special),
+            spans=taken(self.spans),
+            segments=taken(self.segments),
+            words=taken(self.words),
+            at=kept.index(self.at) if self.at in kept else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Several rows of tokens. ``explain`` takes it wherever it takes texts."""
+
+    rows: tuple[TokenRow, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[TokenRow]:
+        return iter(self.rows)
+
+    @classmethod
+    def from_ids(cls, ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Tokens:
+        """Rows from 2-D arrays of token ids, one row a text; padding is dropped by the Explainer,
+        which knows the padding id. Where neither model nor tokenizer has one, what the mask hides at
+        the ends of a row is padding."""
+        table = _table("ids", ids)
+        mask = np.ones_like(table) if attention_mask is None else _table("mask", attention_mask)
+        types = None if token_type_ids is None else _table("token_type_ids", token_type_ids)
+        for name, other in (("attention_mask", mask), ("token_type_ids", types)):
+            if other is not None and other.shape != table.shape:
+                raise BadInput(
+                    f"{name} has shape {other.shape} but ids have shape {table.shape}; "
+                    "give arrays of one shape, a row for each text."
+                )
+        if not np.isin(mask, (0, 1)).all():
+            raise BadInput("attention_mask holds values other than 0 and 1; give a 0/1 mask.")
+        return cls(
+            tuple(
+                _bare_row(row, mask[i], None if types is None else types[i])
+                for i, row in enumerate(table)
+            )
+        )
+
+
+def _table(name: str, values: Any) -> np.ndarray:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        table = np.asarray(values)
+    except ValueError as ragged:
+        raise BadInput(
+            f"{name} has rows of different lengths; pad them to one length with the pad id and "
+            "attention 0."
+        ) from ragged
+    if table.ndim != 2 or table.size == 0:
+        raise BadInput(
+            f"{name} has shape {table.shape}; give a 2-D array with a row for each text, "
+            "for example ids[None] for a single text."
+        )
+    if table.dtype == bool:
+        table = table.astype(np.int64)
+    if not np.issubdtype(table.dtype, np.integer):
+        raise BadInput(f"{name} has dtype {table.dtype}; token ids and masks are integers.")
+    return table.astype(np.int64)
+
+
+def _bare_row(ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None) -> TokenRow:
+    n = len(ids)
+    return TokenRow(
+        ids=tuple(map(int, ids)),
+        attention=tuple(map(int, mask)),
+        token_types=None if types is None else tuple(map(int, types)),
+        pieces=tuple(str(i) for i in ids),
+        special=(False,) * n,
+        spans=(None,) * n,
+        segments=(None,) * n,
+        words=tuple(range(n)),
+        texts=(),
+    )
+
+
+def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
+    """Drop padding (attention 0 *and* the pad id) from both ends.
+
+    Any other masked position keeps its place. Padding between real tokens would shift the
+    positions behind it if it were dropped and is refused. Without a pad id, a row of ids is padded
+    where the mask hides its ends; a row that was read from a text has no padding.
+    """
+    if 0 not in row.attention or (pad_id is None and row.texts):
+        return row
+    padding = [
+        seen == 0 and pad_id in (None, i) for i, seen in zip(row.ids, row.attention, strict=True)
+    ]
+    if all(padding):
+        raise BadInput("a row of ids is all padding; there is no token to explain.")
+    start = padding.index(False)
+    stop = len(padding) - padding[::-1].index(False)
+    if pad_id is not None and any(padding[start:stop]):
+        raise BadInput(
+            f"position {start + padding[start:stop].index(True)} is padding (pad id {pad_id}, "
+            "attention 0) between real tokens; padding belongs at one end of the row."
+        )
+    return row if (start, stop) == (0, len(padding)) else row.take(range(start, stop))
+
+
+def named(row: TokenRow, tokenizer: Any) -> TokenRow:
+    """Give a row made from ids its pieces and special flags, where a tokenizer is at hand."""
+    if tokenizer is None or row.texts:
+        return row
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    return replace(
+        row,
+        pieces=tuple(str(piece) for piece in tokenizer.convert_ids_to_tokens(list(row.ids))),
+        special=tuple(i in special for i in row.ids),
+    )
+
+
+def explain_masked(row: TokenRow, how: ExplainMask, tokenizer: Any) -> TokenRow:
+    """Attention 0 at [CLS] and [SEP] (``cls_sep``) or at [SEP] (``sep``), as the official codes of
+    AttCAT and Mask-LRP feed their explanation pass; ids and positions stay."""
+    if how == "none":
+        return row
+    if tokenizer is None or tokenizer.sep_token_id is None:
+        given = way(f"explain_mask={how!r}", f"--explain-mask {how}")
+        raise BadInput(
+            f"{given} needs a tokenizer with a separator token, and this model's has none; leave it "
+            "out, or in Python mask the positions yourself with Tokens.from_ids(ids, attention_mask)."
+        )
+    hidden = {tokenizer.sep_token_id} | ({tokenizer.cls_token_id} if how == "cls_sep" else set())
+    return row.masked([i in hidden for i in row.ids])

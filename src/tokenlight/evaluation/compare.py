@@ -1,0 +1,170 @@
+"""Two models (or precisions, or prompts) on the same texts: what moved, and by how much?
+
+Three things may move: the prediction, the focus (which words the explanation ranks high) and the
+faithfulness of the explanation. Words, not tokens, are compared, so that tokenizers may differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.errors import BadInput
+from tokenlight.evaluation.results import evaluate
+from tokenlight.files.tables import Example
+from tokenlight.metrics._interval import Interval, mean_interval
+from tokenlight.metrics._similarity import similarity
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+Piece = tuple[float, str, str, str]  # how far, text, before, after
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: an explainer, and the prompt its texts stand in (``{text}``)."""
+
+    explainer: Explainer
+    prompt: str = "{text}"
+
+    def __post_init__(self) -> None:
+        if self.prompt.count("{text}") != 1:
+            raise BadInput(f"the prompt {self.prompt!r} must hold {{text}} exactly once.")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may move before a comparison fails."""
+
+    flips: float = 0.01  # share of texts whose prediction changes
+    focus: float = 0.8  # mean rank correlation of word scores, at least
+    faithfulness: float = 0.02  # fall of the mean AOPC, at most
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What moved from A to B, as means over texts with intervals.
+
+    ``flips``: share of texts predicted otherwise; ``focus``: rank correlation of the word scores;
+    ``before``, ``after``, ``change``: AOPC of A, of B, and B − A text by text; ``moved``: the texts
+    whose focus moved most.
+    """
+
+    texts: int
+    flips: Interval
+    focus: Interval
+    before: Interval
+    after: Interval
+    change: Interval
+    moved: tuple[Piece, ...]
+
+    def failures(self, limits: Limits) -> list[str]:
+        """In words, each limit that is overstepped."""
+        found = []
+        if self.flips.mean > limits.flips:
+            found.append(f"{self.flips.mean:.1%} of predictions changed (limit {limits.flips:.1%})")
+        if self.focus.count and self.focus.mean < limits.focus:
+            found.append(f"focus agrees to {self.focus.mean:.3f} only (limit {limits.focus:.3f})")
+        if self.change.count and -self.change.mean > limits.faithfulness:
+            found.append(f"AOPC fell by {-self.change.mean:.3f} (limit {limits.faithfulness:.3f})")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        names = ("flips", "focus", "before", "after", "change")
+        intervals = {name: getattr(self, name).to_dict() for name in names}
+        return {"texts": self.texts, **intervals, "moved": [list(piece) for piece in self.moved]}
+
+
+def compare(
+    a: Side,
+    b: Side,
+    examples: Sequence[Example],
+    *,
+    method: Any = "attcat",
+    seed: int = 0,
+    long: str = "truncate",
+) -> Comparison:
+    """Explain every text with both sides for the class that A predicts, and compare."""
+    texts = [example.text for example in examples]
+    for text in texts:
+        if not isinstance(text, str):
+            raise BadInput("a comparison reads plain texts, not pairs or questions.")
+    labels_a, labels_b = a.explainer.labels, b.explainer.labels
+    if labels_a != labels_b:
+        raise BadInput(
+            f"the two models have different labels ({', '.join(labels_a)}; {', '.join(labels_b)}), "
+            "so their predictions cannot be compared."
+        )
+    how: dict[str, Any] = {"method": [method], "seed": seed, "long": long}
+    ours: list[Attribution] = a.explainer.explain([_put(a, t) for t in texts], **how)
+    classes: list[Any] = [one.prediction.index for one in ours]
+    theirs: list[Attribution] = b.explainer.explain(
+        [_put(b, t) for t in texts], target=classes, **how
+    )
+    pairs = list(zip(texts, ours, theirs, strict=True))
+    focus = [_focus(text, x, y, (a.prompt, b.prompt)) for text, x, y in pairs]
+    aopc = [
+        [row["aopc"] for row in evaluate(side.explainer, made, "aopc").rows]
+        for side, made in ((a, ours), (b, theirs))
+    ]
+    both = [(x, y) for x, y in zip(*aopc, strict=True) if x is not None and y is not None]
+
+    def mean(values: Sequence[float]) -> Interval:
+        return mean_interval(values, seed=seed)
+
+    order = np.argsort([1.0 if value is None else value for value in focus], kind="stable")
+    moved = tuple(_piece(pairs[i], focus[i]) for i in order[:5] if focus[i] is not None)
+    return Comparison(
+        len(texts),
+        mean([float(x.prediction.index != y.prediction.index) for _, x, y in pairs]),
+        mean([value for value in focus if value is not None]),
+        mean([x for x, _ in both]),
+        mean([y for _, y in both]),
+        mean([y - x for x, y in both]),
+        moved,
+    )
+
+
+def _put(side: Side, text: Any) -> str:
+    return side.prompt.replace("{text}", text)
+
+
+def _piece(pair: tuple[Any, Attribution, Attribution], focus: float | None) -> Piece:
+    text, x, y = pair
+    tops = [", ".join(token for token, _ in one.top(3)) for one in (x, y)]
+    return (
+        float("nan") if focus is None else float(focus),
+        text,
+        f"{x.prediction.label}: {tops[0]}",
+        f"{y.prediction.label}: {tops[1]}",
+    )
+
+
+def _focus(text: Any, x: Attribution, y: Attribution, prompts: tuple[str, str]) -> float | None:
+    """Rank correlation of the scores of the text's own words; None where either ranks nothing."""
+    first = _word_scores(text, x, prompts[0].index("{text}"))
+    second = _word_scores(text, y, prompts[1].index("{text}"))
+    try:
+        return similarity(first, second, "spearman")
+    except BadInput:
+        return None
+
+
+def _word_scores(text: str, attribution: Attribution, shift: int) -> np.ndarray:
+    """Sum of token scores for each word of the text, which begins ``shift`` characters in."""
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    sums = np.zeros(len(words))
+    starts = np.array([start for start, _ in words])
+    row = attribution.row
+    for span, score in zip(row.spans, attribution.scores, strict=True):
+        if span is not None and shift <= span[0] and span[1] - shift <= len(text):
+            word = int(np.searchsorted(starts, span[1] - shift - 1, side="right")) - 1
+            sums[max(word, 0)] += score
+    return sums

@@ -1,0 +1,141 @@
+"""Further explanations that a metric needs, made with the recorded method, options and steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tokenlight import registry
+from tokenlight.capture.randomised import cascade
+from tokenlight.data import postprocess
+from tokenlight.data.answers import SpanTarget, Terms
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Contrast
+from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.evaluation.method_names import Kind, kind_of
+from tokenlight.metrics._metric import Case, Metric
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+_STEPS = {
+    "absolute": postprocess.absolute,
+    "l1_normalise": postprocess.l1_normalise,
+    "max_normalise": postprocess.max_normalise,
+    "without_special": postprocess.without_special,
+}
+
+
+Further = list[list[Attribution] | TokenlightError]
+
+
+def further_explanations(explainer: Explainer, cases: Sequence[Case], metric: Metric) -> Further:
+    """For each case the other explanations its metric needs, or why they cannot be made."""
+    if metric.further == "classes":
+        found = _explained_again(explainer, cases, lambda _: "all")
+        return [
+            others
+            if isinstance(others, TokenlightError)
+            else [other for other in others if other.target != case.attribution.target]
+            for case, others in zip(cases, found, strict=True)
+        ]
+    from tokenlight.explainer import Explainer as Fresh
+
+    stages: list[Further] = [
+        _explained_again(
+            Fresh(
+                model,
+                explainer.tokenizer,
+                name=f"{explainer.name}, {stage} randomised",
+                pooling=explainer.live.pooling,
+            ),
+            cases,
+            target_again,
+        )
+        for stage, model in cascade(explainer.live, getattr(metric, "seed", 0))
+    ]
+    return [_joined([stage[i] for stage in stages]) for i in range(len(cases))]
+
+
+def _joined(
+    parts: Sequence[list[Attribution] | TokenlightError],
+) -> list[Attribution] | TokenlightError:
+    joined: list[Attribution] = []
+    for part in parts:
+        if isinstance(part, TokenlightError):
+            return part
+        joined += part
+    return joined
+
+
+def _explained_again(
+    explainer: Explainer, cases: Sequence[Case], target: Callable[[Attribution], Any]
+) -> Further:
+    """Explanations with the recorded method, options and steps, batched where they are alike."""
+    groups: dict[Kind, list[int]] = {}
+    for i, case in enumerate(cases):
+        groups.setdefault(kind_of(case.attribution), []).append(i)
+    found: Further = [[] for _ in cases]
+    for members in groups.values():
+        todo = deque([members])
+        while todo:
+            batch = todo.popleft()
+            try:
+                done = _explained_batch(explainer, [cases[i].attribution for i in batch], target)
+            except TokenlightError as refused:
+                if len(batch) == 1:
+                    found[batch[0]] = refused
+                else:  # one text spoils its batch, not its neighbours
+                    half = len(batch) // 2
+                    todo.extend([batch[:half], batch[half:]])
+                continue
+            for i, group in zip(batch, done, strict=True):
+                found[i] = group
+    return found
+
+
+def _explained_batch(
+    explainer: Explainer, attributions: Sequence[Attribution], target: Callable[[Attribution], Any]
+) -> list[list[Attribution]]:
+    first = attributions[0]
+    if not registry.has("methods", first.method):
+        raise BadInput(
+            f"this metric needs further explanations, which only {first.method!r} could make, and "
+            "that is no method of tokenlight."
+        )
+    for step in first.steps:
+        if step not in _STEPS:
+            raise BadInput(f"the step {step!r} cannot be repeated on further explanations.")
+    rows = [a.row for a in attributions]
+    made = explainer.explain(
+        rows,
+        method=[(first.method, dict(first.options))],
+        target=[target(a) for a in attributions],
+        seed=first.seed,
+        progress=False,
+    )
+    for step in first.steps:
+        made = [_STEPS[step](a) for a in made]
+    share = len(made) // len(rows)
+    return [made[i * share : (i + 1) * share] for i in range(len(rows))]
+
+
+def target_again(attribution: Attribution) -> Any:
+    """The target of an explanation as something explain() takes."""
+    terms = attribution.target.terms
+    match attribution.target.kind:
+        case "class":
+            return terms[0][0][0]
+        case "contrast":
+            return Contrast(terms[0][0][0], terms[1][0][0])
+        case _:
+            if any(weight < 0 for _, weight in terms):
+                return Contrast(_span(terms, 1), _span(terms, -1))
+            return _span(terms, 1)
+
+
+def _span(terms: Terms, sign: int) -> SpanTarget:
+    """The span whose sides have weights of one sign."""
+    sides = {at[1]: at[0] for at, weight in terms if weight * sign > 0}
+    return SpanTarget(start=sides.get(0), end=sides.get(1))

@@ -1,0 +1,98 @@
+"""What would be wrong for every text of a file is told once, before the first of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenlight.data.target import Continuation, Contrast, Head, NextToken, TokenTarget
+from tokenlight.data.vocabulary import Vocabulary
+from tokenlight.errors import BadInput, BadTarget, TokenlightError, way
+from tokenlight.evaluation.trial import sample
+from tokenlight.explaining.jobs import name_of
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+
+def refused_options(explainer: Explainer, methods: Iterable[Any], seed: int) -> list[BadInput]:
+    """Why methods refuse even a short text without fault: their options are wrong for every text. A
+    method that does not fit the model is none of these; it is told where it is used."""
+    text, target = sample(explainer)
+    found = []
+    for method in methods:
+        try:
+            explainer.explain([text], [method], target, long="truncate", seed=seed, progress=False)
+        except BadInput as refused:
+            found.append(refused)
+        except TokenlightError:
+            pass
+    return found
+
+
+def check_target(explainer: Explainer, target: Any) -> None:
+    """Refuse a target that this model has for no text; what depends on the text is not looked at."""
+    head, name = explainer.live.head, name_of(explainer)
+    if isinstance(target, Continuation):
+        if head.reads != "next":
+            raise BadTarget(f"{name} does not write on: {head.does}.")
+        if target.text is None and target.tokens < 1:
+            asked = way(f"Continuation(tokens={target.tokens!r})", f"--generate {target.tokens}")
+            raise BadTarget(f"{asked} writes nothing; give 1 or more.")
+    elif isinstance(target, TokenTarget):
+        if head.reads not in ("mask", "token"):
+            asked = way(repr(target), f"--token {target.at}")
+            raise BadTarget(
+                f"{asked} asks for one token's label, but {name} gives none: {head.does}."
+            )
+        _check_labels(head, target.label)
+    elif head.reads == "token":
+        if target != "all":
+            every = way("target='all'", "--target all")
+            one = way("TokenTarget(word)", "--token WORD of tokenlight explain")
+            raise BadTarget(
+                f"{name} labels each token, so say which: {every} explains every word, {one} one."
+            )
+    elif head.reads == "pair":
+        if target not in ("predicted", "all", 0, head.labels[0]):
+            raise BadTarget(
+                f"target {target!r} is none: {head.does}; what is explained is the cosine."
+            )
+    else:
+        _check_labels(head, target)
+
+
+def _check_labels(head: Head, target: Any) -> None:
+    head.takes(target)
+    if head.kind == "span":  # an answer stands in one context and not in another
+        return
+    if isinstance(target, Contrast) and "predicted" in (target.this, target.that):
+        if target.this != target.that:
+            _check_label(head, target.that if target.this == "predicted" else target.this)
+            return
+    elif isinstance(head.labels, Vocabulary) and target not in ("predicted", "all"):
+        both = (target.this, target.that) if isinstance(target, Contrast) else (target,)
+        for label in both:
+            _check_label(head, label.token if isinstance(label, NextToken) else label)
+        if len(set(both)) == len(both):
+            return
+    no_row: Any = None
+    head.resolve(target, np.zeros(len(head.labels), "f4"), no_row)
+
+
+def _check_label(head: Head, label: Any) -> None:
+    try:
+        head.label_index(label)
+    except BadTarget:
+        # Behind a prompt that ends in a blank a word is another token.
+        words = head.labels
+        if not isinstance(label, str) or not isinstance(words, Vocabulary) or head.reads == "mask":
+            raise
+        try:
+            words.id_of(label, blank=False)
+            return
+        except BadTarget:
+            pass
+        raise

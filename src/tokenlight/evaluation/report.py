@@ -1,0 +1,166 @@
+"""Curves of an Evaluation: a figure for papers and one self-contained page with the tables."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Iterable, Sequence
+from math import isnan
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tokenlight.errors import MissingExtra
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.metrics._metric import ARROWS
+from tokenlight.plots.characters import in_line
+
+AXES = {
+    "token_overlap": "length of the lists",
+    "randomisation": "stages randomised, from the head down",
+    "deletion": "share of tokens hidden",
+    "insertion": "share of tokens shown",
+    "hiding_game": "share of tokens hidden",
+    "revealing_game": "share of tokens revealed",
+    "sufficiency": "share of tokens kept",
+}
+MARKS = "osv^D*PX<>hp"  # told apart without colours, too
+MOST = 12  # lines that can be told apart; of more, the best and chance are named
+NAMED = 6
+
+
+def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
+    """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
+    told apart those best by their mean place over all panels are named, and chance; the others are
+    grey."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise MissingExtra.naming("matplotlib", "plots", "a figure of curves") from missing
+    wanted = evaluation.metrics if metrics is None else metrics
+    keys = _with_curve(evaluation, wanted)
+    across = min(2, max(1, len(keys)))
+    down = -(-len(keys) // across) or 1
+    # A Figure of its own, never pyplot: no global state, no window, nothing to close.
+    drawn = Figure(figsize=(6.2 * across, 4.2 * down), layout="constrained")
+    named = _named(evaluation, keys)
+    for number, key in enumerate(keys):
+        axes = drawn.add_subplot(down, across, number + 1)
+        metric = evaluation.metrics[key]
+        others = 0
+        for name, part in evaluation.by_method.items():
+            if key not in part.curves:
+                continue
+            points, intervals = part.curves[key]
+            means = [interval.mean for interval in intervals]
+            if name not in named:
+                others += 1
+                label = None if others > 1 else f"{len(evaluation.methods) - len(named)} others"
+                axes.plot(points, means, color="0.8", linewidth=0.8, zorder=1, label=label)
+                continue
+            place = named.index(name)
+            colour, mark = f"C{place % 10}", MARKS[place % len(MARKS)]
+            axes.plot(points, means, color=colour, marker=mark, markersize=3.5, label=in_line(name))
+            low, high = ([getattr(i, side) for i in intervals] for side in ("low", "high"))
+            axes.fill_between(points, low, high, color=colour, alpha=0.15, linewidth=0)
+        title = f"{in_line(key)} {ARROWS[metric.direction]}".rstrip()
+        axes.set_title(title, parse_math=False, fontsize=11)
+        axes.set_xlabel(AXES.get(metric.name, "share of tokens removed"))
+        axes.set_ylabel(in_line(metric.name), parse_math=False)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=7)
+    return drawn
+
+
+def _named(evaluation: Evaluation, keys: Sequence[str]) -> list[str]:
+    """Methods whose lines have names: all, or where they are too many the best ones and chance."""
+    if len(evaluation.methods) <= MOST:
+        return list(evaluation.methods)
+    places = dict.fromkeys(evaluation.methods, 0)
+    for key in keys:
+        sign = 1 if evaluation.metrics[key].direction == "lower" else -1
+        heights = {
+            name: sign * fmean(interval.mean for interval in part.curves[key][1])
+            for name, part in evaluation.by_method.items()
+            if key in part.curves
+        }
+        for place, name in enumerate(sorted(heights, key=lambda name: heights[name])):
+            places[name] += place
+    best = sorted(places, key=lambda name: places[name])[:NAMED]
+    return [*best, *(name for name in places if name == "random" and name not in best)]
+
+
+def _with_curve(evaluation: Evaluation, keys: Iterable[str]) -> list[str]:
+    """Those of the metrics that any method has a curve of."""
+    parts = evaluation.by_method.values()
+    return [key for key in keys if any(key in part.curves for part in parts)]
+
+
+def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
+    """Tables and curves as one page: no script, no outside resource."""
+    from markupsafe import Markup
+
+    from tokenlight.plots.html import _environment
+
+    template = _environment().get_template("evaluation.html.j2")
+    style = _environment().get_template("evaluation.css.j2").render()
+    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    return template.render(
+        title=title,
+        style=Markup(style),  # ours alone: escaped, it would no longer be what the policy names
+        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
+        "form-action 'none'",
+        curves=base64.b64encode(_png(evaluation)).decode("ascii"),
+        **_tables(evaluation),
+    )
+
+
+def _tables(evaluation: Evaluation) -> dict[str, Any]:
+    parts = evaluation.by_method
+    better = {key: one["better"] for part in parts.values() for key, one in part.summary.items()}
+    rows = []
+    for name, part in parts.items():
+        cells = []
+        for key in better:
+            one = part.summary.get(key)
+            known = one is not None and one["count"]
+            cells.append(
+                (f"{one['mean']:z.3f}", f"{one['low']:z.3f} to {one['high']:z.3f}", one["count"])
+                if one is not None and known
+                else ("–", "", 0)
+            )
+        rows.append((name, cells))
+    matrix = []
+    if len(parts) > 1:
+        found = evaluation.agreement
+        matrix = [
+            (name, ["–" if isnan(value) else f"{value:z.2f}" for value in line])
+            for name, line in zip(found.methods, found.matrix, strict=True)
+        ]
+    return {
+        "heads": [f"{key} {ARROWS[way]}".rstrip() for key, way in better.items()],
+        "rows": rows,
+        "matrix": matrix,
+        "about": evaluation.about,
+        "cut": str(evaluation.cut) if evaluation.cut.texts else "",
+        "left_out": evaluation.left_out,
+    }
+
+
+def _png(evaluation: Evaluation) -> bytes:
+    """The figure; empty where no metric has a curve."""
+    if not _with_curve(evaluation, evaluation.metrics):
+        return b""
+    into = io.BytesIO()
+    figure(evaluation).savefig(into, format="png", dpi=150)
+    return into.getvalue()
+
+
+def save(evaluation: Evaluation, folder: Path) -> None:
+    """Write report.html and, where a metric has a curve, curves.png into ``folder``."""
+    from tokenlight.files.write import write_bytes
+
+    if drawn := _png(evaluation):
+        write_bytes(folder / "curves.png", drawn)
+    write_bytes(folder / "report.html", page(evaluation).encode("utf-8"))

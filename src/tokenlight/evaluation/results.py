@@ -1,0 +1,354 @@
+"""Evaluation: how faithful explanations are, per text and in the mean, with intervals."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import isnan
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from tokenlight import registry
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.tokenizer import apart
+from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.evaluation.corpus import Frequencies
+from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, together
+from tokenlight.evaluation.labels import read_labels, read_spans
+from tokenlight.evaluation.measure import Known, Record, Refusal, by_text, keyed, measure
+from tokenlight.files.tables import read
+from tokenlight.files.write import write_parquet, write_text
+from tokenlight.metrics._agreement import Agreement, agreement
+from tokenlight.metrics._interval import Interval
+from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, Summary
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+MetricLike = str | tuple[str, dict[str, Any]] | Metric
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Records of many explanations and what they say together.
+
+    ``summary[metric]["mean" | "low" | "high"]`` is the mean over texts with its 95 % bootstrap
+    interval (with ``count`` texts and ``skipped`` reasons); explanations of one text, for several
+    classes or by several methods, are averaged first, since texts are drawn and not classes.
+    ``by_method[name]`` is the same for one method alone; ``rows`` has one flat row an explanation;
+    ``curves[metric]`` the points of its curve; ``notes`` says in words what the numbers do not cover.
+    ``about``: what was evaluated and how, as the report says it.
+    """
+
+    records: tuple[Record, ...]
+    metrics: Mapping[str, Metric]
+    seed: int = 0
+    frequencies: Mapping[str, DocumentFrequencies] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """Names of the methods, in the order they were given."""
+        return tuple(dict.fromkeys(record.method for record in self.records))
+
+    @cached_property
+    def by_method(self) -> dict[str, Evaluation]:
+        """One Evaluation for each method."""
+        return {
+            name: replace(
+                self,
+                records=tuple(r for r in self.records if r.method == name),
+                refusals=tuple(r for r in self.refusals if r.method == name),
+            )
+            for name in self.methods
+        }
+
+    @cached_property
+    def _summaries(self) -> dict[str, Summary]:
+        return {
+            key: metric.summarise(
+                [metric.joined(of_one) for of_one in self._by_text(key)],
+                seed=self.seed,
+                frequencies=self.frequencies.get(key),
+            )
+            for key, metric in self.metrics.items()
+        }
+
+    def _by_text(self, key: str) -> list[list[Measured]]:
+        """What a metric found, text by text; those it found nothing for left out."""
+        found: dict[int, list[Measured]] = {}
+        for record in self.records:
+            if key in record.measured:
+                found.setdefault(record.text, []).append(record.measured[key])
+        return list(found.values())
+
+    @cached_property
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Mean, low, high and count of each metric and of its parts (``rationale.f1``)."""
+        found: dict[str, dict[str, Any]] = {}
+        for key, summary in self._summaries.items():
+            metric = self.metrics[key]
+            found[key] = {
+                **_numbers(summary.interval),
+                "skipped": self.skipped.get(key, {}),
+                "better": metric.direction,
+            }
+            for part, interval in summary.parts.items():
+                found[f"{key}.{part}"] = {**_numbers(interval), "better": metric.direction}
+        return found
+
+    @cached_property
+    def skipped(self) -> dict[str, dict[str, int]]:
+        """For each metric: reason to the number of explanations left out for it."""
+        found: dict[str, dict[str, int]] = {}
+        for record in self.records:
+            for key, reason in record.skipped.items():
+                counts = found.setdefault(key, {})
+                counts[reason] = counts.get(reason, 0) + 1
+        return found
+
+    @cached_property
+    def cut(self) -> Cut:
+        """The texts that were cut to what the model reads."""
+        return cut_texts(self.records, self.refusals)
+
+    @cached_property
+    def omissions(self) -> list[Omission]:
+        """Texts not explained or not measured, for each method, metric and reason."""
+        return omissions(self.records, self.refusals)
+
+    @cached_property
+    def left_out(self) -> list[Omission]:
+        """The omissions in few lines: what many methods or texts have in common stands once."""
+        return together(self.omissions)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the numbers do not cover, a sentence each: texts cut, not explained, not measured."""
+        return (*([str(self.cut)] if self.cut.texts else ()), *map(str, self.left_out))
+
+    @cached_property
+    def curves(self) -> dict[str, tuple[tuple[float, ...], tuple[Interval, ...]]]:
+        """For each metric with a curve: where its points stand, and the mean at each."""
+        found = {}
+        for key, summary in self._summaries.items():
+            if summary.curve:
+                points = self.metrics[key].points or tuple(map(float, range(len(summary.curve))))
+                found[key] = (points, summary.curve)
+        return found
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Rank correlation between every two methods over the same texts."""
+        pairs: dict[tuple[str, str], dict[int, list[float]]] = {}
+        for record in self.records:
+            for other, value in record.agrees.items():
+                texts = pairs.setdefault((record.method, other), {})
+                texts.setdefault(record.text, []).append(value)
+        means = {pair: [fmean(of_one) for of_one in by.values()] for pair, by in pairs.items()}
+        return agreement(means, self.methods, seed=self.seed)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row an explanation: its numbers, their parts and curves, or why there are none."""
+        return [_flat(record, self.metrics) for record in self.records]
+
+    def to_pandas(self) -> Any:
+        """The rows as a data frame."""
+        try:
+            import pandas
+        except ImportError as missing:
+            raise MissingExtra.naming("pandas", "bench", "to_pandas()") from missing
+        return pandas.DataFrame.from_records(self.rows)
+
+    def table(self) -> str:
+        """Methods × metrics as text: mean [low, high]; the arrow says which way is better."""
+        better = {
+            k: v["better"] for part in self.by_method.values() for k, v in part.summary.items()
+        }
+        keys = list(better)
+        heads = ["method", "n", *(f"{key} {ARROWS[better[key]]}".rstrip() for key in keys)]
+        lines = [heads]
+        for name, part in self.by_method.items():
+            texts = str(len({record.text for record in part.records}))
+            lines.append([name, texts, *(_cell(part.summary.get(key)) for key in keys)])
+        widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {len(self.records)} explanations>\n{self.table()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Summary, curves and agreement as plain JSON values; rows are saved beside it."""
+        return {
+            "methods": {name: _plain(part.summary) for name, part in self.by_method.items()},
+            "curves": {
+                name: {
+                    key: {"points": list(points), "means": [i.to_dict() for i in intervals]}
+                    for key, (points, intervals) in part.curves.items()
+                }
+                for name, part in self.by_method.items()
+            },
+            "agreement": {
+                f"{one} · {other}": interval.to_dict()
+                for (one, other), interval in (
+                    self.agreement.pairs.items() if len(self.methods) > 1 else ()
+                )
+            },
+            "metrics": {key: metric.label for key, metric in self.metrics.items()},
+            "seed": self.seed,
+            "cut": self.cut.to_dict(),
+            "left_out": [one.to_dict() for one in self.omissions],
+            **({"about": dict(self.about)} if self.about else {}),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write rows.parquet, summary.json, report.html and, where a metric has a curve, curves.png
+        into ``folder``."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
+        write_text(place / "summary.json", text)  # first: it needs no library beside it
+        write_parquet(place / "rows.parquet", self.rows)
+        from tokenlight.evaluation.report import save
+
+        save(self, place)
+        return place
+
+
+def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
+    explainer: Explainer,
+    attributions: Attribution | Iterable[Attribution],
+    metrics: MetricLike | Sequence[MetricLike] = ("aopc", "lodds"),
+    *,
+    labels: Sequence[str | int | None] | None = None,
+    spans: Sequence[Any] | None = None,
+    seed: int = 0,
+    batch_tokens: int | None = None,
+    progress: bool | None = None,
+) -> Evaluation:
+    """Measure explanations; see :meth:`tokenlight.Explainer.evaluate`."""
+    MissingExtra.check(["scipy"], "bench", "an evaluation, whose means have intervals,")
+    given = [attributions] if isinstance(attributions, Attribution) else list(attributions)
+    if not given:
+        raise BadInput("there is no explanation to evaluate; give what explain() returned.")
+    chosen = built(metrics)
+    truths = read_labels(labels, explainer.live.head)
+    if labels is not None and spans is not None and len(labels) != len(spans):
+        raise BadInput(f"{len(labels)} labels but {len(spans)} entries of spans; give one a text.")
+    numbers = by_text(given, next((len(s) for s in (labels, spans) if s is not None), None))
+    rows = {number: a.row for number, a in reversed(list(zip(numbers, given, strict=True)))}
+    marks = read_spans(spans, [rows[number] for number in sorted(rows)])
+    known = Known(truths, marks, texts=numbers)
+    records = measure(explainer, given, chosen, known, batch_tokens=batch_tokens, progress=progress)
+    counted = frequencies_for(explainer, chosen)
+    return Evaluation(tuple(records), chosen, seed, counted)
+
+
+def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
+    """Metrics by key, from names, (name, options) pairs, or metrics."""
+    listed = [metrics] if isinstance(metrics, str | tuple | Metric) else list(metrics)
+    if isinstance(metrics, tuple) and not _is_pair(metrics):
+        listed = list(metrics)
+    if not listed:
+        raise BadInput(f"no metric was given; known: {', '.join(registry.names('metrics'))}.")
+    found: list[Metric] = []
+    for one in listed:
+        if isinstance(one, Metric):
+            found.append(one)
+        else:
+            name, options = registry.asked("metrics", one)
+            found.append(registry.build("metrics", name, options))
+    return keyed(found)
+
+
+def _is_pair(metrics: tuple[Any, ...]) -> bool:
+    return len(metrics) == 2 and isinstance(metrics[1], Mapping)
+
+
+def frequencies_for(
+    explainer: Explainer, metrics: Mapping[str, Metric]
+) -> dict[str, DocumentFrequencies]:
+    """Document frequencies from the file a metric names as its ``corpus``: texts, or what
+    ``tokenlight idf`` counted in them (.json)."""
+    return {
+        key: _counted(explainer, corpus)
+        for key, metric in metrics.items()
+        if (corpus := getattr(metric, "corpus", None)) is not None
+    }
+
+
+def _counted(explainer: Explainer, corpus: str) -> DocumentFrequencies:
+    counts: Counter[int] = Counter()
+    if _is_counted(Path(corpus)):
+        known = Frequencies.load(corpus)
+        ids = explainer.tokenizer.convert_tokens_to_ids(list(known.counts))
+        counts.update(dict(zip(ids, known.counts.values(), strict=True)))
+        return DocumentFrequencies(known.documents, counts)
+    examples = read(corpus)
+    for example in examples:
+        if not isinstance(example.text, str):
+            raise BadInput(f"{corpus} holds pairs; a corpus holds one text a row.")
+        ids = apart(explainer.tokenizer)(example.text, add_special_tokens=False, verbose=False)
+        counts.update(set(ids["input_ids"]))
+    return DocumentFrequencies(len(examples), counts)
+
+
+def _is_counted(place: Path) -> bool:
+    """Whether the file is what ``tokenlight idf`` wrote, and no table of texts."""
+    if place.suffix != ".json" or not place.is_file():
+        return False
+    with place.open(encoding="utf-8") as opened:
+        return '"counts"' in opened.read(1000)
+
+
+def _numbers(interval: Interval) -> dict[str, Any]:
+    return {
+        "mean": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "count": interval.count,
+    }
+
+
+def _plain(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What is not a number becomes None, which JSON has a word for."""
+    return {
+        key: {k: None if isinstance(v, float) and isnan(v) else v for k, v in one.items()}
+        for key, one in summary.items()
+    }
+
+
+def _cell(numbers: Mapping[str, Any] | None) -> str:
+    if numbers is None or not numbers["count"] or isnan(numbers["mean"]):
+        return "–"
+    # z: a number that rounds to zero has no sign.
+    return f"{numbers['mean']:z.3f} [{numbers['low']:z.3f}, {numbers['high']:z.3f}]"
+
+
+def _flat(record: Record, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "text": record.text,
+        "method": record.method,
+        "target": record.target,
+        "predicted": record.predicted,
+        "label": record.label,
+        "tokens": record.tokens,
+    }
+    for key in metrics:
+        measured = record.measured.get(key)
+        row[key] = None if measured is None or isnan(measured.value) else measured.value
+        if measured is not None:
+            row |= {f"{key}.{part}": number for part, number in measured.parts.items()}
+            if measured.curve:
+                row[f"{key}.curve"] = list(measured.curve)
+        row[f"{key}.skipped"] = record.skipped.get(key)
+    return row

@@ -1,0 +1,264 @@
+"""An evaluation of a whole data file that can be interrupted and goes on where it stopped.
+
+Texts go through in shards. Each finished shard is one file of JSON lines, written beside and renamed,
+so that an interrupt at any moment leaves whole shards only. The same settings go on; others refuse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.data.target import Head
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.evaluation.labels import read_labels
+from tokenlight.evaluation.measure import Known, Record, check
+from tokenlight.evaluation.method_names import Named, named, spelled
+from tokenlight.evaluation.preflight import check_target
+from tokenlight.evaluation.results import Evaluation, built, frequencies_for
+from tokenlight.evaluation.shard import Job, Refusal, explained, measured
+from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
+from tokenlight.explaining.batch import versions
+from tokenlight.files.tables import Example
+from tokenlight.files.write import write_text
+from tokenlight.progress import progress as progress_bar
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+__all__ = ["Job", "Refusal", "evaluate_file", "finished"]
+
+TRUTHS = "true labels and marks"
+DIGESTS = ("weights", "tokenizer", "files", TRUTHS)
+SHARD = 16  # texts: what an interrupt loses; the same on every device, so that any may go on
+
+
+def evaluate_file(
+    explainer: Explainer,
+    examples: Sequence[Example],
+    job: Job,
+    folder: Path,
+    *,
+    share: tuple[int, int] = (0, 1),
+    progress: bool | None = None,
+) -> tuple[Evaluation, list[Refusal]]:
+    """Evaluate ``examples`` shard by shard into ``folder``; finished shards are read, not repeated.
+
+    ``share``: (i, n) makes only every n-th shard from the i-th on, so that n processes may work in
+    one folder; what comes back is what is finished by then.
+    """
+    metrics = built(job.metrics)
+    head = explainer.live.head
+    labelled = any(example.label is not None for example in examples)
+    marked = any(example.spans is not None for example in examples)
+    check(metrics.values(), head, Known(() if labelled else None, () if marked else None))
+    _check_labels(examples, head)  # now, not in the last shard
+    if not any(isinstance(example.text, TokenRow) for example in examples):
+        check_target(explainer, job.how.get("target", "predicted"))
+    names = named(explainer, job.methods, job.how.get("seed", job.seed))
+    settings = _fingerprint(explainer, examples, job)
+    bound = _digest(sorted(settings.items()))
+    _claim(folder, settings, bound)
+    records: list[Record] = []
+    refusals: list[Refusal] = []
+    with progress_bar("evaluating", len(examples), progress) as advance:
+        for first in range(0, len(examples), SHARD):
+            shard = examples[first : first + SHARD]
+            place = folder / "parts" / f"{first:08d}.jsonl"
+            numbers = range(first, first + len(shard))
+            found = _read(place, bound, numbers)
+            if found is None and first // SHARD % share[1] != share[0]:
+                continue
+            if found is None:
+                _write(place, list(_shard(explainer, shard, job, metrics, names, first)), bound)
+                found = _read(place, bound, numbers)
+                assert found is not None
+            records += found[0]
+            refusals += found[1]
+            advance(len(shard))
+    counted = frequencies_for(explainer, metrics)
+    about = _about(settings, job, len(examples))
+    evaluation = Evaluation(tuple(records), metrics, job.seed, counted, tuple(refusals), about)
+    return evaluation, refusals
+
+
+def finished(folder: Path) -> int:
+    """How many texts stand in finished shards."""
+    texts: set[int] = set()
+    for place in sorted((folder / "parts").glob("*.jsonl")):
+        records, refusals = _read(place) or ([], [])
+        texts |= {one.text for one in records} | {one.text for one in refusals}
+    return len(texts)
+
+
+def _shard(
+    explainer: Explainer,
+    shard: Sequence[Example],
+    job: Job,
+    metrics: dict[str, Any],
+    names: Named,
+    first: int,
+) -> Iterator[dict[str, Any]]:
+    made, refusals = explained(explainer, shard, job, names)
+    records, broken = measured(explainer, shard, made, metrics, names=names.of)
+    told = {one.text for one in records} | {one.text for one in (*refusals, *broken)}
+    missing = [
+        Refusal(text, name, "it has nothing to explain.")
+        for text in range(len(shard))
+        if text not in told
+        for name in names.names
+    ]
+    for refusal in (*refusals, *broken, *missing):
+        yield {"refused": {**asdict(refusal), "text": refusal.text + first}}
+    for record in records:
+        yield {"record": {**record.to_dict(), "text": record.text + first}}
+
+
+def _write(place: Path, lines: Sequence[Mapping[str, Any]], bound: str) -> None:
+    """``bound``: the digest of the settings that the lines were measured with."""
+    written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    end = {"settings": bound, "lines": _digest([written])}
+    write_text(place, f"{written}{json.dumps(end)}\n", durable=True)
+
+
+def _read(
+    place: Path, bound: str | None = None, texts: Sequence[int] | None = None
+) -> tuple[list[Record], list[Refusal]] | None:
+    """What a finished shard holds; None where there is none, or what is there is not as it was
+    written: it is made again. One of other settings is refused."""
+    try:
+        # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
+        *lines, last = place.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        end = json.loads(last)
+        if end["lines"] != _digest(["".join(f"{line}\n" for line in lines)]):
+            return None
+        entries = [json.loads(line) for line in lines]
+        records = [Record.from_dict(one["record"]) for one in entries if "record" in one]
+        refusals = [Refusal(**one["refused"]) for one in entries if "refused" in one]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if bound is not None and end.get("settings") != bound:
+        raise BadInput(
+            f"{place} was measured with other settings, or by another version; give another folder, or "
+            "delete this one."
+        )
+    there = {one.text for one in records} | {one.text for one in refusals}
+    whole = texts is None or there == set(texts)
+    return (records, refusals) if whole else None
+
+
+def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) -> dict[str, str]:
+    texts = _digest(example.text for example in examples)
+    truths = _digest((example.label, example.spans) for example in examples)
+    # Methods and metrics as they were given: names, (name, options) pairs, or built ones.
+    options = [
+        one[1] if isinstance(one, tuple) else getattr(one, "options", {})
+        for one in (*job.methods, *job.metrics)
+    ]
+    head = explainer.live.head
+    return {
+        "model": explainer.name,
+        "weights": weight_digest(explainer),
+        "tokenizer": tokenizer_digest(explainer.tokenizer),
+        "labels": "" if head.writes else ", ".join(head.labels),  # a vocabulary is the tokenizer's
+        "longest text": str(explainer.max_tokens),
+        "pooling": str(explainer.live.pooling),
+        "files": files_digest(options),
+        "methods": _spelled(job.methods),
+        "metrics": _spelled(job.metrics),
+        **_asked(job),
+        "seed": str(job.seed),
+        "texts": f"{len(examples)}, {texts}",
+        TRUTHS: truths,
+        "shard": str(SHARD),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+
+
+def _spelled(given: Iterable[Any]) -> str:
+    """Methods or metrics as they were asked for, in words; built ones as they show themselves."""
+    return ", ".join(
+        one if isinstance(one, str) else spelled(*one) if isinstance(one, tuple) else repr(one)
+        for one in given
+    )
+
+
+def _asked(job: Job) -> dict[str, str]:
+    """The keywords of explain(), each by its name; a number is not a label that is named like it."""
+    how = {"target": "predicted", "long": "error", **job.how}
+    names = {"seed": "seed of explanations"}
+    return {
+        names.get(name, name): f"number {value}" if isinstance(value, int) else str(value)
+        for name, value in sorted(how.items())
+    }
+
+
+def _digest(values: Iterable[object]) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    for value in values:
+        digest.update(repr(value).encode())
+    return digest.hexdigest()
+
+
+def _about(settings: Mapping[str, str], job: Job, texts: int) -> dict[str, str]:
+    """What a reader of the report must know beside the numbers."""
+    found = {
+        "model": settings["model"],
+        "data": Path(job.data).name,
+        "texts": str(texts),
+        "target": str(job.how.get("target", "predicted")),
+        "long": str(job.how.get("long", "error")),
+        "seed": settings["seed"],
+        "versions": settings["versions"],
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _check_labels(examples: Sequence[Example], head: Head) -> None:
+    """Refuse a label that the model does not have, and say where it stands."""
+    for number, example in enumerate(examples):
+        try:
+            read_labels([example.label], head)
+        except TokenlightError as unknown:
+            where = example.place or f"text {number} (counted from 0)"
+            raise type(unknown)(f"{where}: {unknown}") from unknown
+
+
+def _claim(folder: Path, settings: dict[str, str], bound: str) -> None:
+    place = folder / "settings.json"
+    if not place.exists():
+        for part in (folder / "parts").glob("*.jsonl"):
+            _read(part, bound)  # refuses those of other settings
+        write_text(place, json.dumps(settings, ensure_ascii=False, indent=1), durable=True)
+        return
+    try:
+        before = dict(json.loads(place.read_text(encoding="utf-8")).items())
+    except (ValueError, AttributeError) as broken:
+        raise DamagedFile(f"{place} is damaged; delete the folder to begin anew.") from broken
+    changed = [name for name in settings if before.get(name) != settings[name]]
+    if "texts" in changed and TRUTHS in changed:
+        changed.remove(TRUTHS)  # other texts have other labels
+    if changed:
+        raise BadInput(
+            f"{folder} holds an evaluation with other settings ({', '.join(changed)} differ"
+            f"{_values(changed[0], before, settings)}); give another folder, or delete this one."
+        )
+
+
+def _values(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What a setting was and is; of a digest nobody would learn anything."""
+    was, what = before.get(name), now[name]
+    if name == "texts":
+        counts = [str(value).partition(",")[0] for value in (was, what)]
+        return f": {counts[0]}, now {counts[1]}" if counts[0] != counts[1] else " in their words"
+    return "" if name in DIGESTS else f": {_short(was)}, now {_short(what)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:119]}…"

@@ -1,0 +1,279 @@
+"""From what a person gives to what one model reads: rows of tokens, each with the target asked of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tokenlight.capture.perturbation import stream_logits
+from tokenlight.data.target import Continuation, NextToken, TargetLike, TokenTarget
+from tokenlight.data.tokens import Question, TokenRow
+from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, way
+from tokenlight.explaining.options import How
+from tokenlight.explaining.session import Session
+from tokenlight.explaining.token_ids import read_ids, read_ids_together
+from tokenlight.inputs.encode import Encoded, encode, encoded_together
+from tokenlight.inputs.picture import is_picture
+from tokenlight.inputs.prompt import Chat, encode_prompt, extended, written_from
+from tokenlight.progress import progress as progress_bar
+
+Job = tuple[TokenRow, TargetLike]
+
+
+Known = Encoded | TokenRow | None  # what reading all texts at once has found of one of them
+
+
+def together(session: Session, texts: Sequence[Any], how: How) -> list[Known]:
+    """Texts as the tokenizer reads them, all in one call, where nothing but that is to be done with
+    them, and rows of ids, all looked at in one; None for each that has a way of its own."""
+    if len(texts) > 1 and all(isinstance(text, TokenRow) for text in texts):
+        return [*read_ids_together(session, texts)]
+    ways = session.live.head.reads, how.long
+    if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
+        return [None] * len(texts)
+    return [*encoded_together(texts, session.tokenizer)]
+
+
+def jobs(session: Session, text: Any, target: Any, how: How, whole: Known = None) -> list[Job]:
+    """The rows that answer one question about one text, each with its target.
+
+    Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
+    for each word when all are asked for.
+    """
+    if isinstance(target, Continuation):
+        return _continued(session, text, target, how)
+    row = read(session, text, how, whole)
+    match session.live.head.reads:
+        case "mask":
+            return [_masked(session, row, target)]
+        case "token":
+            return _labelled(session, row, target)
+    if isinstance(target, TokenTarget):
+        raise BadTarget(
+            f"{way(repr(target), f'--token {target.at}')} asks for one token's label, but "
+            f"{name_of(session)} gives none: {session.live.head.does}."
+        )
+    return [(row, target)]
+
+
+def read(session: Session, text: Any, how: How, whole: Known = None) -> TokenRow:
+    """One text as the model will read it in the explanation pass; ``whole``: as :func:`together` has
+    it already."""
+    if session.live.patches is not None:
+        return _pictured(session, text, how)
+    if isinstance(whole, TokenRow):
+        row = whole
+    elif isinstance(text, TokenRow):
+        row = read_ids(session, text, how)
+    else:
+        check_kind(session, text)
+        if session.live.head.reads == "next":
+            row = encode_prompt(text, session.tokenizer, limit=session.max_tokens, long=how.long)
+        else:
+            limit = session.max_tokens
+            row = encode(text, session.tokenizer, limit=limit, long=how.long, whole=whole)
+    return session.prepared(row, how)
+
+
+def name_of(session: Session) -> str:
+    """The class of the model, which messages name."""
+    return type(session.live.model).__name__
+
+
+def check_kind(session: Session, text: object) -> None:
+    """Refuse what this model does not read, and say what it does."""
+    head, name = session.live.head, name_of(session)
+    wrong = None
+    if is_picture(text):
+        wrong = f"{name} sees no images"
+    elif isinstance(text, Question) and head.kind != "span":
+        wrong = f"{name} answers no questions"
+    elif isinstance(text, Chat) and head.reads != "next":
+        wrong = f"{name} holds no chats"
+    elif isinstance(text, str | tuple) and head.kind == "span":
+        give = way("Question(question=…, context=…)", "--question and --context")
+        raise BadInput(f"{name} answers questions about a context; give {give}.")
+    elif isinstance(text, tuple) and head.reads in ("next", "mask", "token"):
+        wrong = f"{name} reads one text, not a pair"
+    elif isinstance(text, str) and head.reads == "pair":
+        wrong = f"{name} has no head, so a text alone has no output to explain"
+    if wrong:
+        raise UnsupportedModel(f"{wrong}: {head.does}.")
+
+
+def _pictured(session: Session, given: Any, how: How) -> TokenRow:
+    """A picture as a model of patches will read it."""
+    patches, does = session.live.patches, session.live.head.does
+    assert patches is not None
+    image = given.image if isinstance(given, TokenRow) else None
+    if isinstance(given, str | tuple | Question | Chat) or (
+        isinstance(given, TokenRow) and image is None
+    ):
+        raise UnsupportedModel(f"{name_of(session)} reads no text: {does}.")
+    if how.explain_mask != "none":
+        given = way(f"explain_mask={how.explain_mask!r}", f"--explain-mask {how.explain_mask}")
+        raise BadInput(f"{given} hides separators of a text; a picture has none. Leave it out.")
+    if image is None:
+        return patches.row(given, session.tokenizer)
+    if image.patch != patches.patch or len(given) != len(patches.read(image)):
+        raise BadInput(
+            f"the picture was cut into patches of {image.patch[1]} × {image.patch[0]} for another "
+            f"model; {name_of(session)} cuts {patches.patch[1]} × {patches.patch[0]}. Explain the "
+            "picture itself."
+        )
+    row: TokenRow = given
+    return row
+
+
+# --- a language model's own words ---------------------------------------------------------------
+
+
+def _continued(session: Session, text: Any, target: Continuation, how: How) -> list[Job]:
+    """Teacher forcing: for each token of the continuation, the row before it and that token."""
+    head = session.live.head
+    if head.reads != "next":
+        raise BadTarget(f"{name_of(session)} does not write on: {head.does}.")
+    if isinstance(text, TokenRow):
+        raise BadInput("a Continuation goes with a prompt or a Chat, not with Tokens.")
+    check_kind(session, text)
+    if target.text is None:
+        whole = _written_on(session, read(session, text, how), target.tokens)
+    else:
+        # The last token is never read, only foretold: one more than the model reads may stand there.
+        limit = None if session.max_tokens is None else session.max_tokens + 1
+        whole = encode_prompt(
+            text, session.tokenizer, limit=limit, continuation=target.text, long=how.long
+        )
+    return [
+        (session.prepared(whole.take(range(place)), how), NextToken(whole.ids[place]))
+        for place in range(written_from(whole), len(whole))
+    ]
+
+
+def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
+    """The prompt and what the model itself writes after it, the likeliest token each time, until
+    its end-of-text token."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        asked = way(f"Continuation(tokens={tokens!r})", f"--generate {tokens}")
+        raise BadTarget(f"{asked} writes nothing; give 1 or more.")
+    model = session.live.model
+    ends = getattr(model, "generation_config", None) or model.config
+    stops = ends.eos_token_id if isinstance(ends.eos_token_id, list) else [ends.eos_token_id]
+    written: list[int] = []
+    room = (session.max_tokens or len(row) + tokens) - len(row) + 1
+    with progress_bar("writing", min(tokens, room), None) as advance:
+        for _ in range(min(tokens, room)):
+            grown = (*row.ids, *written)
+            given = replace(row, ids=grown, attention=(*row.attention, *(1,) * len(written)))
+            (logits,) = stream_logits(session.live, [given], progress=False)
+            best = int(np.argmax(logits))
+            if best in stops:
+                break
+            written.append(best)
+            advance(1)
+    if not written:
+        raise BadInput(
+            f"{name_of(session)} writes nothing after this prompt: its likeliest next token ends "
+            "the text. Give "
+            + way(
+                "Continuation('…') with the text to explain, or explain 'predicted'.",
+                "--continue with the text to explain, or leave --generate out.",
+            )
+        )
+    return extended(row, written, session.tokenizer)
+
+
+# --- one token of the text ------------------------------------------------------------------------
+
+
+def _masked(session: Session, row: TokenRow, target: Any) -> Job:
+    """The row with its masked token named as the one that is asked about."""
+    mask = getattr(session.tokenizer, "mask_token_id", None)
+    name = getattr(session.tokenizer, "mask_token", None) or "the mask token"
+    if row.at is not None:
+        return row, target
+    if isinstance(target, TokenTarget):
+        return replace(row, at=_place(row, target)), target.label
+    places = [place for place, i in enumerate(row.ids) if i == mask]
+    if len(places) != 1:
+        by_number = way(f"TokenTarget({places[0]}, …)", f"--token {places[0]}") if places else ""
+        raise BadInput(
+            f"{name_of(session)} fills in masked tokens, and the text has {len(places)}: write "
+            f"{name} once where the word is to be"
+            + (f", or name one by its number: {by_number}." if places else ".")
+        )
+    return replace(row, at=places[0]), target
+
+
+def _labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
+    if row.at is not None:
+        return [(row, target)]
+    if isinstance(target, TokenTarget):
+        return [(replace(row, at=_place(row, target)), target.label)]
+    firsts = _first_tokens(row)
+    rows = [replace(row, at=place) for place in firsts]
+    if target == "all":
+        return [(one, "predicted") for one in rows]
+    labels = session.live.head.labels
+    found = stream_logits(session.live, rows, progress=False)
+    said = (
+        f"{row.surface[place]} {labels[int(np.argmax(logits))]}"
+        for place, logits in zip(firsts, found, strict=True)
+    )
+    word = row.surface[firsts[0]]
+    one = way(f"TokenTarget('{word}')", f"--token {shlex.quote(word)}")
+    every = way("target='all'", "--target all")
+    raise BadTarget(
+        f"{name_of(session)} labels each token, so say which: {one} or its number, or {every} for "
+        f"every word. It says: {', '.join(said)}."
+    )
+
+
+def _first_tokens(row: TokenRow) -> list[int]:
+    """The first token of each word, which carries the word's label."""
+    firsts: dict[int, int] = {}
+    for place, (word, special) in enumerate(zip(row.words, row.special, strict=True)):
+        if word is not None and not special:
+            firsts.setdefault(word, place)
+    return list(firsts.values())
+
+
+def _place(row: TokenRow, target: TokenTarget) -> int:
+    at = target.at
+    if isinstance(at, int) and not isinstance(at, bool):
+        if not 0 <= at < len(row):
+            raise BadTarget(
+                f"token {at} is outside the text, which has tokens 0 to {len(row) - 1}."
+            )
+        return at
+    places = [i for i in _first_tokens(row) if _word_at(row, i) == at]
+    places = places or [i for i, surface in enumerate(row.surface) if surface == at]
+    if not places:
+        words = ", ".join(_word_at(row, i) for i in _first_tokens(row)[:20])
+        raise BadTarget(f"the text has no word {at!r}; its words: {words}.")
+    if target.occurrence is None and len(places) > 1:
+        raise BadTarget(
+            f"the word {at!r} stands {len(places)} times in the text, at tokens "
+            f"{', '.join(map(str, places))}; give {way('occurrence=', '--occurrence ')}0 … "
+            f"{len(places) - 1}, or the number of the token."
+        )
+    number = target.occurrence or 0
+    if not 0 <= number < len(places):
+        raise BadTarget(
+            f"{way('occurrence=', '--occurrence ')}{number} does not exist: the word {at!r} stands "
+            f"{len(places)} time{'s' * (len(places) > 1)} in the text, counted from 0."
+        )
+    return places[number]
+
+
+def _word_at(row: TokenRow, place: int) -> str:
+    """The whole word whose first token stands at ``place``."""
+    last = max(i for i, word in enumerate(row.words) if word == row.words[place])
+    first, end, segment = row.spans[place], row.spans[last], row.segments[place]
+    if first is None or end is None or segment is None:
+        return row.pieces[place]
+    return row.texts[segment][first[0] : end[1]].strip()

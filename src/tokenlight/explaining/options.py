@@ -1,0 +1,109 @@
+"""What one call of explain() asks for, beside its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenlight.data.tokens import ExplainMask, Long, Question, TokenRow, Tokens
+from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.inputs.picture import is_picture, is_pictures
+from tokenlight.inputs.prompt import Chat
+from tokenlight.methods._method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """Everything one call decided, checked."""
+
+    methods: tuple[Method, ...]
+    explain_mask: ExplainMask
+    token_types: Literal["tokenizer", "zeros"]
+    long: Long
+    seed: int
+    batch_tokens: int
+    progress: bool | None
+
+
+def one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
+    """``value``, which must be one of ``known``."""
+    if value not in known:
+        raise BadInput(f"{option}={value!r} cannot be: it is one of {', '.join(map(repr, known))}.")
+    return value
+
+
+@dataclass(slots=True)
+class Which:
+    """The number of the text that is being read."""
+
+    number: int = 0
+
+
+@contextmanager
+def naming(among: int) -> Iterator[Which]:
+    """An error about one text of many says which it is, counted from 0."""
+    which = Which()
+    try:
+        yield which
+    except TokenlightError as refused:
+        if among == 1:
+            raise
+        raise type(refused)(f"text {which.number} (counted from 0): {refused}") from refused
+
+
+def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
+    """Inputs as a list, and whether it was a single text."""
+    if isinstance(inputs, Tokens):
+        return inputs.rows, len(inputs) == 1
+    if is_pictures(inputs):
+        return list(inputs), False
+    if isinstance(inputs, np.ndarray) and inputs.ndim == 1 and inputs.dtype.kind in "UO":
+        inputs = inputs.tolist()
+    single = isinstance(inputs, str | tuple | Question | Chat | TokenRow | np.ndarray)
+    if single or is_picture(inputs):
+        return [inputs], True
+    _refuse_named_columns(inputs)
+    if isinstance(inputs, Iterable) and not isinstance(inputs, bytes | bytearray):
+        rows = list(unrolled(inputs))
+        if not rows:
+            raise BadInput("the list of texts is empty; give at least one text.")
+        return rows, False
+    raise BadInput(
+        f"cannot explain {type(inputs).__name__}: give a text, a (text, text) pair, Question(…), "
+        "Tokens, or a list of these."
+    )
+
+
+def unrolled(inputs: Iterable[Any]) -> Iterator[Any]:
+    """Each text or row by itself; :class:`Tokens` hold several."""
+    for entry in inputs:
+        yield from entry if isinstance(entry, Tokens) else [entry]
+
+
+def _refuse_named_columns(inputs: Any) -> None:
+    """To go through a mapping or a table gives the names of its columns, which nobody means."""
+    if isinstance(inputs, Mapping) and "input_ids" in inputs:
+        raise BadInput(
+            f"a {type(inputs).__name__} of token ids is no text; give the text itself, or "
+            'Tokens.from_ids(x["input_ids"], x["attention_mask"]).'
+        )
+    if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
+        names = getattr(inputs, "columns", None)
+        names = getattr(inputs, "column_names", None) if names is None else names
+        named = [str(name) for name in (inputs if names is None else names)]
+        raise BadInput(
+            f"a {type(inputs).__name__} holds columns ({', '.join(named[:6])}"
+            f"{' …' if len(named) > 6 else ''}), not texts; give one of them, for example "
+            f"x[{(named or ['text'])[0]!r}]."
+        )
+
+
+def whole_number(option: str, value: Any, least: int) -> int:
+    """``value``, which must be a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise BadInput(f"{option}={value!r} cannot be: give a whole number, {least} or more.")
+    return int(value)

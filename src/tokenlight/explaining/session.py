@@ -1,0 +1,79 @@
+"""A model with its tokenizer, as one explanation needs them: limits, packs, rows made ready."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from tokenlight.capture.live import LiveModel, Pooling
+from tokenlight.capture.packing import packs
+from tokenlight.capture.tape import UNLISTENED
+from tokenlight.data.tokens import TokenRow, explain_masked
+from tokenlight.errors import BadInput
+from tokenlight.explaining.options import How, one_of
+
+
+class Session:
+    """What reading, batching, windows and comparisons know of the model they work for."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        name: str | None = None,
+        pooling: Pooling = "mean",
+    ) -> None:
+        self.live = LiveModel(model, tokenizer, one_of("pooling", pooling, ("mean", "cls", "last")))
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = (
+            name
+            or str(getattr(self.live.model.config, "_name_or_path", ""))
+            or (type(self.live.model).__name__)
+        )
+
+    @cached_property
+    def max_tokens(self) -> int | None:
+        """The longest text this model reads, special tokens included."""
+        limits = [self.live.max_tokens, getattr(self.tokenizer, "model_max_length", None)]
+        known = [limit for limit in limits if limit is not None and 0 < limit < 1 << 30]
+        return min(known, default=None)
+
+    @property
+    def pad_id(self) -> int | None:
+        """The id of padding: the model's, else the tokenizer's."""
+        own = self.live.pad_id
+        return own if own is not None else getattr(self.tokenizer, "pad_token_id", None)
+
+    def verify(self, row: TokenRow, how: How) -> None:
+        """Before the first use of a model, or of its attention: does it compute what it should?"""
+        maps = any(method.needs - UNLISTENED for method in how.methods)
+        self.live.verify(row, maps=maps)
+
+    def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
+        """Which rows go through the model together."""
+        lengths = [len(row) for row in rows]
+        return packs(lengths, how.batch_tokens, padding_proof=self.live.padding_proof)
+
+    def prepared(self, row: TokenRow, how: How) -> TokenRow:
+        """The row with the segment ids and the mask that ``how`` asks for."""
+        if how.token_types == "zeros" and row.token_types is not None:
+            row = dataclasses.replace(row, token_types=(0,) * len(row))
+        row = explain_masked(row, how.explain_mask, self.tokenizer)
+        if not any(row.attention):
+            raise BadInput("every token of the text is masked out; no token is left to explain.")
+        return row
+
+    def row_notes(self, row: TokenRow) -> tuple[str, ...]:
+        """What the reader must know of a text: what was cut off, what the model does not know."""
+        notes = []
+        if row.cut:
+            whole = row.cut + len(row)
+            notes.append(f"{row.cut} of {whole} tokens were cut off (long='truncate')")
+        unknown = row.ids.count(getattr(self.tokenizer, "unk_token_id", None))
+        if unknown and row.texts:
+            notes.append(f"{unknown} of {len(row)} tokens are unknown to the model's vocabulary")
+        return tuple(notes)

@@ -1,0 +1,107 @@
+"""Which tokens of two texts made them alike: the cosine of their sentence embeddings.
+
+``cos(e(A), e(B)) = ê(A) · ê(B)``. The tokens of A are scored with ê(B) held fixed, those of B with
+ê(A) held fixed: for a gradient this is exactly the gradient of the cosine, since it is the sum of
+the two. Both stand in one Attribution, A as segment 0 and B as segment 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+
+from tokenlight.capture.rewired import rewired
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
+from tokenlight.explaining.batch import explain_rows
+from tokenlight.explaining.jobs import name_of
+from tokenlight.explaining.options import How
+from tokenlight.explaining.session import Session
+from tokenlight.inputs.encode import encode
+
+
+def explain_likeness(session: Session, text: Any, target: Any, how: How) -> list[Attribution]:
+    """One Attribution a method, over the tokens of both texts."""
+    head = session.live.head
+    if not isinstance(text, tuple) or len(text) != 2:
+        raise UnsupportedModel(
+            f"{name_of(session)} has no head, so one input alone has no output to explain: "
+            f"{head.does}, or load a model fine-tuned with a head."
+        )
+    if target not in ("predicted", "all", 0, head.labels[0]):
+        raise BadTarget(f"target {target!r} is none: {head.does}; what is explained is the cosine.")
+    tokenizer, limit = session.tokenizer, session.max_tokens
+    rows = [
+        session.prepared(encode(part, tokenizer, limit=limit, long=how.long), how) for part in text
+    ]
+    vectors = _vectors(session, rows)
+    anchored = [
+        dataclasses.replace(row, anchor=tuple(map(float, vector)))
+        for row, vector in zip(rows, reversed(vectors), strict=True)
+    ]
+    session.verify(anchored[0], how)
+    # Each alone: a text gives the same scores whatever it is compared beside.
+    first, second = (explain_rows(session, [row], ["predicted"], how)[0] for row in anchored)
+    return [_both(a, b) for a, b in zip(first, second, strict=True)]
+
+
+def _vectors(session: Session, rows: list[TokenRow]) -> list[np.ndarray]:
+    """The normalised sentence embedding of each row."""
+    live = session.live
+    found = []
+    for row in rows:
+        nothing = dataclasses.replace(row, anchor=(0.0,))  # only the vector itself is read
+        arguments, _, filler = live.inputs([nothing])
+        with rewired(live.model, attention="own", gradients=False, filler=filler):
+            vector = live.pooled(live.call(arguments), arguments)[0].cpu().double()
+        length = float(torch.linalg.vector_norm(vector))
+        if not length > 0:
+            raise BadInput(f"the embedding of {row.texts[0][:40]!r} is zero; it is like nothing.")
+        found.append((vector / length).numpy())
+    return found
+
+
+def _both(first: Attribution, second: Attribution) -> Attribution:
+    """The two halves side by side; layers that differ in number never do, it is one model."""
+    layers = None
+    if first.layers is not None and second.layers is not None:
+        layers = np.concatenate([first.layers, second.layers], axis=1)
+    return dataclasses.replace(
+        first,
+        row=_joined(first.row, second.row),
+        scores=np.concatenate([first.scores, second.scores]),
+        layers=layers,
+        notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+        extras={
+            **{
+                k: v
+                for k, v in first.extras.items()
+                if k in second.extras and v == second.extras[k]
+            },
+            "likeness": {"border": len(first.row)},
+        },
+    )
+
+
+def _joined(a: TokenRow, b: TokenRow) -> TokenRow:
+    """Two texts in one row, for reading; no model ever read it so."""
+    last = max((word for word in a.words if word is not None), default=-1)
+    return dataclasses.replace(
+        a,
+        ids=a.ids + b.ids,
+        attention=a.attention + b.attention,
+        token_types=(0,) * len(a) + (1,) * len(b),
+        pieces=a.pieces + b.pieces,
+        special=a.special + b.special,
+        spans=a.spans + b.spans,
+        segments=a.segments + tuple(None if s is None else s + len(a.texts) for s in b.segments),
+        words=a.words + tuple(None if w is None else w + last + 1 for w in b.words),
+        texts=a.texts + b.texts,
+        cut=a.cut + b.cut,
+        anchor=None,
+        names=("first text", "second text"),
+    )

@@ -1,0 +1,61 @@
+"""Explaining an iterator: in windows that grow, each answered before the next is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.errors import TokenlightError
+
+# Texts that are sorted and packed together: few at first, since somebody waits for the first answer.
+SIZES = (1, 7, 56, 448)
+Explain = Callable[[list[Any], int], list[list[Attribution]]]
+
+
+def answered(texts: Iterator[Any], explain: Explain) -> Iterator[Attribution]:
+    """The Attributions of all texts, in order, in constant memory.
+
+    ``explain(window, first)`` gives those of each text of a window whose first one has that number.
+    Where a text is refused, or the iterator itself fails, what stands before it is answered first.
+    """
+    first = 0
+    for window in _windows(texts):
+        yield from _up_to_the_refused(window, first, explain)
+        first += len(window)
+
+
+def _windows(texts: Iterator[Any]) -> Iterator[list[Any]]:
+    for size in chain(SIZES, repeat(SIZES[-1])):
+        window: list[Any] = []
+        failure: Exception | None = None
+        try:
+            while len(window) < size:
+                window.append(next(texts))
+        except StopIteration:
+            if window:
+                yield window
+            return
+        except Exception as raised:  # noqa: BLE001 - the user's own, raised again below
+            failure = raised
+        if window:
+            yield window
+        if failure is not None:
+            raise failure
+
+
+def _up_to_the_refused(window: list[Any], first: int, explain: Explain) -> Iterator[Attribution]:
+    """All of a window, or, half by half, what comes before the text that is refused."""
+    try:
+        groups = explain(window, first)
+    except TokenlightError:
+        if len(window) == 1:
+            raise
+    else:
+        for group in groups:
+            yield from group
+        return
+    half = len(window) // 2
+    yield from _up_to_the_refused(window[:half], first, explain)
+    yield from _up_to_the_refused(window[half:], first + half, explain)

@@ -1,0 +1,98 @@
+"""Rows of token ids that a person gives instead of a text: padding dropped, ids checked, cut to fit."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tokenlight.capture.live import joined
+from tokenlight.data.segments import segments_of
+from tokenlight.data.tokens import TokenRow, named, trimmed
+from tokenlight.errors import BadInput, TextTooLong, long_way
+from tokenlight.explaining.options import How
+from tokenlight.explaining.session import Session
+from tokenlight.inputs.truncation import beginning
+
+
+def read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
+    """One row as the model will read it."""
+    row = trimmed(given, session.pad_id)
+    vocabulary = session.live.vocabulary
+    if not 0 <= min(row.ids) <= max(row.ids) < vocabulary:
+        raise BadInput(
+            f"token ids run from {min(row.ids)} to {max(row.ids)}, but this model knows 0 to "
+            f"{vocabulary - 1}."
+        )
+    types, count = row.token_types or (0,), _type_count(session)
+    if not _has_types(row, count):
+        raise BadInput(
+            f"token_type_ids run from {min(types)} to {max(types)}, but this model knows 0 to "
+            f"{(count or 1) - 1}."
+        )
+    return _fitting(session, named(row, session.tokenizer), how)
+
+
+def read_ids_together(session: Session, rows: Sequence[TokenRow]) -> list[TokenRow] | list[None]:
+    """Rows as :func:`read_ids` has them, or all None where one is wrong or long: read alone, it says
+    how."""
+    limit, count = session.max_tokens, _type_count(session)
+    try:
+        if session.live.patches is None:
+            made = [trimmed(row, session.pad_id) for row in rows]
+            ids = joined([row.ids for row in made])
+            fits = limit is None or max(map(len, made)) <= limit
+            known = ids.size and ids.min() >= 0 and ids.max() < session.live.vocabulary
+            if fits and known and all(_has_types(row, count) for row in made):
+                return [named(row, session.tokenizer) for row in made]
+    except (BadInput, struct.error):  # an id of more than 64 bits
+        pass
+    return [None] * len(rows)
+
+
+def _has_types(row: TokenRow, count: int | None) -> bool:
+    """Whether a model of ``count`` token types knows all of a row."""
+    types = row.token_types
+    return not types or count is None or 0 <= min(types) <= max(types) < count
+
+
+def _type_count(session: Session) -> int | None:
+    """How many token types a model knows; None where it looks up none, so that any do."""
+    live = session.live
+    if "token_type_ids" not in live.accepts:
+        return None
+    known = getattr(live.model.config.get_text_config(), "type_vocab_size", live.vocabulary)
+    return int(known) if known else None
+
+
+def _fitting(session: Session, row: TokenRow, how: How) -> TokenRow:
+    """The row, cut to what the model reads where that is asked for: special tokens stay, and the
+    beginning of each part; of a prompt, as ever, the end."""
+    limit, head = session.max_tokens, session.live.head
+    if limit is None or len(row) <= limit:
+        return row
+    said = f"the row has {len(row)} tokens but this model reads at most {limit}."
+    if session.tokenizer is None:
+        raise TextTooLong(
+            f"{said} Give fewer ids: without a tokenizer it is not known which of them are special "
+            "and have to stay."
+        )
+    if how.long != "truncate":
+        windows = "" if how.long == "error" else " Windows are made of texts, not of ids."
+        raise TextTooLong(
+            f"{said}{windows} Give {long_way('truncate')} (explain {limit} of the tokens, special ones "
+            f"among them; what is cut is recorded), the text itself with {long_way('stride')}, or fewer "
+            "ids."
+        )
+    parts: Sequence[int | None] = segments_of(row)
+    texts = 1 + max((part for part in parts if part is not None), default=0)
+    if head.reads == "next" or texts > 2:
+        parts, texts = [None if special else 0 for special in row.special], 1
+    stay = beginning(
+        parts,
+        texts,
+        limit,
+        last_only=head.kind == "span",
+        from_left=head.reads == "next" or session.tokenizer.truncation_side == "left",
+    )
+    return replace(row.take(stay), cut=len(row) - len(stay))

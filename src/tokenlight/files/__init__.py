@@ -1,0 +1,1 @@
+"""Files: tables of texts read, explanations saved, and everything written whole or not at all."""

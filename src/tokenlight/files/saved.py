@@ -1,0 +1,120 @@
+"""Attributions in files: JSON that can be loaded again; HTML, CSV, Parquet and PNG for readers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra
+from tokenlight.files.write import write_bytes, write_parquet
+
+
+def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
+    """One flat record a token: the table behind CSV, Parquet and pandas.
+
+    ``text`` counts the texts, ``attribution`` the explanations: a text may have several. ``place``:
+    where the text stands in its file, if any came from one.
+    """
+    given = list(attributions)
+    placed = any("place" in a.extras for a in given)
+    return [
+        {
+            "text": text,
+            **({"place": a.extras.get("place")} if placed else {}),
+            "attribution": number,
+            "method": a.label.partition(" → ")[0],
+            "target": a.target.name,
+            "predicted": a.prediction.label,
+            "position": position,
+            "token": token,
+            "piece": a.row.pieces[position],
+            "word": a.row.words[position],
+            "segment": a.row.segments[position],
+            "special": a.row.special[position],
+            "score": float(a.scores[position]),
+        }
+        for number, (a, text) in enumerate(zip(given, _text_numbers(given), strict=True))
+        for position, token in enumerate(a.tokens)
+    ]
+
+
+def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:
+    """The number of each explanation's text: the one before's, until another text is explained, or the
+    same question comes round again, since then it is an equal text."""
+    number, text, asked = -1, None, set[object]()
+    for a in attributions:
+        # The tokens of a continuation are explained from a row each, which share their text.
+        own = a.row.texts, a.row.names, None if a.row.texts else a.row.fingerprint
+        question = a.label, a.target.terms, a.model, a.steps, a.seed, a.row.at, len(a.row)
+        if own != text or question in asked:
+            number, text, asked = number + 1, own, set()
+        asked.add(question)
+        yield number
+
+
+def to_pandas(attributions: Iterable[Attribution]) -> Any:
+    """A data frame over several attributions, one row a token."""
+    try:
+        import pandas
+    except ImportError as missing:
+        raise MissingExtra.naming("pandas", "bench", "to_pandas()") from missing
+    return pandas.DataFrame.from_records(records(attributions))
+
+
+def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> Path:
+    """Write several attributions to one file; the ending chooses the format."""
+    given, place = list(attributions), Path(path)
+    match place.suffix.lower():
+        case ".json":
+            content = [a.to_dict() for a in given]
+            text = json.dumps(content if len(content) != 1 else content[0], ensure_ascii=False)
+            write_bytes(place, text.encode("utf-8"))
+        case ".html":
+            from tokenlight.plots.html import page
+
+            write_bytes(place, page(given).encode("utf-8"))
+        case ".csv":
+            _write_csv(place, records(given))
+        case ".parquet":
+            write_parquet(place, records(given))
+        case ".png":
+            from tokenlight.plots.heat_maps import png
+
+            write_bytes(place, png(given))
+        case ending:
+            raise BadInput(
+                f"cannot write {place.name}: the ending {ending!r} is none of .json, .html, .csv, "
+                ".parquet, nor .png for pictures."
+            )
+    return place
+
+
+def load(path: str | os.PathLike[str]) -> list[Attribution]:
+    """Read the attributions in a JSON file that :func:`save` wrote."""
+    place = Path(path)
+    try:
+        content = json.loads(place.read_text(encoding="utf-8"))
+    except FileNotFoundError as missing:
+        raise DamagedFile(f"{place} does not exist.") from missing
+    except OSError as broken:  # a folder, or a file that may not be read
+        raise DamagedFile(f"{place} cannot be read: {broken.strerror or broken}.") from broken
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as broken:
+        raise DamagedFile(f"{place} is no attribution file: {broken}.") from broken
+    return [
+        Attribution.from_dict(entry)
+        for entry in (content if isinstance(content, list) else [content])
+    ]
+
+
+def _write_csv(place: Path, rows: list[dict[str, Any]]) -> None:
+    lines = io.StringIO(newline="")
+    writer = csv.DictWriter(lines, fieldnames=list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows(rows)
+    write_bytes(place, lines.getvalue().encode("utf-8"))

@@ -1,0 +1,314 @@
+"""Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text; all but parquet also .gz.
+
+Also the two ways results are written: beside and renamed, so that no half file is ever left.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import IO, Any, cast
+
+from tokenlight.data.tokens import TextInput
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
+from tokenlight.files.columns import Columns, given_text, marked, other_separator
+
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+HIDDEN = -1
+LONGEST_CELL = 2**31 - 1  # characters; the csv module's own limit is 131,072
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One text with what people know of it.
+
+    ``spans``: marked (first character, behind the last) in the text's last part. ``place``: where it
+    stands in its file, for messages; two texts are equal wherever they stand. ``columns``: those it was
+    read from.
+    """
+
+    text: TextInput
+    label: str | int | None = None
+    spans: tuple[tuple[int, int], ...] | None = None
+    place: str = field(default="", compare=False, repr=False)
+    columns: Columns = field(default=Columns(), compare=False, repr=False)
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    limit: int | None = None,
+    split: str | None = None,
+    marks: bool = True,
+) -> list[Example]:
+    """Examples of a file, or of a data set that the ``datasets`` library knows by name.
+
+    Columns are found by their usual names (text, sentence, …; question and context; premise and
+    hypothesis; label; spans, rationales or answers) unless ``text`` (two joined by ``+`` for a pair)
+    and ``label`` name them. Labels that are all −1 are none: data sets hide those of their test half
+    so; among others −1 is a label. ``marks``: whether what people marked is of use; else it is not read.
+    """
+    found = [
+        example(row, where, text=text, label=label, marks=marks)
+        for where, row in islice(placed_rows(source, split), limit)
+    ]
+    if not found:
+        raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
+    if all(one.label == HIDDEN for one in found):
+        return [replace(one, label=None) for one in found]
+    return found
+
+
+def example(
+    row: Mapping[str, Any],
+    where: str,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    marks: bool = True,
+) -> Example:
+    """The text, label and, with ``marks``, the marks of a row that stands at ``where``."""
+    columns = Columns.of(row, text, label, where, marks=marks)
+    truth = None if columns.label is None else row[columns.label]
+    if isinstance(truth, str) and re.fullmatch(r"-?[0-9]{1,18}", truth):
+        truth = int(truth)
+    given = given_text(row, columns, named=text is not None, where=where)
+    return Example(
+        given, None if truth == "" else truth, marked(row, columns, given, where), where, columns
+    )
+
+
+def placed_rows(
+    source: str | os.PathLike[str], split: str | None = None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows of a file or data set one by one, each with its place in words."""
+    place = Path(source)
+    is_file = ending_of(place) in ENDINGS or place.exists()
+    rows = _numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
+    kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
+    for number, row in rows:
+        yield f"{kind} {number} of {place.name}", row
+
+
+def ending_of(place: Path) -> str:
+    """What the name ends in, in small letters; a ``.gz`` behind it does not count."""
+    name = place.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
+def _numbered_rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a file, each with its number counted from 1. The number of a line is where an
+    editor finds it: empty lines count."""
+    if not place.is_file():
+        raise DamagedFile(_no_file(place))
+    try:
+        match ending_of(place):
+            case ".jsonl":
+                yield from _json_lines(place)
+            case ".txt":
+                with _opened(place, newline=None) as lines:  # cuts at ends of lines only
+                    for number, line in enumerate(lines, 1):
+                        if line.strip():
+                            yield number, {"text": line.rstrip("\n")}
+            case _:
+                yield from enumerate(_table(place), 1)
+    except UnicodeDecodeError as broken:
+        raise DamagedFile(_not_unicode(place)) from broken
+    except (OSError, EOFError, csv.Error) as broken:
+        raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
+
+
+def _no_file(place: Path) -> str:
+    if place.exists():
+        return (
+            f"{place} is a folder; give a file in it." if place.is_dir() else f"{place} is no file."
+        )
+    return f"{place} does not exist.{_near_files(place)}"
+
+
+def _near_files(place: Path) -> str:
+    there = [one.name for one in place.parent.iterdir()] if place.parent.is_dir() else []
+    readable = [name for name in there if ending_of(Path(name)) in ENDINGS]
+    near = near_names(place.name, readable, likeness=0.7)
+    meant = " or ".join(str(place.with_name(name)) for name in near)
+    return f" Did you mean {meant}?" if near else ""
+
+
+def _not_unicode(place: Path) -> str:
+    """Which line is not UTF-8, and what to do."""
+    with _bytes(place) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as broken:
+                wide = number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff"))
+                was = "utf-16" if wide else "latin1"
+                return (
+                    f"line {number} of {place.name} is not UTF-8: byte 0x{line[broken.start]:02x} "
+                    f"behind {line[: broken.start][-20:].decode('utf-8', 'replace')!r}. Save the file "
+                    f"as UTF-8, for example: iconv -f {was} -t utf-8 OLD > NEW."
+                )
+    return f"{place.name} is not UTF-8: its last character is cut off."
+
+
+def _table(place: Path) -> Iterator[Mapping[str, Any]]:
+    match ending_of(place):
+        case ".json":
+            yield from _json_list(place)
+        case ".csv":
+            yield from _separated(place, ",")
+        case ".tsv":
+            yield from _separated(place, "\t")
+        case ".parquet":
+            yield from _parquet(place)
+        case ending:
+            raise BadInput(
+                f"cannot read {place.name}: the ending {ending!r} is none of "
+                f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)."
+            )
+
+
+def _separated(place: Path, sign: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is
+    None."""
+    with _opened(place) as lines:
+        rows = _cells(lines, sign, place)
+        names = next(rows, [])
+        _refuse_doubles(names, place)
+        for number, row in enumerate(rows, 1):
+            if len(row) > len(names):
+                where = f"row {number} of {place.name}"
+                kind = "tabs" if sign == "\t" else "commas"
+                remedy = f"; put quotes around a text with {kind}."
+                other = other_separator(names, where)
+                raise BadInput(
+                    f"{where} has {len(row)} cells, the header {len(names)}"
+                    f"{f'.{other}' if other else remedy}"
+                )
+            yield dict(zip_longest(names, row))
+
+
+def _cells(lines: IO[str], sign: str, place: Path) -> Iterator[list[str]]:
+    """The cells of each line that is not empty."""
+    reader = csv.reader(lines, delimiter=sign, strict=True)
+    while True:
+        first = reader.line_num + 1
+        before = csv.field_size_limit(LONGEST_CELL)  # holds for the process: for one row only
+        try:
+            row = next(reader, None)
+        except csv.Error as broken:
+            raise DamagedFile(_quotes(str(broken), place, first, reader.line_num)) from broken
+        finally:
+            csv.field_size_limit(before)
+        if row is None:
+            return
+        if row:
+            yield row
+
+
+def _quotes(wrong: str, place: Path, first: int, last: int) -> str:
+    """What is wrong with a row of a .csv that goes from line ``first`` to ``last``."""
+    twice = 'write a quote within a quoted text twice ("")'
+    if "end of data" in wrong:
+        return f"line {first} of {place.name} opens a quote that is never closed; close it, or {twice}."
+    if "expected after" in wrong:
+        begun = "" if first == last else f" (the row begins in line {first}: is a quote unclosed?)"
+        return (
+            f"line {last} of {place.name} goes on behind a closing quote{begun}; put the whole text in "
+            f"quotes, and {twice}."
+        )
+    return f"line {last} of {place.name} cannot be read: {wrong}."
+
+
+def _refuse_doubles(names: Sequence[str], place: Path) -> None:
+    doubles = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
+    if doubles:
+        raise BadInput(
+            f"{place.name} has more than one column named {', '.join(map(repr, doubles))}; give each "
+            "column a name of its own."
+        )
+
+
+def _bytes(place: Path) -> IO[bytes]:
+    if place.name.lower().endswith(".gz"):
+        return cast("IO[bytes]", gzip.open(place, "rb"))
+    return place.open("rb")
+
+
+def _opened(place: Path, *, newline: str | None = "") -> io.TextIOWrapper:
+    return io.TextIOWrapper(_bytes(place), encoding="utf-8-sig", newline=newline)
+
+
+def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    # splitlines() would also cut at characters such as U+0085, which JSON strings may hold.
+    with _opened(place, newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as broken:
+                raise DamagedFile(
+                    f"line {number} of {place.name} is no JSON: {broken}."
+                ) from broken
+            if not isinstance(row, dict):
+                raise BadInput(f"line {number} of {place.name} is no JSON object.")
+            yield number, row
+
+
+def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        with _opened(place) as text:
+            content = json.load(text)
+    except json.JSONDecodeError as broken:
+        raise DamagedFile(f"{place.name} is no JSON: {broken}.") from broken
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise BadInput(f"{place.name} is no list of JSON objects; one object a line is .jsonl.")
+    yield from content
+
+
+def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
+    if place.name.lower().endswith(".gz"):
+        raise BadInput(f"cannot read {place.name}: Parquet is not read from .gz; gunzip it first.")
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as missing:
+        raise MissingExtra.naming("pyarrow", "bench", "a Parquet file") from missing
+    try:
+        with pyarrow.parquet.ParquetFile(place) as opened:
+            _refuse_doubles(opened.schema_arrow.names, place)
+            for batch in opened.iter_batches(1024):
+                yield from batch.to_pylist()
+    except pyarrow.ArrowInvalid as broken:
+        raise DamagedFile(f"{place.name} is no Parquet file: {broken}.") from broken
+
+
+def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
+    if name == "-":
+        raise BadInput(
+            "'-' is no file: standard input holds one text (tokenlight explain -). For many texts, "
+            "give a file."
+        )
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError as missing:
+        raise BadInput(
+            f"{name!r} is no file.{_near_files(Path(name))} Names of data sets need the library "
+            "'datasets', which is not installed; give a file (.jsonl, .csv, .parquet), or: pip install "
+            "datasets"
+        ) from missing
+    path, _, part = name.partition(":")
+    loaded = datasets.load_dataset(path, part or None, split=split or "validation")
+    return iter(loaded)

@@ -1,0 +1,1 @@
+"""What a person gives, as rows of tokens: texts, pairs, questions, chats and pictures."""

@@ -1,0 +1,232 @@
+"""From text to tokens: what a tokenizer makes of a text, a pair or a question, and never a silent cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tokenlight.data.tokenizer import apart
+from tokenlight.data.tokens import Long, Question, Span, TextInput, TokenRow
+from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer, long_way
+from tokenlight.inputs.accents import carries_on, is_inside_word, with_marks
+from tokenlight.inputs.truncation import beginning, windows
+
+
+class Encoded(NamedTuple):
+    """What a fast tokenizer made of one text."""
+
+    piece: Any  # tokenizers.Encoding
+    typed: bool  # whether the model is told the segment ids
+
+
+def encode(
+    text: TextInput,
+    tokenizer: Any,
+    *,
+    limit: int | None,
+    long: Long = "error",
+    whole: Encoded | None = None,
+) -> TokenRow:
+    """Tokenise one text, pair or question; never cuts it unless ``long="truncate"`` says so.
+
+    ``whole``: the text as :func:`encoded_together` has read it already.
+    """
+    if tokenizer is None:
+        raise BadInput(
+            "this Explainer has no tokenizer, so it cannot read text; give Tokens.from_ids(…) or "
+            "build it with Explainer(model, tokenizer)."
+        )
+    if not getattr(tokenizer, "is_fast", False):
+        raise UnsupportedTokenizer(
+            f"{type(tokenizer).__name__} gives no character offsets, so words and highlights "
+            "cannot be placed in the text; load the fast tokenizer (use_fast=True), or explain "
+            "Tokens.from_ids(…)."
+        )
+    texts = _parts(text)
+    if whole is None:
+        whole = _encoded(tokenizer, texts)
+    row = _row(whole, texts)
+    if limit is not None and len(whole.piece) > limit:
+        if long != "truncate":
+            raise TextTooLong(
+                f"the text has {len(whole.piece)} tokens but this model reads at most "
+                f"{limit}. Either give {long_way('truncate')} (explain the "
+                f"first {limit} tokens; what is cut is recorded), "
+                f"{long_way('stride')} (overlapping windows over the whole text), "
+                "or a shorter text."
+            )
+        stay = beginning(
+            whole.piece.sequence_ids,
+            len(texts),
+            limit,
+            last_only=isinstance(text, Question),
+            from_left=tokenizer.truncation_side == "left",
+        )
+        row = replace(row.take(stay), cut=len(row) - len(stay))
+    if all(row.special):
+        raise BadInput(
+            f"the text {texts[0][:40]!r} has no token besides the model's special tokens; "
+            "give a text with at least one word."
+        )
+    return row
+
+
+def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoded | None]:
+    """Each text as the tokenizer reads it, in one call for all: its threads share the work.
+
+    None for what is no plain text or has something wrong: read alone, it says what.
+    """
+    found: list[Encoded | None] = [None] * len(texts)
+    if not getattr(tokenizer, "is_fast", False):
+        return found
+    parts: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
+    for place, text in enumerate(texts):
+        try:
+            read = _parts(text)
+        except BadInput:
+            continue
+        parts.setdefault(len(read), []).append((place, read))
+    for group in parts.values():
+        columns = [list(column) for column in zip(*(read for _, read in group), strict=True)]
+        encoded = _pieces(apart(tokenizer)(*columns, **ASKED))
+        for (place, _), one in zip(group, encoded, strict=True):
+            found[place] = one
+    return found
+
+
+def _parts(text: TextInput) -> tuple[str, ...]:
+    match text:
+        case str():
+            parts: tuple[Any, ...] = (text,)
+        case Question(question=question, context=context):
+            parts = (question, context)
+        case (first, second):
+            parts = (first, second)
+        case _:
+            raise BadInput(
+                f"cannot explain {type(text).__name__} {str(text)[:60]!r}: give a text, a "
+                "(text, text) pair, Question(question=…, context=…), Tokens, or a list of these."
+            )
+    for part in parts:
+        readable(part)
+    return parts
+
+
+def readable(part: Any) -> None:
+    """Refuse what is no text, or has nothing to read in it."""
+    if not isinstance(part, str):
+        raise BadInput(f"expected text, got {type(part).__name__}: {str(part)[:60]!r}.")
+    if not part.strip():
+        raise BadInput(f"the text {part!r} is empty; give a text with at least one word.")
+    try:
+        part.encode("utf-8")
+    except UnicodeEncodeError as half:
+        raise BadInput(
+            f"the text {part[:40]!r} holds half of a surrogate pair, which is no character; "
+            "decode the bytes again, for example with errors='replace'."
+        ) from half
+
+
+ASKED = {"return_offsets_mapping": True, "return_special_tokens_mask": True, "verbose": False}
+
+
+def _encoded(tokenizer: Any, texts: tuple[str, ...]) -> Encoded:
+    return _pieces(apart(tokenizer)(*texts, **ASKED))[0]
+
+
+def _pieces(encoded: Any) -> list[Encoded]:
+    return [Encoded(piece, "token_type_ids" in encoded) for piece in encoded.encodings]
+
+
+def _row(encoded: Encoded, texts: tuple[str, ...]) -> TokenRow:
+    piece = encoded.piece
+    sequences = tuple(piece.sequence_ids)
+    # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
+    special = tuple(
+        bool(flag) or segment is None
+        for flag, segment in zip(piece.special_tokens_mask, sequences, strict=True)
+    )
+    segments = tuple(None if s else segment for s, segment in zip(special, sequences, strict=True))
+    spans = placed(texts, segments, piece.offsets)
+    return TokenRow(
+        ids=tuple(piece.ids),
+        attention=(1,) * len(piece.ids),
+        token_types=tuple(piece.type_ids) if encoded.typed else None,
+        pieces=tuple(piece.tokens),
+        special=special,
+        spans=spans,
+        segments=segments,
+        words=number_words(texts, segments, spans, piece.word_ids),
+        texts=texts,
+    )
+
+
+def placed(
+    texts: tuple[str, ...], segments: Sequence[int | None], offsets: Sequence[Span]
+) -> tuple[Span | None, ...]:
+    """Where each token stands in its text, the marks on its letters with it; None for special ones."""
+    spans: list[Span | None] = [
+        None if segment is None else offset
+        for segment, offset in zip(segments, offsets, strict=True)
+    ]
+    for number, text in enumerate(texts):
+        if text.isascii():
+            continue
+        own = [place for place, segment in enumerate(segments) if segment == number]
+        for place, span in zip(own, with_marks(text, [offsets[i] for i in own]), strict=True):
+            spans[place] = span
+    return tuple(spans)
+
+
+def encode_windows(
+    text: TextInput, tokenizer: Any, *, limit: int, overlap: int
+) -> list[tuple[TokenRow, tuple[int, ...]]]:
+    """Overlapping windows of a long text, each with the places of its tokens in the whole text.
+
+    Of a pair or question the second part is cut into windows, the first stands in every window, and
+    so do special tokens.
+    """
+    texts = _parts(text)
+    encoded = _encoded(tokenizer, texts)
+    whole = _row(encoded, texts)
+    found = windows(encoded.piece.sequence_ids, len(texts), limit, overlap)
+    return [(whole.take(places), tuple(places)) for places in found]
+
+
+def number_words(
+    texts: tuple[str, ...],
+    segments: Sequence[int | None],
+    spans: Sequence[Span | None],
+    word_ids: Sequence[int | None],
+) -> tuple[int | None, ...]:
+    """Number the words: a new one begins where the segment or the tokenizer's word changes, or
+    where the text has white space between two tokens (some tokenizers keep no words of their own).
+    None begins with an accent, nor right behind one.
+    """
+    numbers: list[int | None] = []
+    current, before = -1, None
+    for position, (segment, span) in enumerate(zip(segments, spans, strict=True)):
+        if segment is None or span is None:
+            numbers.append(None)
+            before = None
+            continue
+        text = texts[segment]
+        start, end = span
+        while start < end and text[start].isspace():
+            start += 1
+        own = word_ids[position]
+        joined = (
+            before is not None
+            and segment == before[0]
+            and (own == before[1] or is_inside_word(text, start))
+            and not any(character.isspace() for character in text[before[2] : start])
+            and start == span[0]
+        )
+        if not joined:
+            current += 1
+        elif before is not None and carries_on(text, start):
+            own = before[1]  # some tokenizers put an accent and what is behind it into one word
+        numbers.append(current)
+        before = (segment, own, end)
+    return tuple(numbers)

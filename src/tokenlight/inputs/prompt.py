@@ -1,0 +1,264 @@
+"""Prompts of language models: a text or a chat to write on from, and what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from tokenlight.data.tokenizer import apart
+from tokenlight.data.tokens import Long, Span, TokenRow
+from tokenlight.errors import (
+    BadInput,
+    TextTooLong,
+    UnsupportedModel,
+    UnsupportedTokenizer,
+    long_way,
+    way,
+)
+from tokenlight.inputs.encode import number_words, placed, readable
+
+WRITTEN = "written"  # the name of the continuation among a row's texts
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Messages, each ``{"role": …, "content": …}``, laid out by the tokenizer's own chat template.
+
+    Each message is a segment of its own, named by its role; the template's own tokens belong to no
+    segment. ``answer``: end the prompt where the assistant begins to write.
+    """
+
+    messages: tuple[Mapping[str, str], ...]
+    answer: bool = True
+
+    def __init__(self, messages: Sequence[Mapping[str, str]], answer: bool = True) -> None:
+        if not messages or isinstance(messages, str | Mapping):
+            raise BadInput(
+                "a chat is a list of messages, for example "
+                + way(
+                    "Chat([{'role': 'user', 'content': 'Hi'}]).",
+                    '[{"role": "user", "content": "Hi"}] in the file of --chat.',
+                )
+            )
+        for number, message in enumerate(messages):
+            if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+                raise BadInput(
+                    f"message {number} of the chat is {str(message)[:60]!r}; each message has a "
+                    "'role' and a 'content'."
+                )
+            readable(message["content"])
+        object.__setattr__(self, "messages", tuple(dict(message) for message in messages))
+        object.__setattr__(self, "answer", bool(answer))
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A prompt as one text: where each part of it stands, and what each is called."""
+
+    text: str
+    parts: tuple[Span, ...]
+    names: tuple[str, ...]
+    template: bool = False  # whether the text already holds the special tokens
+
+
+def encode_prompt(
+    prompt: str | Chat,
+    tokenizer: Any,
+    *,
+    limit: int | None,
+    continuation: str | None = None,
+    long: Long = "error",
+) -> TokenRow:
+    """Tokenise a prompt, with what was written after it as its last segment.
+
+    Special tokens that a tokenizer puts behind a text are left off: the model is to write on there.
+    Prompt and continuation are read as one text, as the model would have read it.
+    """
+    if tokenizer is None:
+        raise BadInput("this Explainer has no tokenizer, so it cannot read text; give Tokens.")
+    if not getattr(tokenizer, "is_fast", False):
+        raise UnsupportedTokenizer(
+            f"{type(tokenizer).__name__} gives no character offsets; load the fast tokenizer."
+        )
+    laid = _laid(prompt, tokenizer, continuation)
+    encoded = apart(tokenizer)(
+        laid.text,
+        add_special_tokens=not laid.template,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    row = _row(encoded, tokenizer, laid)
+    if limit is not None and len(row) > limit:
+        if long != "truncate":
+            raise TextTooLong(
+                f"the prompt has {len(row)} tokens but this model reads at most {limit}. Give "
+                f"{long_way('truncate')} to keep the last {limit} tokens, "
+                "which the model writes on from, or a shorter prompt; windows "
+                f"({long_way('stride')}) have no next token in common."
+            )
+        # What a model writes depends most on what stands right before: the beginning goes.
+        lead = [i for i in range(len(row)) if row.special[i] and all(row.special[: i + 1])]
+        kept = [*lead, *range(len(row) - limit + len(lead), len(row))]
+        cut = len(row) - len(kept)
+        row = replace(row.take(kept), cut=cut)
+    if all(row.special):
+        raise BadInput("the prompt has no token besides the model's special tokens; give a text.")
+    return row
+
+
+def _laid(prompt: str | Chat, tokenizer: Any, continuation: str | None) -> _Laid:
+    if isinstance(prompt, Chat):
+        laid = _chat(prompt, tokenizer)
+    else:
+        readable(prompt)
+        laid = _Laid(prompt, ((0, len(prompt)),), ("prompt",))
+    if continuation is None:
+        return laid
+    if not isinstance(continuation, str) or not continuation:
+        raise BadInput(f"the continuation {continuation!r} is empty; give the text to explain.")
+    end = len(laid.text)
+    return _Laid(
+        laid.text + continuation,
+        (*laid.parts, (end, end + len(continuation))),
+        (*laid.names, WRITTEN),
+        laid.template,
+    )
+
+
+def _chat(chat: Chat, tokenizer: Any) -> _Laid:
+    if not getattr(tokenizer, "chat_template", None):
+        raise UnsupportedModel(
+            "this model's tokenizer has no chat template, so it was not made for chats; give the "
+            "prompt as one text, or set tokenizer.chat_template."
+        )
+    try:
+        text = str(
+            tokenizer.apply_chat_template(
+                [dict(message) for message in chat.messages],
+                tokenize=False,
+                add_generation_prompt=chat.answer,
+            )
+        )
+    except Exception as refused:  # templates raise whatever their author wrote
+        raise BadInput(f"the model's chat template refuses this chat: {refused}.") from refused
+    parts, names, behind = [], [], 0
+    for message in chat.messages:
+        content = message["content"].strip()  # templates strip; the middle they leave as it is
+        start = text.find(content, behind)
+        if start < 0:
+            raise BadInput(
+                f"the model's chat template changes or drops the message {content[:40]!r}, so its "
+                "tokens cannot be laid over what you wrote; give the prompt as one text."
+            )
+        behind = start + len(content)
+        parts.append((start, behind))
+        names.append(str(message["role"]))
+    return _Laid(text, tuple(parts), tuple(names), template=True)
+
+
+def _row(encoded: Any, tokenizer: Any, laid: _Laid) -> TokenRow:
+    piece = encoded.encodings[0]
+    added = [bool(flag) for flag in piece.special_tokens_mask]
+    _begins_a_token(piece.offsets, laid)
+    stop = len(piece.ids)
+    while stop and added[stop - 1]:
+        stop -= 1
+    segments = tuple(
+        None if added[i] else _part_of(piece.offsets[i], laid.parts) for i in range(stop)
+    )
+    texts = tuple(laid.text[a:b] for a, b in laid.parts)
+    within = [
+        piece.offsets[i] if segment is None else _within(piece.offsets[i], laid.parts[segment])
+        for i, segment in enumerate(segments)
+    ]
+    spans = placed(texts, segments, within)
+    ids = tuple(piece.ids[:stop])
+    return TokenRow(
+        ids=ids,
+        attention=(1,) * stop,
+        token_types=None,
+        pieces=tuple(str(token) for token in tokenizer.convert_ids_to_tokens(list(ids))),
+        special=tuple(segment is None for segment in segments),
+        spans=spans,
+        segments=segments,
+        words=number_words(texts, segments, spans, piece.word_ids[:stop]),
+        texts=texts,
+        names=laid.names,
+    )
+
+
+def _begins_a_token(offsets: Sequence[Span], laid: _Laid) -> None:
+    """Refuse a continuation that begins inside a token: nobody could have written on from there."""
+    if laid.names[-1] != WRITTEN:
+        return
+    border = laid.parts[-1][0]
+    for start, end in offsets:
+        if start < border < end and laid.text[start:border].strip():
+            raise BadInput(
+                f"the model reads {laid.text[start:end]!r} as one token, half of it prompt and half "
+                "continuation; move the border to the beginning of a word."
+            )
+
+
+def _part_of(span: Span, parts: Sequence[Span]) -> int | None:
+    """The part a token reaches into; of two, the later, since a blank before it belongs to it."""
+    start, end = span
+    for number in range(len(parts) - 1, -1, -1):
+        first, last = parts[number]
+        if max(start, first) < min(end, last):
+            return number
+    return None
+
+
+def _within(span: Span, part: Span) -> Span:
+    return max(span[0], part[0]) - part[0], min(span[1], part[1]) - part[0]
+
+
+def written_from(row: TokenRow) -> int:
+    """The place of the first token of the continuation."""
+    if not row.names or row.names[-1] != WRITTEN:
+        raise BadInput("this row has no continuation.")
+    last = len(row.names) - 1
+    first = next((i for i, segment in enumerate(row.segments) if segment == last), None)
+    if first is None or first == 0:
+        raise BadInput(
+            "the continuation has no token of its own behind the prompt; begin it with a blank or a "
+            "word."
+        )
+    return first
+
+
+def extended(row: TokenRow, written: Sequence[int], tokenizer: Any) -> TokenRow:
+    """A prompt's row with tokens the model wrote, which are the last segment."""
+
+    def decoded(count: int) -> str:
+        ids = [*row.ids, *written[:count]]
+        return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+
+    whole = [decoded(count) for count in range(len(written) + 1)]
+    begin = len(whole[0])
+    # Half of a character decodes to a stand-in that may be longer than what it becomes.
+    ends = [min(max(0, len(text) - begin), len(whole[-1]) - begin) for text in whole]
+    spans = tuple((min(a, b), b) for a, b in pairwise(ends))
+    segment = len(row.texts)
+    segments = (*row.segments, *(segment,) * len(written))
+    texts = (*row.texts, whole[-1][begin:])
+    count = len(row) + len(written)
+    own = number_words(texts, (segment,) * len(written), spans, (None,) * len(written))
+    last = max((word for word in row.words if word is not None), default=-1)
+    return replace(
+        row,
+        ids=(*row.ids, *written),
+        attention=(*row.attention, *(1,) * len(written)),
+        pieces=(*row.pieces, *map(str, tokenizer.convert_ids_to_tokens(list(written)))),
+        special=(*row.special, *(False,) * len(written)),
+        spans=(*row.spans, *spans),
+        segments=segments,
+        words=(*row.words, *(None if word is None else last + 1 + word for word in own)),
+        texts=texts,
+        names=(*(row.names or ("prompt",) * segment), WRITTEN),
+        token_types=None if row.token_types is None else (0,) * count,
+    )

@@ -1,0 +1,189 @@
+"""The embedded models: real, small, trained by the recipe in ``training/``, found without a hub.
+
+Four directories stand around one ``encoder.safetensors``; each is a plain transformers checkpoint,
+so ``BertForSequenceClassification.from_pretrained(resolve("tokenlight/sentiment"))`` works too.
+
+=====================  ======================  ==============================
+name                   task                    transformers class
+=====================  ======================  ==============================
+tokenlight/sentiment   sentiment of a text     BertForSequenceClassification
+tokenlight/topics      topic of a news text    BertForSequenceClassification
+tokenlight/qa          answer in a context     BertForQuestionAnswering
+tokenlight/masked_lm   hidden word             BertForMaskedLM
+=====================  ======================  ==============================
+
+Importing this package does not import torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.errors import DamagedFile, UnknownName
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import BertForMaskedLM, BertTokenizer
+
+__all__ = ["EmbeddedModel", "catalogue", "masked_lm", "resolve", "verify"]
+
+FOLDER = Path(__file__).parent
+PREFIX = "tokenlight/"
+ENCODER = "encoder.safetensors"
+CHECKSUMS = "checksums.json"
+FIGURES = "figures.json"
+TASKS = {
+    "sentiment": "sentiment of a text: negative or positive",
+    "topics": "topic of a news text: World, Sports, Business or Sci/Tech",
+    "qa": "where in a context the answer to a question stands",
+    "masked_lm": "which word is hidden behind [MASK]",
+}
+_WAYS_BACK = (
+    "Get it back with `pip install --force-reinstall tokenlight`, in a checkout with "
+    "`git checkout -- src/tokenlight/models`, or train anew as training/README.md says."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """One embedded model as ``tokenlight models`` lists it.
+
+    ``size`` is in bytes and counts the shared encoder, so sizes do not add up. ``figure`` is what
+    ``training/measure.py`` measured with these files on the whole of ``split``.
+    """
+
+    name: str
+    task: str
+    size: int
+    figure: str
+    split: str
+
+
+def resolve(name_or_path: str | Path) -> str:
+    """The directory of an embedded model, its files checked; anything else as it was given.
+
+    Only names that begin with ``tokenlight/`` are embedded models: paths and hub ids pass through.
+    """
+    given = str(name_or_path)
+    if not given.startswith(PREFIX):
+        return given
+    verify(given)
+    return str(FOLDER / given.removeprefix(PREFIX))
+
+
+def verify(name: str) -> None:
+    """Raise ``DamagedFile`` unless every file of this model is there and is the one released.
+
+    Size first, then SHA-256: 31 MB take about 30 ms, so this runs at every load.
+    """
+    task = _task_of(name)
+    for relative, entry in _files_of(task).items():
+        path = FOLDER / relative
+        if not path.is_file():
+            raise DamagedFile(f"{path} is missing; {name!r} cannot be loaded. {_WAYS_BACK}")
+        size = path.stat().st_size
+        if size != entry["bytes"]:
+            raise DamagedFile(
+                f"{path} has {size:,} bytes where {entry['bytes']:,} were released: it was cut "
+                f"short or replaced, and {name!r} cannot be trusted. {_WAYS_BACK}"
+            )
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != entry["sha256"]:
+            raise DamagedFile(
+                f"{path} has SHA-256 {found[:12]}… where {entry['sha256'][:12]}… was released: it "
+                f"was changed, and {name!r} cannot be trusted. {_WAYS_BACK}"
+            )
+
+
+def catalogue() -> list[EmbeddedModel]:
+    """All embedded models with size and measured figure."""
+    figures = _read(FIGURES)["figures"]
+    return [
+        EmbeddedModel(
+            name=PREFIX + task,
+            task=meaning,
+            size=sum(entry["bytes"] for entry in _files_of(task).values()),
+            figure=_figure(figures[task]),
+            split=f"{figures[task]['split']} ({figures[task]['rows']:,})",
+        )
+        for task, meaning in TASKS.items()
+    ]
+
+
+def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTokenizer]:
+    """The masked language model over the shared encoder, and its tokenizer.
+
+    Computes in float32 unless another ``dtype`` is given; the files hold fp16.
+    """
+    import torch
+    from transformers import BertForMaskedLM, BertTokenizer
+
+    directory = resolve(PREFIX + "masked_lm")
+    with without_progress_bar():
+        model = BertForMaskedLM.from_pretrained(
+            directory, dtype=dtype or torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+    return model.eval(), BertTokenizer.from_pretrained(directory, trust_remote_code=False)
+
+
+@contextmanager
+def without_progress_bar() -> Iterator[None]:
+    """Within: transformers draws no bar for a load that takes a tenth of a second."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
+
+
+def _task_of(name: str) -> str:
+    task = name.removeprefix(PREFIX)
+    if not name.startswith(PREFIX) or task not in TASKS:
+        # Compared without the prefix, which would make all names look near.
+        near = difflib.get_close_matches(task, TASKS, n=1, cutoff=0.5)
+        hint = f" Did you mean '{PREFIX}{near[0]}'?" if near else ""
+        known = ", ".join(sorted(PREFIX + known for known in TASKS))
+        raise UnknownName(f"unknown embedded model {name!r}.{hint} Known: {known}.")
+    return task
+
+
+def _files_of(task: str) -> dict[str, dict[str, Any]]:
+    """Released size and hash of the files of one model, the shared encoder among them."""
+    return {
+        relative: entry
+        for relative, entry in _read(CHECKSUMS).items()
+        if relative == ENCODER or relative.startswith(f"{task}/")
+    }
+
+
+def _read(file_name: str) -> dict[str, Any]:
+    path = FOLDER / file_name
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DamagedFile(
+            f"{path} is missing; the embedded models cannot be checked. {_WAYS_BACK}"
+        ) from error
+    except ValueError as error:
+        raise DamagedFile(
+            f"{path} is not JSON ({error}); the embedded models cannot be checked. {_WAYS_BACK}"
+        ) from error
+    return content
+
+
+def _figure(entry: dict[str, Any]) -> str:
+    """The measured values of one model in words: every entry that is a share from 0 to 1."""
+    values = [(name, value) for name, value in entry.items() if isinstance(value, float)]
+    return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in values)

@@ -1,0 +1,285 @@
+"""From a name or folder to a model and tokenizer: safe files only, no weight made up."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import socket
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import torch
+import transformers
+from huggingface_hub.constants import ENDPOINT  # which transformers itself needs
+from transformers import AutoConfig, AutoTokenizer
+from transformers.utils import cached_file
+
+from tokenlight.capture.head import TAKEN, taken_in_words
+from tokenlight.capture.live import Pooling
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName, UnsupportedModel
+from tokenlight.models import embedded as models
+from tokenlight.models.folder import SAFE, WEIGHTS, check
+
+TOKENIZERS = (
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer.model",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.model",
+    "merges.txt",
+)
+
+
+def load(
+    name: str, *, dtype: torch.dtype | str | None, device: str | torch.device | None, **hub: Any
+) -> tuple[Any, Any]:
+    """Model (evaluation mode) and tokenizer, float32 unless ``dtype`` says otherwise.
+
+    ``hub``: ``revision``, ``cache_dir``, ``local_files_only``, ``device_map`` and the like, handed
+    to transformers; ``trust_remote_code`` is not taken.
+    """
+    place = models.resolve(name)
+    if not Path(place).is_dir():
+        refuse_missing_folder(name)
+        _not_an_embedded_name(name)
+        hub = _reaching(hub)
+    check(name, place, **hub)
+    hub.pop("trust_remote_code", None)  # False, since it was not refused
+    config = _config(name, str(place), hub)
+    cls = _class(name, config)
+    # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
+    bare = not cls.__name__.endswith(tuple(TAKEN))
+    if bare and "add_pooling_layer" in inspect.signature(cls.__init__).parameters:
+        hub = {**hub, "add_pooling_layer": False}
+    model, info = _weights(cls, str(place), name, dtype=_dtype(dtype), **hub)
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise DamagedFile(
+            f"{name} has no weights for {', '.join(missing[:4])}"
+            f"{' …' if len(missing) > 4 else ''}: they would be random numbers. Give a checkpoint "
+            f"fine-tuned as {cls.__name__}."
+        )
+    put(model, device)
+    if cls.main_input_name == "pixel_values":
+        return model.eval(), _processor(str(place), name, hub)
+    return model.eval(), _tokenizer(str(place), name, hub)
+
+
+def put(model: Any, device: str | torch.device | None) -> None:
+    """Move a model to a device, and say in words why it cannot go there."""
+    if device is None:
+        return
+    try:
+        model.to(device)
+    except torch.OutOfMemoryError as full:
+        needed = sum(p.numel() * p.element_size() for p in model.parameters()) / 1e9
+        raise BadInput(
+            f"the device {str(device)!r} has no room left for this model, whose weights alone take "
+            f"{needed:.2g} GB. End what else fills it, or give another device or cpu."
+        ) from full
+    except (AssertionError, RuntimeError) as refused:
+        raise BadInput(
+            f"the model cannot go to device {str(device)!r}: {_first_sentence(refused)} Give cpu, "
+            "or cuda on a machine whose torch sees a GPU."
+        ) from refused
+
+
+def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
+    folder = Path(place)
+    # transformers makes up an empty vocabulary where a folder has none: every word would be unknown.
+    if folder.is_dir() and not any((folder / file).exists() for file in TOKENIZERS):
+        raise BadInput(
+            f"{name} has no tokenizer ({', '.join(TOKENIZERS[:3])} …); save it beside the model with "
+            "tokenizer.save_pretrained(folder)."
+        )
+    return AutoTokenizer.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
+
+
+def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
+    """How the model wants its images; the processors of plain Pillow, which need no torchvision."""
+    try:
+        import PIL  # noqa: F401 - only to say what is missing
+
+        # From its own module: older releases hide it at the top where torchvision is missing.
+        from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
+        how = {"backend": "pil", **SAFE, **_for_tokenizer(hub)}
+        return AutoImageProcessor.from_pretrained(place, **how)
+    except ImportError as missing:
+        raise MissingExtra.naming("Pillow", "vision", f"reading images for {name}") from missing
+    except (OSError, ValueError) as broken:
+        raise BadInput(
+            f"{name} does not say how it wants its images: {_first_sentence(broken)} Save the "
+            "processor beside the model with processor.save_pretrained(folder)."
+        ) from broken
+
+
+def refuse_missing_folder(name: str) -> None:
+    """A path that leads nowhere is asked of no hub, whose ids are NAME or OWNER/NAME."""
+    given = str(name)
+    place = Path(given)
+    is_path = place.is_absolute() or given.startswith((".", "~")) or given.count("/") > 1
+    # A file beside us may have a hub id's name by chance, but hardly with an ending.
+    if place.is_file() and (is_path or place.suffix):
+        raise BadInput(
+            f"no model found at {given!r}: it is a file, not a folder. {_what_to_give(given)}"
+        )
+    if is_path and not place.is_dir():
+        raise BadInput(
+            f"no model found at {given!r}: there is no such folder. {_what_to_give(given)}"
+        )
+
+
+def _folders_beside(place: Path) -> list[str]:
+    """Folders with a model whose name is nearly that of ``place``."""
+    try:
+        names = [other.parent.name for other in place.parent.glob("*/config.json")]
+    except OSError:
+        return []
+    return difflib.get_close_matches(place.name, names, n=1)
+
+
+def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
+    """``hub`` with the cache alone where the hub's name cannot even be looked up: its library would
+    try for half a minute. A proxy may know the name where this machine does not."""
+    if {"http", "https", "all"} & set(getproxies()):
+        return hub
+    try:
+        socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
+    except OSError:
+        return {"local_files_only": True, **hub}
+    return hub
+
+
+def _what_to_give(name: str) -> str:
+    beside = _folders_beside(Path(name))
+    near = f"Did you mean the folder {str(Path(name).parent / beside[0])!r}? " if beside else ""
+    return (
+        f"{near}Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
+        f"can reach, or one of {', '.join(entry.name for entry in models.catalogue())}."
+    )
+
+
+def _first_sentence(trouble: Exception) -> str:
+    """The first line of another library's message, with its full stop."""
+    line = (str(trouble).splitlines() or [type(trouble).__name__])[0].rstrip()
+    return line if line.endswith((".", "!", "?")) else f"{line.rstrip(':;,')}."
+
+
+def _not_an_embedded_name(name: str) -> None:
+    """``sentiment`` is asked of no hub: the embedded model was meant."""
+    full = {entry.name.rpartition("/")[2]: entry.name for entry in models.catalogue()}
+    near = difflib.get_close_matches(name, full, n=1, cutoff=0.8)
+    if near:
+        raise UnknownName(f"unknown model {name!r}. Did you mean {full[near[0]]!r}?")
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
+    if dtype is None:
+        return torch.float32
+    if isinstance(dtype, str) and dtype != "auto":
+        found = getattr(torch, dtype, None)
+        if not isinstance(found, torch.dtype):
+            raise BadInput(f"dtype {dtype!r} is none; give float32, bfloat16, float16 or float64.")
+        return found
+    return dtype
+
+
+def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
+    try:
+        return AutoConfig.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
+    except (OSError, ValueError) as missing:
+        if Path(place, "config.json").is_file():
+            raise _config_trouble(name, Path(place, "config.json"), missing) from missing
+        raise BadInput(
+            f"no model found at {name!r}: {_first_sentence(missing)} {_what_to_give(name)}"
+        ) from missing
+
+
+def _config_trouble(name: str, file: Path, missing: Exception) -> Exception:
+    """Why a config.json that is there does not do: no JSON, or of a family not known here."""
+    try:
+        json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as broken:
+        return DamagedFile(
+            f"the model at {name!r} has a config.json that cannot be read: {broken}. Save the model "
+            "again with model.save_pretrained(folder)."
+        )
+    return UnsupportedModel(
+        f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
+        f"{_first_sentence(missing)} A newer transformers may know it; a model that brings its own "
+        "code is loaded by yourself and given as Explainer(model, tokenizer)."
+    )
+
+
+def _for_tokenizer(hub: dict[str, Any]) -> dict[str, Any]:
+    return {
+        k: v for k, v in hub.items() if k in ("revision", "cache_dir", "local_files_only", "token")
+    }
+
+
+def _class(name: str, config: Any) -> Any:
+    """The class the checkpoint was saved as; nothing is guessed."""
+    for architecture in config.architectures or ():
+        without_head = architecture.endswith("Model") and not config.is_encoder_decoder
+        if architecture.endswith(tuple(TAKEN)) or without_head:
+            cls = getattr(transformers, architecture, None)
+            if cls is not None:
+                return cls
+    raise UnsupportedModel(
+        f"{name} was saved as {', '.join(config.architectures or ('nothing',))}, but tokenlight "
+        f"explains {taken_in_words()}; give one that was fine-tuned with such a head."
+    )
+
+
+def pooling_of(name: str, **hub: Any) -> Pooling:
+    """How a sentence-embedding model makes one vector of a text: as the file beside it says, in its
+    folder, on the hub or in the cache, and the mean over its tokens where no file says anything."""
+    place = str(models.resolve(name))
+    hub = hub if Path(place).is_dir() else _reaching(hub)
+    try:
+        file = cached_file(place, "1_Pooling/config.json", **_for_tokenizer(hub))
+    except OSError:  # no such file, or offline and not in the cache
+        file = None
+    if file is None:
+        return "mean"
+    try:
+        says = json.loads(Path(file).read_text(encoding="utf-8"))
+        chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
+    except (ValueError, AttributeError) as broken:
+        raise DamagedFile(f"{file} is no pooling file: {broken}.") from broken
+    known: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
+    ways = [way for way in chosen if way != "include_prompt"]
+    if len(ways) != 1 or ways[0] not in known:
+        raise UnsupportedModel(
+            f"{name} pools its tokens by {' and '.join(ways) or 'nothing'}; tokenlight knows "
+            f"{', '.join(known)}. Load the model yourself and give Explainer(…, pooling=…)."
+        )
+    return known[ways[0]]
+
+
+def _weights(cls: Any, place: str, name: str, **how: Any) -> tuple[Any, dict[str, Any]]:
+    # A download deserves its bar; reading a folder takes a moment.
+    quiet = models.without_progress_bar() if Path(place).is_dir() else nullcontext()
+    try:
+        with quiet, torch.inference_mode(False):  # whose tensors could have no gradient ever
+            loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
+                place, output_loading_info=True, **WEIGHTS, **how
+            )
+    except (OSError, RuntimeError, ValueError) as broken:
+        raise DamagedFile(
+            f"the weights of {name} cannot be loaded: {_first_sentence(broken)}"
+        ) from broken
+    except Exception as broken:
+        if type(broken).__name__ == "SafetensorError":
+            raise DamagedFile(
+                f"a weight file of {name} is damaged ({broken}); download or copy it again."
+            ) from broken
+        raise
+    return loaded

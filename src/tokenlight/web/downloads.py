@@ -1,0 +1,78 @@
+"""Downloads: attributions as JSON, as one HTML page, or as a figure."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import merge_words
+from tokenlight.errors import BadInput
+from tokenlight.plots.figures import bars, heat_map
+from tokenlight.plots.html import page
+
+Format = Literal["json", "html", "svg", "png"]
+Figure = Literal["bars", "layers"]
+KINDS: dict[Format, str] = {
+    "json": "application/json",
+    "html": "text/html; charset=utf-8",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+}
+
+MOST_NAMES = 1_000  # rows and columns of a heat map: each name takes milliseconds to draw
+_drawing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file as it is answered."""
+
+    content: bytes
+    kind: str
+    name: str
+
+
+def download(
+    attributions: Sequence[Attribution], form: Format, figure: Figure, *, words: bool
+) -> Download:
+    """The attributions as one file."""
+    given = [merge_words(a) if words and not a.steps else a for a in attributions]
+    match form:
+        case "json":
+            values: Any = [a.to_dict() for a in given]
+            text = json.dumps(values if len(values) > 1 else values[0], ensure_ascii=False)
+            content = text.encode("utf-8")
+        case "html":
+            content = page(list(attributions), words=words).encode("utf-8")
+        case _:
+            content = _drawn(given, form, figure)
+    return Download(content, KINDS[form], f"attribution.{form}")
+
+
+def _drawn(given: Sequence[Attribution], form: Format, figure: Figure) -> bytes:
+    if figure == "layers":
+        if len(given) != 1:
+            raise BadInput("a heat map of layers shows one explanation; give one id.")
+        if given[0].layers is not None and sum(given[0].layers.shape) > MOST_NAMES:
+            raise BadInput(
+                f"a heat map of {' × '.join(map(str, given[0].layers.shape))} layers and tokens is "
+                f"more than a figure can show; together at most {MOST_NAMES:,}."
+            )
+        drawing = heat_map(given[0])
+    else:
+        drawing = bars(list(given))
+    from matplotlib import rc_context
+
+    drawn = io.BytesIO()
+    # Fixed names and no date: the same figure is the same file. The context is the whole process's.
+    with _drawing, rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
+        if form == "svg":
+            drawing.savefig(drawn, format="svg", metadata={"Date": None})
+        else:
+            drawing.savefig(drawn, format="png", dpi=150)
+    return drawn.getvalue()

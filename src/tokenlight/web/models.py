@@ -1,0 +1,226 @@
+"""Served models: the allow-list given at start, each with its name, its facts and its examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
+from tokenlight.models import embedded as models
+from tokenlight.web.refusals import Refusal, keep_secret, not_found
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+DEFAULT = ("tokenlight/sentiment", "tokenlight/topics", "tokenlight/qa")
+EXAMPLES: dict[str, tuple[dict[str, str], ...]] = {
+    "tokenlight/sentiment": (
+        {"text": "The plot is thin, but the actors never let it become dull."},
+        {"text": "A charming and often affecting journey."},
+        {"text": "I do not like this movie."},
+        {"text": "It is not without charm, yet it never quite comes alive."},
+        {"text": "Two hours I will not get back, and one performance I will not forget."},
+    ),
+    "tokenlight/topics": (
+        {"text": "Oil prices fell after the bank raised its rates for the third time this year."},
+        {"text": "The striker scored twice as the visitors won the cup in extra time."},
+        {"text": "Astronomers found water vapour around a planet with a new telescope."},
+        {"text": "Talks between the two governments ended without an agreement on the border."},
+    ),
+    "tokenlight/qa": (
+        {
+            "question": "Who wrote Hamlet?",
+            "context": "Hamlet is a tragedy. It was written by William Shakespeare around 1600, and "
+            "Christopher Marlowe had died seven years before.",
+        },
+        {
+            "question": "When was the bridge opened?",
+            "context": "Work on the bridge began in 1883. It was opened in May 1890 and was painted "
+            "for the first time ten years later.",
+        },
+        {
+            "question": "What do bees collect?",
+            "context": "Bees visit flowers to collect nectar and pollen, while wasps mostly hunt "
+            "other insects.",
+        },
+    ),
+}
+BY_TASK: dict[str, tuple[dict[str, str], ...]] = {
+    "classification": EXAMPLES["tokenlight/sentiment"],
+    "span": EXAMPLES["tokenlight/qa"],
+    "next token": (
+        {"prompt": "The keys to the old cabinet"},
+        {"prompt": "Once upon a time, there was a little girl named Lily. She loved to play with"},
+        {"prompt": "Paris is the capital of France. Rome is the capital of"},
+    ),
+}
+MANY_LABELS = 200  # a vocabulary is not listed
+
+
+@dataclass(eq=False)
+class Served:
+    """One model on the allow-list. ``works``: method to what came of trying it on an example."""
+
+    name: str
+    explainer: Explainer
+    about: str = ""
+    heads: Mapping[str, Any] | None = None
+    works: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def task(self) -> str:
+        """What it does: classification, span, or next token."""
+        head = self.explainer.live.head
+        return "next token" if head.reads == "next" else str(head.kind)
+
+    @property
+    def inputs(self) -> tuple[tuple[str, ...], ...]:
+        """Which fields of a request it reads, the usual ones first."""
+        return {
+            "span": (("question", "context"),),
+            "next token": (("prompt",), ("text",)),
+        }.get(self.task, (("text",), ("text", "pair")))
+
+    @property
+    def examples(self) -> tuple[dict[str, str], ...]:
+        """Texts to click."""
+        return EXAMPLES.get(self.name, BY_TASK[self.task])
+
+    @property
+    def brief(self) -> dict[str, str]:
+        """The first example cut to a few words: quick to explain, whatever the model."""
+        return {field: " ".join(text.split()[:4]) for field, text in self.examples[0].items()}
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the classes, where they can be listed."""
+        head = self.explainer.live.head
+        return [] if head.writes or len(head.labels) > MANY_LABELS else list(head.labels)
+
+    def facts(self) -> dict[str, Any]:
+        """What the page tells of it."""
+        config = self.explainer.live.model.config.get_text_config()
+        usual = ["predicted"] if self.explainer.live.head.usual == "predicted" else []
+        kinds = {
+            "span": ["predicted", "answer", "contrast"],
+            "next token": ["predicted", "token", "contrast"],
+        }
+        return {
+            "name": self.name,
+            "task": self.task,
+            "about": self.about,
+            "inputs": [list(fields) for fields in self.inputs],
+            "labels": self.labels,
+            "problem": str(self.explainer.live.head.problem),
+            "max_tokens": self.explainer.max_tokens,
+            "layers": getattr(config, "num_hidden_layers", None),
+            "heads": getattr(config, "num_attention_heads", None),
+            "head_map": self.heads is not None,
+            "targets": kinds.get(self.task, [*usual, "all", "label", "contrast"]),
+            "method": "attcat",
+            "examples": [{"title": _title(example), **example} for example in self.examples],
+        }
+
+
+class AllowList:
+    """The served models by name; nothing else can be reached."""
+
+    def __init__(self, served: Sequence[Served]) -> None:
+        self._served = {one.name: one for one in served}
+        if len(self._served) != len(served):
+            raise BadInput(
+                f"two of the models {', '.join(one.name for one in served)} have one name; rename a "
+                "folder, since its last part is its name on the page."
+            )
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._served.values())
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def get(self, name: str) -> Served | None:
+        """The model of this name, if it is served."""
+        return self._served.get(name)
+
+    def named(self, name: str) -> Served:
+        """The model of this name, or a refusal that lists the names there are."""
+        found = self._served.get(name)
+        if found is None:
+            known = UnknownName.among("model", name[:200], self._served)
+            raise not_found(str(known), "GET /api/models lists what this server serves.")
+        return found
+
+    def taking(self, name: str | None, fields: tuple[str, ...]) -> Served:
+        """The model asked for, or the first that reads these fields; it must read them."""
+        if name is None:
+            found = next((one for one in self if fields in one.inputs), None)
+            if found is not None:
+                return found
+            raise Refusal(422, "bad_input", f"no model here reads {' and '.join(fields)}.")
+        found = self.named(name)
+        if fields not in found.inputs:
+            wanted = ", or ".join(" and ".join(one) for one in found.inputs)
+            raise Refusal(
+                422,
+                "bad_input",
+                f"{found.name} does not read {' and '.join(fields)}.",
+                f"Give it {wanted}.",
+            )
+        return found
+
+
+def load(
+    names: Sequence[str] = DEFAULT,
+    heads: Mapping[str, str] | None = None,
+    *,
+    device: str | None = None,
+) -> AllowList:
+    """Load the models; a folder is served by its last part, so that no answer shows a path."""
+    from tokenlight.explainer import Explainer
+    from tokenlight.heads.mask import HeadMask, read_heads
+
+    catalogue = {entry.name: entry.task for entry in models.catalogue()}
+    maps = {shown_name(model): read_heads(file) for model, file in (heads or {}).items()}
+    served = []
+    for given in names:
+        explainer = Explainer.from_pretrained(given, device=device)
+        name = shown_name(given)
+        if explainer.live.head.reads not in ("text", "next"):
+            raise UnsupportedModel(
+                f"{name} cannot be served: the page has no place for what it reads and writes "
+                f"({explainer.live.head.does}). It serves classifiers of texts, models that answer "
+                "questions, and language models; explain this one in Python."
+            )
+        explainer.name = name
+        keep_secret(_paths(given, explainer))
+        mask = maps.pop(name, None)
+        if mask is not None:
+            HeadMask.from_dict(mask)  # a broken file is found at start
+        served.append(Served(name, explainer, catalogue.get(given, ""), mask))
+    if maps:
+        raise UnknownName.among("model of --heads", next(iter(maps)), [one.name for one in served])
+    return AllowList(served)
+
+
+def shown_name(given: str) -> str:
+    """An embedded model or hub id as it is; a folder by its last part."""
+    if given.startswith(models.PREFIX):
+        return given
+    folder = Path(given)
+    return folder.resolve().name if folder.exists() or folder.is_absolute() else given
+
+
+def _paths(given: str, explainer: Explainer) -> list[str]:
+    """Where the model was found, in every form an error might name it."""
+    places = {given, str(getattr(explainer.live.model.config, "_name_or_path", ""))}
+    places |= {str(Path(place).resolve()) for place in places if place}
+    places |= {str(models.FOLDER), str(Path.home()), str(Path.cwd())}
+    return [place for place in places if "/" in place and not place.startswith(models.PREFIX)]
+
+
+def _title(example: Mapping[str, str]) -> str:
+    text = next(iter(example.values()))
+    return text if len(text) <= 60 else text[:59].rstrip() + "…"

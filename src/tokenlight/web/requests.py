@@ -1,0 +1,207 @@
+"""What may be asked: the bodies of the requests, checked for shape and size."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tokenlight.data.target import Contrast
+from tokenlight.data.tokens import Question
+from tokenlight.errors import UnknownName
+from tokenlight.web.limits import Limits
+
+_LIMITS = Limits()
+Text = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Identity = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+INPUTS = (("text",), ("text", "pair"), ("question", "context"), ("prompt",))
+
+
+class Strict(BaseModel):
+    """A field that nobody knows is a mistake, and said."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, given: Any) -> Any:
+        """The schema forbids other fields; here a near name is offered."""
+        if isinstance(given, dict):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            for name in given:
+                if name not in known and name not in cls.model_fields:
+                    raise ValueError(str(UnknownName.among("field", str(name)[:80], known)))
+        return given
+
+
+class ContrastAsked(Strict):
+    """Why ``for`` rather than ``rather_than``."""
+
+    this: Name | Annotated[int, Field(ge=0)] = Field(alias="for")
+    that: Name | Annotated[int, Field(ge=0)] = Field(alias="rather_than")
+
+
+class TokenAsked(Strict):
+    """The next token of a language model, as text."""
+
+    token: Name
+
+
+TargetAsked = Name | Annotated[int, Field(ge=0)] | ContrastAsked | TokenAsked
+
+
+class TextAsked(Strict):
+    """A text, a pair, a question about a context, or a prompt."""
+
+    text: Text | None = None
+    pair: Text | None = None
+    question: Text | None = None
+    context: Text | None = None
+    prompt: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_input(self) -> TextAsked:
+        if self.fields not in INPUTS:
+            raise ValueError(
+                "give text, text and pair, question and context, or prompt; got "
+                + (" and ".join(self.fields) or "none of them")
+            )
+        return self
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Which of the inputs are there."""
+        return _given(self)
+
+    @property
+    def inputs(self) -> Any:
+        """As explain() takes it."""
+        if self.question is not None and self.context is not None:
+            return Question(question=self.question, context=self.context)
+        if self.pair is not None:
+            return (self.text, self.pair)
+        return self.prompt if self.text is None else self.text
+
+
+class ExplainAsked(TextAsked):
+    """Explain one text by one method or several."""
+
+    model: Name | None = None
+    method: Name | Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.methods)] = "attcat"
+    target: TargetAsked = "predicted"
+    words: bool = False
+    layers: bool = False
+    trust: bool = False
+    long: Literal["error", "truncate", "stride"] = "error"
+    seed: Seed = 0
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods, always as a list."""
+        return self.method if isinstance(self.method, list) else [self.method]
+
+
+class TrustAsked(Strict):
+    """Test one explanation that was made here."""
+
+    id: Identity
+
+
+class PerturbAsked(Strict):
+    """The hiding and revealing game of explanations made here, or of a text and an order."""
+
+    ids: Annotated[list[Identity], Field(min_length=1, max_length=_LIMITS.methods)] | None = None
+    id: Identity | None = None
+    model: Name | None = None
+    text: Text | None = None
+    pair: Text | None = None
+    question: Text | None = None
+    context: Text | None = None
+    prompt: Text | None = None
+    order: (
+        Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=4096)] | None
+    ) = None
+    target: TargetAsked = "predicted"
+    random_orders: Annotated[int, Field(ge=0, le=_LIMITS.random_orders)] = 8
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _ids_or_order(self) -> PerturbAsked:
+        given = [self.ids is not None, self.id is not None, self.order is not None]
+        if sum(given) != 1:
+            raise ValueError("give ids of explanations, or a text with an order")
+        if self.order is None and _given(self):
+            raise ValueError("a text needs an order; ids need no text")
+        if self.order is not None and _given(self) not in INPUTS:
+            raise ValueError("an order needs a text")
+        return self
+
+    @property
+    def asked(self) -> TextAsked:
+        """The text of an order of one's own."""
+        return TextAsked(
+            text=self.text,
+            pair=self.pair,
+            question=self.question,
+            context=self.context,
+            prompt=self.prompt,
+        )
+
+
+class AttentionAsked(TextAsked):
+    """What one head of one layer looks at, or (no ``head``) all heads of it in the mean."""
+
+    model: Name | None = None
+    layer: Annotated[int, Field(ge=0, le=1000)]
+    head: Annotated[int, Field(ge=0, le=1000)] | None = None
+
+
+class EvaluateAsked(Strict):
+    """Measure methods on a few texts."""
+
+    model: Name | None = None
+    method: (
+        Name | Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.evaluated_methods)]
+    ) = "attcat"
+    metrics: Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.metrics)] = ["aopc"]
+    texts: Annotated[list[Text | TextAsked], Field(min_length=1, max_length=_LIMITS.texts)]
+    labels: (
+        Annotated[list[Name | Annotated[int, Field(ge=0)] | None], Field(max_length=_LIMITS.texts)]
+        | None
+    ) = None
+    target: TargetAsked = "predicted"
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _a_label_a_text(self) -> EvaluateAsked:
+        if self.labels is not None and len(self.labels) != len(self.texts):
+            raise ValueError(f"{len(self.labels)} labels for {len(self.texts)} texts")
+        return self
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods, always as a list."""
+        return self.method if isinstance(self.method, list) else [self.method]
+
+    @property
+    def asked(self) -> list[TextAsked]:
+        """Every text in one form."""
+        return [TextAsked(text=one) if isinstance(one, str) else one for one in self.texts]
+
+
+def _given(asked: BaseModel) -> tuple[str, ...]:
+    names = ("text", "pair", "question", "context", "prompt")
+    return tuple(name for name in names if getattr(asked, name) is not None)
+
+
+def target_of(asked: TargetAsked) -> Any:
+    """As explain() takes it."""
+    if isinstance(asked, ContrastAsked):
+        return Contrast(asked.this, asked.that)
+    if isinstance(asked, TokenAsked):
+        from tokenlight.data.target import NextToken
+
+        return NextToken(asked.token)
+    return asked

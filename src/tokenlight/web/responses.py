@@ -1,0 +1,140 @@
+"""Attributions as the page reads them: with ids, words in their places, and how far methods agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import merge_words
+from tokenlight.metrics._agreement import unit_ranks
+from tokenlight.web.explain import Explained
+from tokenlight.web.store import Entry
+
+
+def explanation(
+    entries: Sequence[Entry], made: Explained, *, words: bool, layers: bool, seconds: float
+) -> dict[str, Any]:
+    """The answer to POST /api/explain."""
+    first = entries[0].attribution
+    return {
+        "model": first.model,
+        "prediction": first.to_dict()["prediction"],
+        "attributions": [shown(entry, words=words, layers=layers) for entry in entries],
+        "agreement": agreement([entry.attribution for entry in entries]),
+        "untested": [{"id": one, **why.to_dict()} for one, why in made.untested.items()],
+        "refused": [{"method": name, **why.to_dict()} for name, why in made.refused],
+        "seconds": round(seconds, 4),
+    }
+
+
+def shown(entry: Entry, *, words: bool = False, layers: bool = True) -> dict[str, Any]:
+    """One attribution with its id and its words."""
+    attribution = entry.attribution
+    values = (_merged(attribution) if words else attribution).to_dict()
+    if not layers:
+        values["layers"] = None
+    return {
+        "id": entry.id,
+        "method": method_name(attribution),
+        "target": attribution.target.name,
+        "words": _words(attribution),
+        "has_layers": attribution.layers is not None,
+        "attribution": values,
+    }
+
+
+def method_name(attribution: Attribution) -> str:
+    """Method with its options and steps; a head map is not written out."""
+    options = ", ".join(
+        f"{name}={'given' if isinstance(value, dict | list) else value}"
+        for name, value in attribution.options.items()
+    )
+    return f"{attribution.method}({options})" if options else attribution.method
+
+
+def agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | None:
+    """Spearman's correlation between methods, over the tokens that are not special, for the first
+    target; None where there are no two methods to compare."""
+    if not attributions:
+        return None
+    first = attributions[0]
+    chosen = [
+        a for a in attributions if a.target.name == first.target.name and a.row.ids == first.row.ids
+    ]
+    names = [method_name(a) for a in chosen]
+    if len(set(names)) < 2 or len(set(names)) != len(names):
+        return None
+    ranks = [unit_ranks(a) for a in chosen]
+    matrix = [
+        [None if a is None or b is None else round(float(np.clip(a @ b, -1, 1)), 6) for b in ranks]
+        for a in ranks
+    ]
+    return {
+        "methods": names,
+        "target": first.target.name,
+        "matrix": matrix,
+        "says": _agreement_in_words(names, matrix),
+    }
+
+
+def _agreement_in_words(names: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> str:
+    pairs = [
+        (value, names[i], names[j])
+        for i, row in enumerate(matrix)
+        for j, value in enumerate(row)
+        if j > i and value is not None
+    ]
+    if not pairs:
+        return "these methods rank nothing, so they cannot be compared"
+    low, high = min(pairs), max(pairs)
+    if len(pairs) == 1:
+        return f"{low[1]} and {low[2]} {_how_much(low[0])} ({low[0]:.2f})"
+    return (
+        f"most alike: {high[1]} and {high[2]} ({high[0]:.2f}); least alike: {low[1]} and {low[2]} "
+        f"({low[0]:.2f})"
+    )
+
+
+def _how_much(value: float) -> str:
+    for least, words in ((0.8, "agree"), (0.5, "agree mostly"), (0.2, "agree little")):
+        if value >= least:
+            return words
+    return "do not agree" if value > -0.2 else "contradict each other"
+
+
+def _merged(attribution: Attribution) -> Attribution:
+    done = any(step.startswith("merge_words") for step in attribution.steps)
+    return attribution if done else merge_words(attribution)
+
+
+def _words(attribution: Attribution) -> list[dict[str, Any]]:
+    """Words in order with their tokens, their score (the tokens' sum) and their place."""
+    row = attribution.row
+    groups: list[list[int]] = []
+    for position, word in enumerate(row.words):
+        if row.special[position]:
+            continue
+        if groups and word is not None and word == row.words[groups[-1][-1]]:
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    found = []
+    for group in groups:
+        first, last, segment = row.spans[group[0]], row.spans[group[-1]], row.segments[group[0]]
+        placed = first is not None and last is not None and segment is not None
+        start, end = (first[0], last[1]) if first and last else (None, None)
+        text = row.texts[segment][start:end] if placed and segment is not None else None
+        found.append(
+            {
+                "text": text or "".join(row.pieces[i] for i in group),
+                "positions": group,
+                "score": float(attribution.scores[group].sum()),
+                "segment": segment,
+                "start": start,
+                "end": end,
+            }
+        )
+    return found
