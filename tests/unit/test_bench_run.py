@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench_runs import begun, bytes_of, finished_parts, make, rows_of, sentences, wait_for
+from tests.tolerance import FLOAT32
 from tokenlight import Explainer
 from tokenlight.bench import local_engine, tables
 from tokenlight.bench import request as planning
@@ -55,8 +56,8 @@ def test_the_tables_hold_what_explain_and_evaluate_give(whole, bert_folder):
     made = explainer.explain(sentences(COUNT), method=["attcat"], long="truncate")
     expected = explainer.evaluate(made, ["aopc"]).summary["aopc"]
     found = scores(whole)["attcat", "aopc"]
-    assert float(found["mean"]) == pytest.approx(expected["mean"], abs=1e-6)
-    assert float(found["low"]) == pytest.approx(expected["low"], abs=1e-6)
+    assert float(found["mean"]) == pytest.approx(expected["mean"], abs=FLOAT32)
+    assert float(found["low"]) == pytest.approx(expected["low"], abs=FLOAT32)
     assert found["count"] == str(COUNT)
     assert len(scores(whole)) == 6
 
@@ -262,7 +263,7 @@ def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_pa
     theirs = list(Run.open(tmp_path / "other").rows(method="attcat"))
     for one, other in zip(mine, theirs, strict=True):
         if one["error"] is None:
-            assert one["aopc"] == pytest.approx(other["aopc"], abs=1e-6)
+            assert one["aopc"] == pytest.approx(other["aopc"], abs=FLOAT32)
 
 
 def test_offline_cells_without_a_model_are_reported_and_no_failure(bert_folder, tmp_path, capsys):

@@ -10,6 +10,7 @@ from transformers import BertForTokenClassification
 
 import tokenlight as library
 from tests.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.tolerance import FLOAT32, close
 from tests.unit.reading_html import Reader
 from tokenlight import cli
 from tokenlight.errors import MissingExtra
@@ -129,7 +130,7 @@ def test_it_says_what_one_text_alone_says(tokenlight, classifier, reviews):
     for one, other in zip(together, alone, strict=True):
         assert one["row"] == other["row"]
         assert one["method"] == other["method"]
-        assert one["scores"] == pytest.approx(other["scores"], abs=1e-5)
+        close(one["scores"], other["scores"], FLOAT32)
 
 
 def test_json_is_a_list_whatever_the_number(tokenlight, classifier, reviews):

@@ -13,6 +13,7 @@ import tokenlight as tl
 from tests.families import DECODER, GPT
 from tests.state import same, snapshot
 from tests.tiny import WORDS, tiny_bert, tiny_tokenizer
+from tests.tolerance import FLOAT32, EverythingInFloat64, close
 from tokenlight.capture import seam
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
 
@@ -73,7 +74,7 @@ class TestEveryFamily:
         explainer = tl.Explainer(model)
         for method in ("attcat", "gae", "grad_x_input", "rollout"):
             found = explainer.explain(tl.Tokens.from_ids(ids), method)
-            np.testing.assert_allclose(found.logits, bare, atol=1e-5)
+            close(found.logits, bare, FLOAT32)
             assert found.prediction.index == int(bare.argmax())
             assert np.isfinite(found.scores).all()
             assert np.abs(found.scores).max() > 0
@@ -92,16 +93,15 @@ class TestEveryFamily:
         model.config.pad_token_id = 0
         explainer = tl.Explainer(model)
         text, other = [5, 7, 10, 12], [6, 8, 9, 11, 14, 13, 20]
-        alone = explainer.explain(tl.Tokens.from_ids([text]), "attcat")
         left, right = [0, 0, 0, *text], [*text, 0, 0, 0]
-        for ids, mask in (
-            ([left, other], [[0] * 3 + [1] * 4, [1] * 7]),
-            ([right, other], [[1] * 4 + [0] * 3, [1] * 7]),
-        ):
-            found = explainer.explain(tl.Tokens.from_ids(ids, mask), "attcat")[0]
-            scale = np.abs(alone.scores).max()
-            # Some families compute rotary angles and norms in float32 whatever their dtype.
-            np.testing.assert_allclose(found.scores, alone.scores, rtol=0, atol=1e-5 * scale)
+        with EverythingInFloat64():
+            alone = explainer.explain(tl.Tokens.from_ids([text]), "attcat")
+            for ids, mask in (
+                ([left, other], [[0] * 3 + [1] * 4, [1] * 7]),
+                ([right, other], [[1] * 4 + [0] * 3, [1] * 7]),
+            ):
+                found = explainer.explain(tl.Tokens.from_ids(ids, mask), "attcat")[0]
+                close(found.scores, alone.scores)
 
 
 class TestTargets:

@@ -12,6 +12,7 @@ from transformers import BertForTokenClassification, BertModel
 
 from tests.planted import oracle, planted, scored
 from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
+from tests.tolerance import close
 from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
 from tokenlight.evaluation.health import health
@@ -163,7 +164,7 @@ def test_the_same_seed_gives_the_same_trust():
 
 
 def test_several_explanations_of_a_text_are_each_tested_and_share_what_is_asked(tokenizer):
-    explainer = Explainer(tiny_bert(dtype=torch.float32), tokenizer)
+    explainer = Explainer(tiny_bert(), tokenizer)
     texts = ["the film is not very good and we love this movie", "a dull plot"]
     made = explainer.explain(texts, ["attcat", "gae", "random"])
     asked = []
@@ -178,7 +179,7 @@ def test_several_explanations_of_a_text_are_each_tested_and_share_what_is_asked(
         found, wanted = one.extras["trust"], other.extras["trust"]
         assert found["verdict"] == wanted["verdict"]
         assert found["percentile"] == wanted["percentile"]
-        assert found["aopc"] == pytest.approx(wanted["aopc"], abs=1e-5)
+        close(found["aopc"], wanted["aopc"])
     assert sum(asked) < 0.7 * one_by_one
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.tolerance import FLOAT32
 from tests.vision import spotted, taught
 
 METHODS = ["raw_att", "gae", "transatt", "attnlrp", "integrated_gradients"]
@@ -86,9 +87,9 @@ def test_curves_of_deletion_and_insertion_meet_at_their_ends(explained):
     deletion, insertion = (
         found.records[0].measured[name].curve for name in ("deletion", "insertion")
     )
-    assert deletion[0] == pytest.approx(insertion[-1], abs=1e-6)
-    assert deletion[-1] == pytest.approx(insertion[0], abs=1e-6)
-    assert deletion[0] == pytest.approx(a.prediction.probability, abs=1e-6)
+    assert deletion[0] == pytest.approx(insertion[-1], abs=FLOAT32)
+    assert deletion[-1] == pytest.approx(insertion[0], abs=FLOAT32)
+    assert deletion[0] == pytest.approx(a.prediction.probability, abs=FLOAT32)
 
 
 def test_randomised_weights_change_the_explanation(explained):
