@@ -6,11 +6,12 @@ OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 # Busy-waiting OpenMP threads slow small batches manifold beside any other process.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test browser check format bench docs wheel clean help
+.PHONY: demo test test-oldest browser check format bench docs wheel clean help
 
 help:
 	@echo "make demo   explain a few sentences with the embedded model (offline once set up)"
 	@echo "make test   format, lint, types and all tests"
+	@echo "make test-oldest  a small suite on the oldest versions that are allowed"
 	@echo "make check  format, lint and types only"
 	@echo "make bench  speed and memory, as ratios to the bare model"
 	@echo "make docs   build the guide into site/"
@@ -21,6 +22,22 @@ demo: $(VENV)/.demo
 
 test: check browser
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup
+
+# The oldest versions that pyproject.toml allows, really installed: does what it promises hold there?
+OLDEST := $(VENV)-oldest/bin/python
+test-oldest: $(VENV)-oldest/.made
+	$(OFFLINE) $(OLDEST) -m tokenlight explain 'Never dull.' --trust
+	$(OFFLINE) $(OLDEST) -m pytest -q -p no:cacheprovider -o filterwarnings=default $(SMOKE)
+SMOKE := tests/unit/test_registry.py tests/unit/test_target.py tests/unit/test_explainer.py \
+  tests/unit/test_cli_explain.py tests/unit/test_columns.py tests/unit/test_metrics_by_hand.py \
+  tests/unit/test_metrics_evaluation.py tests/unit/test_plots_figures.py tests/unit/test_web_api.py \
+  tests/unit/test_bench_parts.py tests/unit/test_baselines_passes.py
+
+$(VENV)-oldest/.made: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(VENV)-oldest || python3 -m venv $(VENV)-oldest
+	$(OLDEST) -m pip install --quiet --constraint constraints-oldest.txt --editable \
+	  '.[cli,plots,bench,baselines,vision,web]' pytest hypothesis httpx
+	touch $@
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check src tests examples benchmarks training

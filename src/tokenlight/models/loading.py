@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import re
 import socket
 from contextlib import nullcontext
 from pathlib import Path
@@ -252,13 +253,16 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     try:
         says = json.loads(Path(file).read_text(encoding="utf-8"))
         chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
+        named = says.get("pooling_mode", ())  # since sentence-transformers 6: a word, or a list
     except (ValueError, AttributeError) as broken:
         raise DamagedFile(f"{file} is no pooling file: {broken}.") from broken
-    known: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
+    named = [named] if isinstance(named, str) else list(named)
+    known: dict[str, Pooling] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
     ways = [way for way in chosen if way != "include_prompt"]
+    ways = named or [re.sub("_tokens?$", "", way) for way in ways]
     if len(ways) != 1 or ways[0] not in known:
         raise UnsupportedModel(
-            f"{name} pools its tokens by {' and '.join(ways) or 'nothing'}; tokenlight knows "
+            f"{name} pools its tokens by {' and '.join(map(str, ways)) or 'nothing'}; tokenlight knows "
             f"{', '.join(known)}. Load the model yourself and give Explainer(…, pooling=…)."
         )
     return known[ways[0]]
