@@ -29,10 +29,9 @@ from tokenlight.bench.suite import from_dict, read
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.plots import charts
-from tokenlight.plots.differences import difference_map
-from tokenlight.plots.frontier import Place, unbeaten
-from tokenlight.plots.lines import Line
-from tokenlight.plots.lines import lines as lines_figure
+from tokenlight.plots.charts import Line, Place, unbeaten
+from tokenlight.plots.charts import lines as lines_figure
+from tokenlight.plots.figures import difference_map
 
 EVIL = "<script>alert(1)</script> & 50%_{x}"
 TEXTS = 6

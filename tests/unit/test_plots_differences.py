@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.hand_made import sample, with_method
-from tokenlight.plots.differences import difference_map
+from tokenlight.plots.figures import difference_map
 
 
 def test_the_figure_says_how_the_scores_were_scaled():

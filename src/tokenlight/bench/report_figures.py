@@ -14,11 +14,18 @@ from typing import Any
 from tokenlight.bench.report import Panel, Report, groups
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.metrics._metric import ARROWS
-from tokenlight.plots.bands import Band, bands
-from tokenlight.plots.bars import Bar, bars
-from tokenlight.plots.charts import png, small
-from tokenlight.plots.frontier import Place, frontier
-from tokenlight.plots.lines import Line, lines
+from tokenlight.plots.charts import (
+    Band,
+    Bar,
+    Line,
+    Place,
+    bands,
+    bars,
+    frontier,
+    lines,
+    png,
+    small,
+)
 
 AXES = {
     "hiding_game": "share of tokens hidden",
@@ -267,7 +274,7 @@ def _heat_map(run: Any, report: Report, wanted: Wanted, curves: Any) -> Any:  # 
 
 
 def _differences(run: Any, report: Report, wanted: Wanted, curves: Any) -> Any:  # noqa: ARG001
-    from tokenlight.plots.differences import difference_map
+    from tokenlight.plots.figures import difference_map
 
     name = str((wanted.more or {}).get("reference", ""))
     for panel, found in _kept(run, report, wanted):

@@ -84,9 +84,9 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
         case ".parquet":
             write_parquet(place, records(given))
         case ".png":
-            from tokenlight.plots.heat_maps import png
+            from tokenlight.plots.figures import heat_maps_png
 
-            write_bytes(place, png(given))
+            write_bytes(place, heat_maps_png(given))
         case ending:
             raise BadInput(
                 f"cannot write {place.name}: the ending {ending!r} is none of .json, .html, .csv, "

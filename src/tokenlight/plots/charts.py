@@ -1,48 +1,219 @@
-"""What the figures of reports share: a grid of panels, colours and marks, and a small PNG."""
+"""Charts of reports: how methods compare, a panel a title. Each is returned, the caller saves it."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from tokenlight.errors import MissingExtra
 from tokenlight.plots.characters import in_line
 
 MARKS = "osv^D*PX<>hp"  # told apart without colours, too
+DASHES = ("-", "--", ":", "-.")
+OURS, THEIRS, GREY = "#1f5fa8", "#e65100", "#5b6470"
 DOTS = 100  # an inch
 SHADES = 255  # colours of a PNG: a third of the bytes, the same picture to the eye
+LARGEST = 40  # inches
+SPREAD = 8  # costs further apart than this stand on a logarithmic axis
+T = TypeVar("T")
 
 
-def grid(count: int, *, across: int = 2, width: float = 6.2, height: float = 4.2) -> Iterator[Any]:
-    """The axes of ``count`` panels, at most ``across`` side by side, all of one figure."""
+@dataclass(frozen=True)
+class Line:
+    """A curve: where its points stand, its means, and the interval at each (or nothing)."""
+
+    points: Sequence[float]
+    means: Sequence[float]
+    lows: Sequence[float] = ()
+    highs: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Band:
+    """Means and standard deviations over x, and ``levels``: methods that do not depend on x."""
+
+    x: Sequence[float]
+    means: Sequence[float]
+    spreads: Sequence[float]
+    levels: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A mean with its interval, and the published number; either may be missing."""
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    published: float | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a method costs and how faithful it is."""
+
+    cost: float
+    value: float
+
+
+def sheet(
+    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
+) -> Any:
+    """An empty figure. Never pyplot: no global state, no window, nothing to close."""
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
-        raise MissingExtra.naming("matplotlib", "plots", "a figure of a report") from missing
-    across = max(1, min(across, count))
-    down = -(-count // across) or 1
-    # A Figure of its own, never pyplot: no global state, no window, nothing to close.
-    figure = Figure(figsize=(width * across, height * down), layout="constrained")
-    for number in range(count):
-        yield figure.add_subplot(down, across, number + 1)
+        raise MissingExtra.naming("matplotlib", "plots", "a figure") from missing
+    return Figure(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)
 
 
-def style(number: int) -> dict[str, Any]:
+def lines(panels: Mapping[str, Mapping[str, Line]], axis: Mapping[str, str] | None = None) -> Any:
+    """One panel a title, one line a method, the 95 % interval as a band; ``axis``: title to what
+    its x stands for."""
+
+    def draw(axes: Any, panel: Mapping[str, Line], title: str) -> None:
+        for place, (name, line) in enumerate(panel.items()):
+            how = _style(place)
+            axes.plot(line.points, line.means, markersize=3.5, label=in_line(name), **how)
+            if len(line.lows):
+                _shade(axes, line.points, line.lows, line.highs, color=how["color"], alpha=0.12)
+        axes.set_xlabel((axis or {}).get(title, "share of tokens removed"))
+        many = len(panel) > 12
+        axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)
+
+    return _drawn(panels, draw)
+
+
+def bands(panels: Mapping[str, Band], axis: str) -> Any:
+    """A mean with the spread of several draws as a band, between fixed methods as dashed lines
+    (Mask-LRP, figure 4)."""
+
+    def draw(axes: Any, band: Band, _: str) -> None:
+        axes.plot(band.x, band.means, color=OURS, marker="o", markersize=3.5, label="mean")
+        both = list(zip(band.means, band.spreads, strict=True))
+        low, high = (
+            [mean - spread for mean, spread in both],
+            [mean + spread for mean, spread in both],
+        )
+        _shade(axes, band.x, low, high, color=OURS, alpha=0.2, label="± one standard deviation")
+        for place, (name, level) in enumerate(band.levels.items()):
+            dash = DASHES[1:][place % 3]
+            axes.axhline(level, color=f"C{place + 1}", linestyle=dash, label=in_line(name))
+        axes.set_xlabel(axis)
+        axes.legend(fontsize=7)
+
+    return _drawn(panels, draw)
+
+
+def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None] = ()) -> Any:
+    """One panel a title, one bar a method; a diamond is the published number, a dashed line the
+    largest value there can be."""
+    largest = dict(zip(panels, limits, strict=False))
+
+    def draw(axes: Any, panel: Mapping[str, Bar], title: str) -> None:
+        for place, bar in enumerate(panel.values()):
+            if bar.mean is not None:
+                axes.barh(place, bar.mean, height=0.7, color=OURS, alpha=0.85)
+                if bar.low is not None and bar.high is not None:
+                    reach = [[max(0.0, bar.mean - bar.low)], [max(0.0, bar.high - bar.mean)]]
+                    how = {"color": "black", "capsize": 2, "linewidth": 1}
+                    axes.errorbar(bar.mean, place, xerr=reach, **how)
+            if bar.published is not None:
+                axes.plot(bar.published, place, "D", color=THEIRS, markersize=6, zorder=3)
+        if largest.get(title) is not None:
+            axes.axvline(largest[title], color=GREY, linestyle="--", linewidth=1)
+        named(axes, "y", list(panel), fontsize=8)
+        axes.invert_yaxis()  # the first method on top, as in the tables
+        axes.axvline(0, color="black", linewidth=0.8)
+
+    most = max((len(panel) for panel in panels.values()), default=1)
+    return _drawn(panels, draw, across=3, size=(4.4, 1.3 + 0.3 * most), grid="x")
+
+
+def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: bool = False) -> Any:
+    """One panel a kind of cost, one mark a method; the line joins the methods that none
+    is both cheaper and better than. ``lower``: smaller values are better."""
+
+    def draw(axes: Any, panel: Mapping[str, Place], _: str) -> None:
+        for order, (name, place) in enumerate(panel.items()):
+            how = _style(order) | {"linestyle": "none"}
+            axes.plot(place.cost, place.value, markersize=7, label=in_line(name), **how)
+        best = [panel[name] for name in unbeaten(panel, lower=lower)]
+        how = {"color": GREY, "linewidth": 1, "zorder": 0}
+        axes.plot([place.cost for place in best], [place.value for place in best], **how)
+        costs = [place.cost for place in panel.values()]
+        if min(costs) > 0 and max(costs) > SPREAD * min(costs):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_ylabel(in_line(metric), parse_math=False)
+        axes.legend(fontsize=6 if len(panel) > 12 else 7, ncols=2 if len(panel) > 6 else 1)
+
+    return _drawn(panels, draw)
+
+
+def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str]:
+    """The methods, cheapest first, that no cheaper or equally cheap one matches."""
+    sign = -1.0 if lower else 1.0
+    found: list[str] = []
+    reached = float("-inf")
+    for name, place in sorted(panel.items(), key=lambda one: (one[1].cost, -sign * one[1].value)):
+        if sign * place.value > reached:
+            found.append(name)
+            reached = sign * place.value
+    return found
+
+
+def _drawn(
+    panels: Mapping[str, T],
+    draw: Callable[[Any, T, str], None],
+    *,
+    across: int = 2,
+    size: tuple[float, float] = (6.2, 4.2),
+    grid: str = "both",
+) -> Any:
+    """A figure with a panel a title, at most ``across`` side by side; None where there is none."""
+    if not panels:
+        return None
+    across = min(across, len(panels))
+    down = -(-len(panels) // across)
+    figure = sheet(size[0] * across, size[1] * down)
+    for number, (title, panel) in enumerate(panels.items()):
+        axes = figure.add_subplot(down, across, number + 1)
+        draw(axes, panel, title)
+        axes.grid(axis=grid, alpha=0.25)
+        titled(axes, title)
+    return figure
+
+
+def _style(number: int) -> dict[str, Any]:
     """Colour and mark of the n-th line; ten colours, so the dash changes every ten."""
-    dash = ("-", "--", ":", "-.")[number // 10 % 4]
-    return {"color": f"C{number % 10}", "marker": MARKS[number % len(MARKS)], "linestyle": dash}
+    dash, mark = DASHES[number // 10 % 4], MARKS[number % len(MARKS)]
+    return {"color": f"C{number % 10}", "marker": mark, "linestyle": dash}
 
 
-def titled(axes: Any, title: str) -> None:
-    """A title in which nothing acts as a formula."""
-    axes.set_title(in_line(title), parse_math=False, fontsize=11)
+def _shade(
+    axes: Any, x: Sequence[float], low: Sequence[float], high: Sequence[float], **how: Any
+) -> None:
+    axes.fill_between(x, low, high, linewidth=0, **how)
 
 
-def named(axes: Any, place: str, names: list[str], **how: Any) -> None:
+def titled(axes: Any, title: str, size: int = 11) -> None:
+    """A title, each line of which is plain text: nothing in it acts as a formula."""
+    shown = "\n".join(_lettering(line) for line in title.split("\n"))
+    axes.set_title(shown, parse_math=False, fontsize=size)
+
+
+def named(axes: Any, place: str, names: Sequence[str], **how: Any) -> None:
     """Tick labels in which nothing acts as a formula; ``place`` is x or y."""
     setter = axes.set_xticks if place == "x" else axes.set_yticks
-    setter(range(len(names)), [in_line(name) for name in names], parse_math=False, **how)
+    setter(range(len(names)), [_lettering(name) for name in names], parse_math=False, **how)
+
+
+def _lettering(text: str) -> str:
+    """Characters that act, or that few fonts have a sign for, in backslash notation."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def png(figure: Any) -> bytes:

@@ -1,18 +1,25 @@
-"""Figures for papers and slides (the extra ``plots``): each is returned, the caller saves it."""
+"""Figures of explanations for papers and slides: each is returned, the caller saves it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import MissingExtra
-from tokenlight.plots.colours import LIGHT_PAPER, STEPS, hexadecimal, ink, shade
-from tokenlight.plots.groups import grouped, method_label
+from tokenlight.data.postprocess import difference, l1_normalise
+from tokenlight.errors import BadInput
+from tokenlight.plots.charts import named, sheet, titled
+from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, hexadecimal, ink, shade, step
+from tokenlight.plots.facts import SCALED
+from tokenlight.plots.grids import VEIL
+from tokenlight.plots.groups import TextGroup, grouped, method_label
 from tokenlight.plots.layers import SUM, layer_table
 from tokenlight.plots.pieces import strongest_pieces
+
+PANEL = 2.3  # inches of a picture
 
 
 def heat_map(attribution: Attribution, *, palette: str = "green_red", rollout: bool = False) -> Any:
@@ -23,20 +30,22 @@ def heat_map(attribution: Attribution, *, palette: str = "green_red", rollout: b
     """
     table = layer_table(attribution, rollout=rollout).without_special().normalised()
     rows, columns = table.values.shape
-    figure = _figure(width=2.4 + 0.55 * columns, height=1.4 + 0.32 * rows)
+    figure = sheet(2.4 + 0.55 * columns, 1.4 + 0.32 * rows)
+    from matplotlib.colors import LinearSegmentedColormap  # sheet says what to install
+
     axes = figure.add_subplot()
     limit = float(np.abs(table.values).max(initial=0.0)) or 1.0
-    colours = _colour_map(palette)
+    ends = [shade(n * STEPS, palette=palette) for n in (-1, 1)]
+    paints = [hexadecimal(colour) for colour in (ends[0], LIGHT_PAPER, ends[1])]
+    colours = LinearSegmentedColormap.from_list(palette, paints)
     image = axes.imshow(table.values, cmap=colours, vmin=-limit, vmax=limit, aspect="auto")
-    _ticks(axes.set_xticks, [_label(token) for token in table.columns], rotation=60, ha="right")
-    _ticks(axes.set_yticks, list(table.rows))
+    named(axes, "x", table.columns, rotation=60, ha="right")
+    named(axes, "y", table.rows)
     axes.axhline(rows - 1.5, color="black", linewidth=1)
     for column, value in enumerate(table.values[table.rows.index(SUM)]):
-        background = tuple(round(255 * part) for part in colours(0.5 + value / limit / 2)[:3])
-        label = f"{value:+.2f}"
-        paint = hexadecimal(ink(background))
-        axes.text(column, rows - 1, label, ha="center", va="center", fontsize=8, color=paint)
-    axes.set_title(_label(attribution.label), parse_math=False, fontsize=10)
+        red, green, blue = (round(255 * part) for part in colours(0.5 + value / limit / 2)[:3])
+        _written(axes, column, rows - 1, value, (red, green, blue), size=8)
+    titled(axes, attribution.label, 10)
     figure.colorbar(image, ax=axes, label="against  ←  →  for")
     return figure
 
@@ -48,45 +57,103 @@ def bars(
     given = [a for group in grouped(attributions) for a in group]
     across = min(3, len(given))
     down = -(-len(given) // across)
-    figure = _figure(width=3.6 * across, height=0.9 + 0.28 * k * down)
+    figure = sheet(3.6 * across, 0.9 + 0.28 * k * down)
+    full = {sign: hexadecimal(shade(sign * STEPS, palette=palette)) for sign in (1, -1)}
     for number, attribution in enumerate(given):
         best = strongest_pieces(attribution, k)[::-1]
         scores = [score for _, score in best]
         axes = figure.add_subplot(down, across, number + 1)
-        full = {sign: hexadecimal(shade(sign * STEPS, palette=palette)) for sign in (1, -1)}
         axes.barh(range(len(best)), scores, color=[full[1 if s >= 0 else -1] for s in scores])
-        _ticks(axes.set_yticks, [_label(piece.bracketed) for piece, _ in best])
+        named(axes, "y", [piece.bracketed for piece, _ in best])
         axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_title(
-            _label(f"{method_label(attribution)} → {attribution.target.name}"),
-            parse_math=False,
-            fontsize=10,
-        )
+        titled(axes, f"{method_label(attribution)} → {attribution.target.name}", 10)
     return figure
 
 
-def _figure(*, width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise MissingExtra.naming("matplotlib", "plots", "a figure") from missing
-    # A Figure of its own, never pyplot: no global state, no window, nothing to close.
-    return Figure(figsize=(min(width, 40), min(height, 40)), layout="constrained")
+def difference_map(
+    reference: tuple[str, Attribution], others: Mapping[str, Attribution], *, title: str = ""
+) -> Any:
+    """Scores of the reference (L1 sum 1), then reference minus each other, a row each (Mask-LRP,
+    figure 6). The differences share one scale, so that a small one looks small; the scores have
+    their own. Special tokens are left out."""
+    name, base = reference
+    kept = np.flatnonzero(~np.array(base.row.special, dtype=bool))
+    rows = {name: l1_normalise(base).scores[kept]}
+    rows |= {f"{name} − {label}": difference(base, a).scores[kept] for label, a in others.items()}
+    tokens = [base.tokens[i] for i in kept]
+    axes = sheet(2.2 + 0.75 * len(tokens), 1.0 + 0.34 * len(rows)).add_subplot()
+    from matplotlib.patches import Rectangle
+
+    strongest = [float(np.abs(scores).max(initial=0.0)) for scores in rows.values()]
+    for place, scores in enumerate(rows.values()):
+        scale = strongest[0] if place == 0 else max(strongest[1:])
+        for column, score in enumerate(scores):
+            colour = shade(step(float(score), scale))
+            corner = (column - 0.5, place - 0.5)
+            axes.add_patch(
+                Rectangle(corner, 1, 1, facecolor=hexadecimal(colour), edgecolor="white")
+            )
+            _written(axes, column, place, score, colour, size=7)
+    axes.set_xlim(-0.5, len(tokens) - 0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    named(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
+    named(axes, "y", list(rows), fontsize=8)
+    axes.set_xlabel(SCALED, fontsize=8)
+    titled(axes, title)
+    return axes.figure
 
 
-def _label(text: str) -> str:
-    """Characters that act, or that few fonts have a sign for, in backslash notation."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def _written(axes: Any, column: int, row: int, value: float, on: RGB, *, size: int) -> None:
+    """A number in a cell, in the ink that reads better on its colour."""
+    how = {"ha": "center", "va": "center", "fontsize": size, "color": hexadecimal(ink(on))}
+    axes.text(column, row, f"{value:+.2f}", **how)
 
 
-def _ticks(setter: Any, names: list[str], **style: Any) -> None:
-    # A token with two dollar signs is no formula.
-    setter(range(len(names)), names, parse_math=False, **style)
+def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
+    """What a model of pictures sees, then one panel an explanation: one row a picture and target;
+    green speaks for the target, red against it."""
+    lines = [
+        (group, target.attributions) for group in grouped(attributions) for target in group.targets
+    ]
+    if any(group.first.row.image is None for group, _ in lines):
+        raise BadInput(
+            "heat maps are drawn over pictures, and this explains a text; write .html for it."
+        )
+    across = 1 + max(len(found) for _, found in lines)
+    figure = sheet(PANEL * across, (PANEL + 0.35) * len(lines))
+    panels = figure.subplots(len(lines), across, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for line, (group, found) in zip(panels, lines, strict=True):
+        _draw(line, group, found)
+    return figure
 
 
-def _colour_map(palette: str) -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
+def heat_maps_png(attributions: Attribution | Iterable[Attribution]) -> bytes:
+    """The heat maps as a PNG file."""
+    into = io.BytesIO()
+    heat_maps(attributions).savefig(into, format="png", dpi=130)
+    return into.getvalue()
 
-    ends = [hexadecimal(shade(n * STEPS, palette=palette)) for n in (-1, 1)]
-    paper = hexadecimal(LIGHT_PAPER)
-    return LinearSegmentedColormap.from_list(palette, [ends[0], paper, ends[1]])
+
+def _draw(line: Sequence[Any], group: TextGroup, found: Sequence[Attribution]) -> None:
+    image, said = group.first.row.image, group.first.prediction
+    assert image is not None
+    chance = "" if said.probability is None else f" {said.probability:.2f}"
+    line[0].imshow(image.shown, interpolation="nearest")
+    titled(line[0], f"{image.name}\n{said.label}{chance}", 8)
+    grey = np.repeat(image.shown.mean(axis=2, keepdims=True), 3, axis=2) / 255
+    height, width = image.shown.shape[:2]
+    for axes, a in zip(line[1:], found, strict=False):
+        axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
+        veil = _veil(a.patches(), group.scale(a))
+        axes.imshow(veil, interpolation="nearest", extent=(-0.5, width - 0.5, height - 0.5, -0.5))
+        titled(axes, f"{method_label(a)}\nfor {a.target.name}", 8)
+
+
+def _veil(values: np.ndarray, scale: float) -> np.ndarray:
+    """``row column 4``: the colour of the sign, the strength as opacity."""
+    share = np.clip(values / scale, -1, 1) if scale else np.zeros_like(values)
+    ends = [np.array(shade(sign * STEPS)) / 255 for sign in (1, -1)]
+    colour = np.where(share[..., None] >= 0, ends[0], ends[1])
+    return np.concatenate((colour, VEIL * np.abs(share)[..., None]), axis=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.errors import MissingExtra
+from tokenlight.plots.charts import sheet
 
 SHOWN = 10  # relative positions drawn to each side
 KINDS = ("neither", "positional", "syntactic", "both")
@@ -22,7 +22,7 @@ def relation_histograms(heads: Mapping[str, Any]) -> Any:
     ``heads``: content of a heads file. The dashed line is the threshold :math:`\max\lambda+\xi`.
     """
     relations: Mapping[str, Any] = heads["relations"]
-    figure = _figure(width=3.2 * len(relations), height=2.6)
+    figure = sheet(3.2 * len(relations), 2.6, None)
     places = list(range(-SHOWN, SHOWN + 1))
     for number, (relation, found) in enumerate(relations.items()):
         axes = figure.add_subplot(1, len(relations), number + 1)
@@ -49,7 +49,7 @@ def head_map(heads: Mapping[str, Any]) -> Any:
     )
     kinds = 2 * syntactic + positional
     layers, across = kinds.shape
-    figure = _figure(width=1.6 + 0.32 * across, height=1.5 + 0.3 * layers)
+    figure = sheet(1.6 + 0.32 * across, 1.5 + 0.3 * layers, None)
     axes = figure.add_subplot()
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
@@ -96,11 +96,3 @@ def _svg(figure: Any) -> str:
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     text = drawn.getvalue()
     return text[text.index("<svg") :]
-
-
-def _figure(*, width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise MissingExtra.naming("matplotlib", "plots", "a figure of heads") from missing
-    return Figure(figsize=(width, height))
