@@ -28,6 +28,12 @@ class TokenlightError(Exception):
     """Root of the tree: ``except TokenlightError`` catches all that tokenlight raises on purpose."""
 
 
+def shown(value: object, most: int = 60) -> str:
+    """What was given, as a message shows it: no more of it than names it."""
+    said = repr(value)
+    return said if len(said) <= most else f"{said[: most - 1]}…"
+
+
 def near_names(given: str, known: Iterable[str], *, likeness: float = 0.5) -> list[str]:
     """Those of ``known`` that ``given`` may have been meant for, the nearest first."""
     near = difflib.get_close_matches(given, list(known), n=3, cutoff=likeness)

@@ -222,9 +222,7 @@ def test_an_adapter_alone_is_refused_by_name_with_the_way_to_load_it(tmp_path, t
 
 def test_a_damaged_adapter_is_named(tmp_path):
     (tmp_path / "adapter_config.json").write_text("[]")
-    with pytest.raises(
-        DamagedFile, match=r"adapter_config\.json holds list where names with values belong"
-    ):
+    with pytest.raises(DamagedFile, match=r"adapter_config\.json holds no table of names"):
         Explainer.from_pretrained(str(tmp_path))
 
 

@@ -13,9 +13,10 @@ import sys
 import pytest
 import torch
 
-from tokenlight import Explainer, models
+from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
 from tokenlight.methods import _language_model
+from tokenlight.models import embedded as models
 from tokenlight.models.folder import check
 
 CODE = """

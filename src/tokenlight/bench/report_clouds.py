@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tokenlight import registry
 from tokenlight.bench.entries import Suite
 from tokenlight.evaluation.corpus import Frequencies, Weights
+from tokenlight.files.documents import json_of
 
 
 def class_weights(rows: Iterable[Mapping[str, Any]], metric: str, suite: Suite) -> Weights:
@@ -22,7 +22,7 @@ def class_weights(rows: Iterable[Mapping[str, Any]], metric: str, suite: Suite) 
     counts: Counter[str] = Counter()
     texts = 0
     for row in rows:
-        detail = json.loads(row.get(f"{metric}.detail") or "{}")
+        detail = json_of(row.get(f"{metric}.detail") or "{}")
         if "weights" not in detail:
             continue
         texts += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,6 +12,7 @@ from typing import Any
 
 from tokenlight.bench.report import Panel, Report, groups
 from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.files.documents import json_of
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.charts import (
     Band,
@@ -258,7 +258,7 @@ def _kept(run: Any, report: Report, wanted: Wanted) -> Iterator[tuple[Panel, dic
         found = {}
         for row in run.rows(model=panel.model, data=panel.data):
             if row["example"] == 0 and row.get("attribution") and wanted.takes(row["method"]):
-                found[row["method"]] = Attribution.from_dict(json.loads(row["attribution"]))
+                found[row["method"]] = Attribution.from_dict(json_of(row["attribution"]))
         if found:
             yield panel, found
 

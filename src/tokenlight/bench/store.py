@@ -26,6 +26,7 @@ from tokenlight.bench.entries import Suite
 from tokenlight.bench.plan import Cell, Part, Plan, changed
 from tokenlight.bench.suite import read as read_suite
 from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.files.documents import json_in
 from tokenlight.files.write import write_parquet, write_text
 
 FORMAT = 1
@@ -55,7 +56,7 @@ class Run:
         """Read a run's folder; DamagedFile where it is none."""
         place = Path(folder)
         try:
-            manifest = json.loads((place / "run.json").read_text(encoding="utf-8"))
+            manifest = json_in(place / "run.json")
             plan = Plan.from_dict(manifest["plan"])
         except FileNotFoundError as missing:
             raise DamagedFile(
@@ -185,7 +186,7 @@ class Run:
         if not place.exists() or self.done(part):
             return ""
         try:
-            return str(json.loads(place.read_text(encoding="utf-8"))["reason"])
+            return str(json_in(place)["reason"])
         except (OSError, ValueError, KeyError):
             return "unknown"
 
@@ -198,7 +199,7 @@ class Run:
         """A finished part's manifest."""
         place = self.place(part, "json")
         try:
-            found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+            found: dict[str, Any] = json_in(place)
         except (OSError, ValueError) as broken:
             raise DamagedFile(f"{place} is damaged; {AGAIN}.") from broken
         expected = self._belonging(part)

@@ -23,10 +23,12 @@ from tokenlight.bench.entries import (
     Suite,
 )
 from tokenlight.bench.yaml_values import Keys, SuiteRefused, near
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName, shown
+from tokenlight.files.documents import text_of, yaml_of
 
 __all__ = ["Suite", "find", "from_dict", "load", "read", "shipped"]
 
+LARGEST = 1 << 20  # bytes of a suite
 SHIPPED = Path(__file__).parent / "suites"
 
 
@@ -62,8 +64,8 @@ def read(place: Path) -> tuple[Suite, list[str]]:
     except ImportError as missing:
         raise MissingExtra.naming("yaml", "bench", "a suite") from missing
     try:
-        content = yaml.safe_load(place.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as broken:
+        content = yaml_of(text_of(place, LARGEST))
+    except (OSError, ValueError, yaml.YAMLError) as broken:
         raise DamagedFile(f"{place} is no readable YAML: {broken}") from broken
     if not isinstance(content, dict):
         raise BadInput(f"{place} holds no suite: it must be a mapping with data, models, methods.")
@@ -107,7 +109,7 @@ def _entry(given: Any, short: str, keys: Keys, place: str) -> Keys:
     """The keys of a list entry; a bare text stands for ``{short: text}``."""
     content = {short: given} if isinstance(given, str) else given
     if not isinstance(content, dict):
-        keys.problems.append(f"{place}: {given!r} must be a text or a mapping")
+        keys.problems.append(f"{place}: {shown(given)} must be a text or a mapping")
         content = {}
     return Keys(content, place, keys.problems)
 
@@ -166,7 +168,7 @@ def _method(given: Any, parent: Keys, number: int) -> MethodEntry:
     each = keys.mapping("each")
     for option, values in each.items():
         if values != LAYERS and not (isinstance(values, list) and values):
-            keys.complain(f"each: {option} is {values!r}, but must be a list, or {LAYERS!r}")
+            keys.complain(f"each: {option} is {shown(values)}, but must be a list, or {LAYERS!r}")
             each[option] = [None]
     found = MethodEntry(
         name=name,
@@ -248,7 +250,7 @@ def _share(keys: Keys, key: str, default: float) -> float:
     try:
         return float(given)
     except ValueError:
-        keys.complain(f"{key} is {given!r}, but must be a number")
+        keys.complain(f"{key} is {shown(given)}, but must be a number")
         return default
 
 
@@ -324,4 +326,4 @@ def _published(cell: str, by_method: Any, suite: Suite, methods: tuple[str, ...]
                 hint = near(str(metric), metrics)
                 yield f"published, {cell}, {method}: unknown metric {str(metric)!r}{hint}"
             if isinstance(number, bool) or not isinstance(number, int | float | dict):
-                yield f"published, {cell}, {method}, {metric}: {number!r} is no number"
+                yield f"published, {cell}, {method}, {metric}: {shown(number)} is no number"

@@ -16,6 +16,7 @@ from tokenlight.bench.plan import Cell
 from tokenlight.bench.store import TIMINGS, Run, write_csv
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation, frequencies_for
+from tokenlight.files.documents import json_of
 from tokenlight.metrics._metric import Measured, Metric
 from tokenlight.models import embedded
 
@@ -137,8 +138,8 @@ def _record(row: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Record:
         measured[label] = Measured(
             value=nan if value is None else value,
             curve=tuple(row[f"{label}.curve"] or ()),
-            parts=json.loads(row[f"{label}.parts"] or "{}"),
-            detail=json.loads(row[f"{label}.detail"] or "{}"),
+            parts=json_of(row[f"{label}.parts"] or "{}"),
+            detail=json_of(row[f"{label}.detail"] or "{}"),
         )
     return Record(
         text=row["example"],

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from tokenlight.errors import TokenlightError
+from tokenlight.errors import TokenlightError, shown
 
 WORDS = {str: "a text", int: "a whole number", bool: "yes or no", dict: "a mapping", list: "a list"}
 
@@ -60,7 +60,9 @@ class Keys:
         found = self.text(key, default)
         if found in choices:
             return found
-        self.complain(f"{key} is {found!r}{near(found, choices)}; it may be {', '.join(choices)}")
+        self.complain(
+            f"{key} is {shown(found)}{near(found, choices)}; it may be {', '.join(choices)}"
+        )
         return default
 
     def finish(self) -> None:
@@ -69,7 +71,7 @@ class Keys:
             if key not in self.known:
                 hint = near(str(key), self.known)
                 known = ", ".join(sorted(set(self.known)))
-                self.complain(f"unknown key {str(key)!r}{hint}; known: {known}")
+                self.complain(f"unknown key {shown(str(key))}{hint}; known: {known}")
 
     def complain(self, what: str) -> None:
         """Note a problem of this mapping."""
@@ -83,7 +85,7 @@ class Keys:
     def _checked(self, key: str, found: Any, kind: type, default: Any) -> Any:
         if found is default or (isinstance(found, kind) and not (kind is int and found is True)):
             return found
-        self.complain(f"{key} is {found!r}, but must be {WORDS[kind]}")
+        self.complain(f"{key} is {shown(found)}, but must be {WORDS[kind]}")
         return default
 
 

@@ -123,12 +123,11 @@ def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
             "--chat needs --model: no model that holds chats is embedded. Give a folder or a hub id "
             "of a language model whose tokenizer has a chat template."
         )
-    import json
-
+    from tokenlight.files.documents import json_in
     from tokenlight.inputs.prompt import Chat
 
     try:
-        messages = json.loads(file.read_text(encoding="utf-8"))
+        messages = json_in(file)
     except (OSError, ValueError) as broken:
         raise BadInput(
             f"--chat {file} is no readable JSON file ({broken}); it holds a list of messages, each "

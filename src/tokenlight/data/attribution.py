@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.data.image import PatchImage
+from tokenlight.data import validation
 from tokenlight.data.segments import SegmentShare, segment_names, segment_shares
 from tokenlight.data.sentences import Sentence, sentences_of
 from tokenlight.data.target import Prediction, ResolvedTarget
@@ -171,15 +171,19 @@ class Attribution:
                 f"this is no attribution of format {FORMAT} (found {str(found)[:40]!r}); "
                 "it was made by another version of tokenlight or is another kind of file."
             )
+        validation.refuse_unwritable(values)
+        for name in ("notes", "steps", "scores"):
+            if not isinstance(values.get(name, []), list):
+                raise DamagedFile(f"this attribution's {name} are no list.")
         try:
-            return cls(
-                row=_row(values["row"]),
+            made = cls(
+                row=validation.row_of(values["row"]),
                 scores=np.array(values["scores"], dtype=np.float64),
                 layers=None if values["layers"] is None else np.array(values["layers"]),
                 method=values["method"],
                 options=dict(values["options"]),
-                target=_target(values["target"]),
-                prediction=_prediction(values["prediction"]),
+                target=validation.target_of(values["target"]),
+                prediction=validation.prediction_of(values["prediction"]),
                 logits=np.array(values["logits"], dtype=np.float64),
                 model=values["model"],
                 versions=dict(values["versions"]),
@@ -188,8 +192,12 @@ class Attribution:
                 steps=tuple(values["steps"]),
                 extras=dict(values["extras"]),
             )
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as broken:
-            raise DamagedFile(f"this attribution lacks or garbles a field: {broken!r}.") from broken
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as broken:
+            lacks = isinstance(broken, KeyError) and broken.args
+            what = f"lacks the field {broken.args[0]!r}" if lacks else "garbles a field"
+            raise DamagedFile(f"this attribution {what}; save it again.") from broken
+        validation.check(made)
+        return made
 
     @classmethod
     def from_arrays(cls, scores: Any, ids: Any, logits: Any, **known: Any) -> Attribution:
@@ -252,29 +260,3 @@ def _row_values(row: TokenRow) -> dict[str, Any]:
     image = row.image
     plain = dataclasses.asdict(dataclasses.replace(row, image=None))
     return plain | {"image": None if image is None else image.to_dict()}
-
-
-def _row(values: Mapping[str, Any]) -> TokenRow:
-    fields: dict[str, Any] = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in values.items()
-    }
-    fields["spans"] = tuple(None if span is None else tuple(span) for span in values["spans"])
-    if values.get("image") is not None:
-        fields["image"] = PatchImage.from_dict(values["image"])
-    row = TokenRow(**fields)
-    lists = (row.attention, row.pieces, row.special, row.spans, row.segments, row.words)
-    if any(len(own) != len(row) for own in lists):
-        raise ValueError("the row's lists are not one entry a token")
-    return row
-
-
-def _target(values: Mapping[str, Any]) -> ResolvedTarget:
-    terms = tuple((tuple(at), float(weight)) for at, weight in values["terms"])
-    return ResolvedTarget(values["kind"], values["name"], terms)
-
-
-def _prediction(values: Mapping[str, Any]) -> Prediction:
-    labels, chances = tuple(values["labels"]), tuple(values["probabilities"])
-    ids = tuple(values.get("ids", ()))
-    scores = values.get("answer_score"), values.get("null_score")
-    return Prediction(values["label"], values["index"], labels, chances, ids, *scores)

@@ -18,6 +18,7 @@ from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.evaluation.results import evaluate
 from tokenlight.evaluation.weights import weight_digest
 from tokenlight.explaining.options import listed
+from tokenlight.files.documents import json_in
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -178,7 +179,7 @@ def cache_folder() -> Path:
 def _kept() -> dict[str, Any]:
     """Choices made before; a file that cannot be read is as good as none."""
     try:
-        content = json.loads((cache_folder() / "choices.json").read_text(encoding="utf-8"))
+        content = json_in(cache_folder() / "choices.json")
     except (OSError, ValueError):
         return {}
     if not isinstance(content, dict):

@@ -21,6 +21,7 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokenizer import apart
 from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.files.documents import json_in
 from tokenlight.files.write import write_text
 from tokenlight.plots.clouds import top_tokens
 
@@ -82,15 +83,21 @@ class Frequencies:
     def load(cls, path: str | os.PathLike[str]) -> Frequencies:
         """Read what :meth:`save` wrote."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = json_in(path)
             if content["format"] != FORMAT:
-                raise DamagedFile(f"{path} has format {content['format']!r}, not {FORMAT}.")
+                raise ValueError(f"its format is {str(content['format'])[:40]!r}, not {FORMAT}")
             counts = {str(token): int(count) for token, count in content["counts"].items()}
-            return cls(int(content["documents"]), counts, str(content["tokenizer"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as broken:
+            documents = int(content["documents"])
+            if documents < 1 or not all(0 <= count <= documents for count in counts.values()):
+                raise ValueError(
+                    "a token stands in fewer texts than none, or in more than there are"
+                )
+            return cls(documents, counts, str(content["tokenizer"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
+            why = f" ({str(broken)[:120]})" if isinstance(broken, OSError | ValueError) else ""
             raise DamagedFile(
-                f"{path} holds no document frequencies ({broken!r}); make it with: tokenlight idf "
-                "CORPUS -o FILE."
+                f"{path} holds no document frequencies{why}; make it with: tokenlight idf CORPUS -o "
+                "FILE."
             ) from broken
 
 

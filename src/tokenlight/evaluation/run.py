@@ -24,6 +24,7 @@ from tokenlight.evaluation.results import Evaluation, built, frequencies_for
 from tokenlight.evaluation.shard import Job, Refusal, explained, measured
 from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
 from tokenlight.explaining.batch import versions
+from tokenlight.files.documents import json_in, json_of
 from tokenlight.files.tables import Example
 from tokenlight.files.write import write_text
 from tokenlight.progress import progress as progress_bar
@@ -134,10 +135,10 @@ def _read(
     try:
         # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
         *lines, last = place.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        end = json.loads(last)
+        end = json_of(last)
         if end["lines"] != _digest(["".join(f"{line}\n" for line in lines)]):
             return None
-        entries = [json.loads(line) for line in lines]
+        entries = [json_of(line) for line in lines]
         records = [Record.from_dict(one["record"]) for one in entries if "record" in one]
         refusals = [Refusal(**one["refused"]) for one in entries if "refused" in one]
     except (OSError, ValueError, KeyError, TypeError):
@@ -237,7 +238,7 @@ def _claim(folder: Path, settings: dict[str, str], bound: str) -> None:
         write_text(place, json.dumps(settings, ensure_ascii=False, indent=1), durable=True)
         return
     try:
-        before = dict(json.loads(place.read_text(encoding="utf-8")).items())
+        before = dict(json_in(place).items())
     except (ValueError, AttributeError) as broken:
         raise DamagedFile(f"{place} is damaged; delete the folder to begin anew.") from broken
     changed = [name for name in settings if before.get(name) != settings[name]]

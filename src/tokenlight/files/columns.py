@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenlight.data.tokens import Question, TextInput
-from tokenlight.errors import BadInput, near_names, way
+from tokenlight.errors import BadInput, near_names, shown, way
+from tokenlight.files.documents import json_of
 
 QUESTION = ("question", "context")
 PAIRS = (
@@ -124,13 +124,13 @@ def marked(
     if name is None:
         return None
     try:
-        cell = json.loads(row[name]) if isinstance(row[name], str) else row[name]
+        cell = json_of(row[name]) if isinstance(row[name], str) else row[name]
         if cell is None:
             return None
         pairs = _answers(cell) if name == "answers" else _pairs(cell)
     except (TypeError, ValueError, LookupError) as wrong:
         raise BadInput(
-            f"{where}: its {name!r} is {_shown(row[name])}, not {MARKS_FORM[name]}. Mend it, or give "
+            f"{where}: its {name!r} is {shown(row[name])}, not {MARKS_FORM[name]}. Mend it, or give "
             "the column another name."
         ) from wrong
     last = _last_part(given)
@@ -199,7 +199,7 @@ def _refuse_other_kinds(row: Mapping[str, Any], names: Iterable[str], where: str
     for name in names:
         if row[name] is not None and not isinstance(row[name], str):
             raise BadInput(
-                f"{where}: its {name!r} is {_kind(row[name])} ({_shown(row[name])}), not a text. Name "
+                f"{where}: its {name!r} is {_kind(row[name])} ({shown(row[name])}), not a text. Name "
                 f"the column of the text with {_flag('text')}, or write a text there."
             )
 
@@ -215,11 +215,6 @@ def _kind(cell: Any) -> str:
         case Mapping():
             return "an object"
     return f"of type {type(cell).__name__}"
-
-
-def _shown(cell: Any) -> str:
-    shown = repr(cell)
-    return shown if len(shown) <= 60 else f"{shown[:59]}…"
 
 
 def _named(text: str, row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,23 +7,52 @@ Drop-in for ``json.loads``, ``Path.read_text`` and ``yaml.safe_load``: what is b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from tokenlight.errors import DamagedFile
 
 BYTES = 1 << 28  # of one document; a saved picture of the most pixels stays under a quarter of it
 DEPTH = 64  # lists in lists; Python itself gives up near a thousand, in the middle of later work
 DIGITS = 300  # of one number: beyond 308 no float holds it
+LONGEST = 1 << 26  # characters of a line or a cell
+UNPACKED, DENSE = 1 << 28, 200  # characters of a .gz, and how many a packed byte may become
 NODES = 100_000  # of a YAML document with its aliases written out
 
 
-def text_of(place: str | Path, most: int = BYTES) -> str:
+def text_of(place: str | os.PathLike[str], most: int = BYTES) -> str:
     """The text of a file, of at most ``most`` bytes; a device that never ends is left there, too."""
     with Path(place).open("rb") as stream:
         content = stream.read(most + 1)
     if len(content) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return content.decode("utf-8")
+
+
+def lines_of(stream: IO[str], place: Path) -> Iterator[str]:
+    """The lines of an open file, each in bounds: one without line ends, or packed from a thousand
+    times its size, is refused before it fills the memory."""
+    packed = place.stat().st_size if place.name.lower().endswith(".gz") else None
+    read = 0
+    for number in count(1):
+        line = stream.readline(LONGEST + 1)
+        if not line:
+            return
+        if len(line) > LONGEST:
+            raise DamagedFile(
+                f"line {number} of {place.name} has more than {LONGEST:,} characters; put each text "
+                "on a line of its own."
+            )
+        read += len(line)
+        if packed is not None and read > max(UNPACKED, DENSE * packed):
+            raise DamagedFile(
+                f"{place.name} unpacks to more than {DENSE} times its size, as no texts do; unpack it "
+                "yourself if you trust it."
+            )
+        yield line
 
 
 def json_of(text: str, **hooks: Any) -> Any:
@@ -37,7 +66,7 @@ def json_of(text: str, **hooks: Any) -> Any:
     return content
 
 
-def json_in(place: str | Path) -> Any:
+def json_in(place: str | os.PathLike[str]) -> Any:
     """The JSON of a file."""
     return json_of(text_of(place))
 
@@ -54,6 +83,8 @@ def yaml_of(text: str) -> Any:
         return yaml.SafeLoader("").construct_document(node)
     except RecursionError:
         raise ValueError(_too_deep()) from None
+    except (AttributeError, TypeError) as broken:  # the library trusts what a tag says
+        raise ValueError("a value in it is not what its tag says") from broken
 
 
 def _whole(digits: str) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError
+from tokenlight.files.documents import json_in
 from tokenlight.files.write import write_bytes, write_parquet
 
 
@@ -99,17 +100,18 @@ def load(path: str | os.PathLike[str]) -> list[Attribution]:
     """Read the attributions in a JSON file that :func:`save` wrote."""
     place = Path(path)
     try:
-        content = json.loads(place.read_text(encoding="utf-8"))
+        content = json_in(place)
     except FileNotFoundError as missing:
         raise DamagedFile(f"{place} does not exist.") from missing
     except OSError as broken:  # a folder, or a file that may not be read
         raise DamagedFile(f"{place} cannot be read: {broken.strerror or broken}.") from broken
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as broken:
+    except ValueError as broken:
         raise DamagedFile(f"{place} is no attribution file: {broken}.") from broken
-    return [
-        Attribution.from_dict(entry)
-        for entry in (content if isinstance(content, list) else [content])
-    ]
+    entries = content if isinstance(content, list) else [content]
+    try:
+        return [Attribution.from_dict(entry) for entry in entries]
+    except TokenlightError as broken:
+        raise DamagedFile(f"{place} is damaged: {broken}") from broken
 
 
 def _write_csv(place: Path, rows: list[dict[str, Any]]) -> None:

@@ -9,10 +9,11 @@ import csv
 import gzip
 import importlib
 import io
-import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -21,10 +22,10 @@ from typing import IO, Any, cast
 from tokenlight.data.tokens import TextInput
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
 from tokenlight.files.columns import Columns, given_text, marked, other_separator
+from tokenlight.files.documents import BYTES, LONGEST, json_of, lines_of
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 HIDDEN = -1
-LONGEST_CELL = 2**31 - 1  # characters; the csv module's own limit is 131,072
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +118,15 @@ def _numbered_rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             case ".jsonl":
                 yield from _json_lines(place)
             case ".txt":
-                with _opened(place, newline=None) as lines:  # cuts at ends of lines only
-                    for number, line in enumerate(lines, 1):
+                with _opened(place, newline=None) as stream:  # cuts at ends of lines only
+                    for number, line in enumerate(lines_of(stream, place), 1):
                         if line.strip():
                             yield number, {"text": line.rstrip("\n")}
             case _:
                 yield from enumerate(_table(place), 1)
     except UnicodeDecodeError as broken:
         raise DamagedFile(_not_unicode(place)) from broken
-    except (OSError, EOFError, csv.Error) as broken:
+    except (OSError, EOFError, zlib.error, csv.Error) as broken:
         raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
 
 
@@ -147,8 +148,8 @@ def _near_files(place: Path) -> str:
 
 def _not_unicode(place: Path) -> str:
     """Which line is not UTF-8, and what to do."""
-    with _bytes(place) as lines:
-        for number, line in enumerate(lines, 1):
+    with _bytes(place) as stream, suppress(OSError, EOFError, zlib.error):  # packed, and damaged
+        for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as broken:
@@ -159,7 +160,7 @@ def _not_unicode(place: Path) -> str:
                     f"behind {line[: broken.start][-20:].decode('utf-8', 'replace')!r}. Save the file "
                     f"as UTF-8, for example: iconv -f {was} -t utf-8 OLD > NEW."
                 )
-    return f"{place.name} is not UTF-8: its last character is cut off."
+    return f"{place.name} is not UTF-8: its last character is cut off, or the file is damaged."
 
 
 def _table(place: Path) -> Iterator[Mapping[str, Any]]:
@@ -182,8 +183,8 @@ def _table(place: Path) -> Iterator[Mapping[str, Any]]:
 def _separated(place: Path, sign: str) -> Iterator[Mapping[str, Any]]:
     """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is
     None."""
-    with _opened(place) as lines:
-        rows = _cells(lines, sign, place)
+    with _opened(place) as stream:
+        rows = _cells(lines_of(stream, place), sign, place)
         names = next(rows, [])
         _refuse_doubles(names, place)
         for number, row in enumerate(rows, 1):
@@ -199,12 +200,12 @@ def _separated(place: Path, sign: str) -> Iterator[Mapping[str, Any]]:
             yield dict(zip_longest(names, row))
 
 
-def _cells(lines: IO[str], sign: str, place: Path) -> Iterator[list[str]]:
+def _cells(lines: Iterator[str], sign: str, place: Path) -> Iterator[list[str]]:
     """The cells of each line that is not empty."""
     reader = csv.reader(lines, delimiter=sign, strict=True)
     while True:
         first = reader.line_num + 1
-        before = csv.field_size_limit(LONGEST_CELL)  # holds for the process: for one row only
+        before = csv.field_size_limit(LONGEST)  # holds for the process: for one row only
         try:
             row = next(reader, None)
         except csv.Error as broken:
@@ -252,13 +253,13 @@ def _opened(place: Path, *, newline: str | None = "") -> io.TextIOWrapper:
 
 def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # splitlines() would also cut at characters such as U+0085, which JSON strings may hold.
-    with _opened(place, newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
+    with _opened(place, newline="\n") as stream:
+        for number, line in enumerate(lines_of(stream, place), 1):
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except json.JSONDecodeError as broken:
+                row = json_of(line)
+            except ValueError as broken:
                 raise DamagedFile(
                     f"line {number} of {place.name} is no JSON: {broken}."
                 ) from broken
@@ -269,9 +270,14 @@ def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
     try:
-        with _opened(place) as text:
-            content = json.load(text)
-    except json.JSONDecodeError as broken:
+        with _opened(place) as stream:
+            text = stream.read(BYTES + 1)
+        if len(text) > BYTES:
+            raise ValueError(f"it has more than {BYTES:,} characters; one object a line is .jsonl")
+        content = json_of(text)
+    except UnicodeDecodeError:
+        raise
+    except ValueError as broken:
         raise DamagedFile(f"{place.name} is no JSON: {broken}.") from broken
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise BadInput(f"{place.name} is no list of JSON objects; one object a line is .jsonl.")
@@ -291,8 +297,11 @@ def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
             _refuse_doubles(opened.schema_arrow.names, place)
             for batch in opened.iter_batches(1024):
                 yield from batch.to_pylist()
-    except pyarrow.ArrowInvalid as broken:
-        raise DamagedFile(f"{place.name} is no Parquet file: {broken}.") from broken
+    except (pyarrow.ArrowException, ValueError, OverflowError) as broken:
+        # The last two: times that Python's calendar does not have.
+        raise DamagedFile(
+            f"{place.name} is no Parquet file, or a value of it cannot be read: {broken}."
+        ) from broken
 
 
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.files.documents import json_in
 
 FORMAT = 1  # of the JSON file
 
@@ -108,8 +109,11 @@ class HeadMask:
         inner = values.get("mask", values)
         try:
             return cls(_table(inner["syntactic"]), _table(inner["positional"]))
-        except (KeyError, TypeError, ValueError) as broken:
-            raise DamagedFile(f"this head mask lacks or garbles a table: {broken!r}.") from broken
+        except (KeyError, TypeError, ValueError, OverflowError) as broken:
+            raise DamagedFile(
+                "this head mask lacks or garbles a table: syntactic and positional are lists of "
+                "layers, each a list of whole numbers, one a head."
+            ) from broken
 
 
 def head_mask(given: Any) -> HeadMask:
@@ -134,12 +138,12 @@ def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of a heads file."""
     place = Path(path)
     try:
-        content = json.loads(place.read_text(encoding="utf-8"))
+        content = json_in(place)
     except FileNotFoundError as missing:
         raise DamagedFile(
             f"{place} does not exist; write it with: tokenlight heads MODEL --conllu FILE -o {place}"
         ) from missing
-    except (json.JSONDecodeError, UnicodeDecodeError) as broken:
+    except (OSError, ValueError) as broken:
         raise DamagedFile(f"{place} is no heads file: {broken}.") from broken
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFile(f"{place} is no heads file of format {FORMAT}.")

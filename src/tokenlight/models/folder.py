@@ -6,13 +6,16 @@ index of weights names, and follows that name out of the folder. Nothing of it h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
 from tokenlight.files.documents import json_in
 from tokenlight.models.embedded import ENCODER, FOLDER
+from tokenlight.models.fields import refuse_odd
 
 # What of a model is asked of transformers, whoever asks: none of its code, none of its pickles.
 SAFE = {"trust_remote_code": False}
@@ -21,7 +24,14 @@ SET_HERE = ("use_safetensors", "weights_only", "output_loading_info", "allow_all
 INDEX = "model.safetensors.index.json"
 READ = (".json", ".safetensors", ".txt", ".model", ".jinja")  # endings that transformers opens
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-CONTENT = ("adapter_config.json", "config.json", "tokenizer_config.json")
+CONTENT = (
+    "adapter_config.json",
+    "config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+)
 FETCHED = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
 
 
@@ -70,6 +80,33 @@ def _fetched(place: str, file: str, hub: dict[str, Any]) -> Path | None:
     except (OSError, ValueError):
         return None
     return Path(found) if found else None
+
+
+@contextmanager
+def opening(name: str, what: str) -> Iterator[None]:
+    """Within: whatever transformers makes of a model's files, what goes wrong is said of ``what``."""
+    try:
+        yield
+    except TokenlightError:
+        raise
+    except ImportError as missing:
+        raise UnsupportedModel(
+            f"{what} of {name} needs a library that is not here: {first_sentence(missing)}"
+        ) from missing
+    except Exception as broken:  # other libraries' readers raise anything, bare Exception included
+        raise DamagedFile(f"{what} of {name} cannot be read: {first_sentence(broken)}") from broken
+
+
+def first_sentence(trouble: Exception) -> str:
+    """The first line of another library's message with its full stop, in words."""
+    lines = [line.strip() for line in str(trouble).splitlines() if line.strip()]
+    lines = lines or [type(trouble).__name__]
+    said = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    if isinstance(trouble, KeyError):
+        said = f"there is nothing called {said}"
+    said = re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", said).replace("NoneType", "null")
+    said = said if len(said) <= 240 else f"{said[:239]}…"
+    return said if said.endswith((".", "!", "?", "…")) else f"{said.rstrip(':;,')}."
 
 
 def _only_own_files(folder: Path) -> None:
@@ -142,7 +179,8 @@ def _only_safe_content(name: str, files: list[Path]) -> None:
         if file.name == "adapter_config.json":
             # Its weights may be a pickle, and its other fields name models and files elsewhere.
             raise UnsupportedModel(_adapter(name, content))
-        family = family or content.get("model_type")
+        if file.name == "config.json":
+            family = content.get("model_type")
         if _needs_code(file.name, content, family):
             raise UnsupportedModel(
                 f"{name} brings its own code ({file.name}: auto_map), and tokenlight runs no code "
@@ -153,6 +191,7 @@ def _only_safe_content(name: str, files: list[Path]) -> None:
             chosen = str(content["transformers_weights"])
             _plain_name(file, chosen, ".safetensors", ".safetensors.index.json")
         _no_code_by_name(name, file, content)
+        refuse_odd(file, content)
 
 
 def _no_code_by_name(name: str, file: Path, content: dict[str, Any]) -> None:
@@ -221,7 +260,7 @@ def _json(file: Path) -> dict[str, Any]:
         ) from broken
     if not isinstance(content, dict):
         raise DamagedFile(
-            f"{file} holds {type(content).__name__} where names with values belong. Save the model "
-            "again with model.save_pretrained(folder)."
+            f"{file} holds no table of names with values. Save the model again with "
+            "model.save_pretrained(folder)."
         )
     return content

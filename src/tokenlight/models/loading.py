@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import json
 import re
 import socket
 from contextlib import nullcontext
@@ -22,8 +21,9 @@ from transformers.utils import cached_file
 from tokenlight.capture.head import TAKEN, taken_in_words
 from tokenlight.capture.live import Pooling
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName, UnsupportedModel
+from tokenlight.files.documents import json_in
 from tokenlight.models import embedded as models
-from tokenlight.models.folder import SAFE, WEIGHTS, check
+from tokenlight.models.folder import SAFE, WEIGHTS, check, first_sentence, opening
 
 TOKENIZERS = (
     "tokenizer.json",
@@ -52,13 +52,16 @@ def load(
         hub = _reaching(hub)
     check(name, place, **hub)
     hub.pop("trust_remote_code", None)  # False, since it was not refused
-    config = _config(name, str(place), hub)
+    with opening(name, "config.json"):
+        config = _config(name, str(place), hub)
     cls = _class(name, config)
     # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
     bare = not cls.__name__.endswith(tuple(TAKEN))
     if bare and "add_pooling_layer" in inspect.signature(cls.__init__).parameters:
         hub = {**hub, "add_pooling_layer": False}
-    model, info = _weights(cls, str(place), name, dtype=_dtype(dtype), **hub)
+    how = {"dtype": _dtype(dtype), **hub}
+    with opening(name, "the weights (model.safetensors)"):
+        model, info = _weights(cls, str(place), **how)
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise DamagedFile(
@@ -67,9 +70,20 @@ def load(
             f"fine-tuned as {cls.__name__}."
         )
     put(model, device)
+    _refuse_half_quantised(name, model)
     if cls.main_input_name == "pixel_values":
         return model.eval(), _processor(str(place), name, hub)
     return model.eval(), _tokenizer(str(place), name, hub)
+
+
+def _refuse_half_quantised(name: str, model: Any) -> None:
+    layers = (one for one in model.modules() if type(one).__name__ == "Linear4bit")
+    if any(getattr(layer.weight, "quant_state", None) is None for layer in layers):
+        raise DamagedFile(
+            f"config.json of {name} says that its weights are quantised (quantization_config), and "
+            "they are not. Take that field out, or quantise the model yourself, say onto a GPU with "
+            "device_map, and give Explainer(model, tokenizer)."
+        )
 
 
 def put(model: Any, device: str | torch.device | None) -> None:
@@ -86,7 +100,7 @@ def put(model: Any, device: str | torch.device | None) -> None:
         ) from full
     except (AssertionError, RuntimeError) as refused:
         raise BadInput(
-            f"the model cannot go to device {str(device)!r}: {_first_sentence(refused)} Give cpu, "
+            f"the model cannot go to device {str(device)!r}: {first_sentence(refused)} Give cpu, "
             "or cuda on a machine whose torch sees a GPU."
         ) from refused
 
@@ -99,7 +113,8 @@ def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
             f"{name} has no tokenizer ({', '.join(TOKENIZERS[:3])} …); save it beside the model with "
             "tokenizer.save_pretrained(folder)."
         )
-    return AutoTokenizer.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
+    with opening(name, "the tokenizer (tokenizer.json, tokenizer_config.json …)"):
+        return AutoTokenizer.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
 
 
 def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
@@ -116,7 +131,7 @@ def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
         raise MissingExtra.naming("Pillow", "vision", f"reading images for {name}") from missing
     except (OSError, ValueError) as broken:
         raise BadInput(
-            f"{name} does not say how it wants its images: {_first_sentence(broken)} Save the "
+            f"{name} does not say how it wants its images: {first_sentence(broken)} Save the "
             "processor beside the model with processor.save_pretrained(folder)."
         ) from broken
 
@@ -167,12 +182,6 @@ def _what_to_give(name: str) -> str:
     )
 
 
-def _first_sentence(trouble: Exception) -> str:
-    """The first line of another library's message, with its full stop."""
-    line = (str(trouble).splitlines() or [type(trouble).__name__])[0].rstrip()
-    return line if line.endswith((".", "!", "?")) else f"{line.rstrip(':;,')}."
-
-
 def _not_an_embedded_name(name: str) -> None:
     """``sentiment`` is asked of no hub: the embedded model was meant."""
     full = {entry.name.rpartition("/")[2]: entry.name for entry in models.catalogue()}
@@ -197,26 +206,14 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
         return AutoConfig.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
     except (OSError, ValueError) as missing:
         if Path(place, "config.json").is_file():
-            raise _config_trouble(name, Path(place, "config.json"), missing) from missing
+            raise UnsupportedModel(
+                f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
+                f"{first_sentence(missing)} A newer transformers may know it; a model that brings "
+                "its own code is loaded by yourself and given as Explainer(model, tokenizer)."
+            ) from missing
         raise BadInput(
-            f"no model found at {name!r}: {_first_sentence(missing)} {_what_to_give(name)}"
+            f"no model found at {name!r}: {first_sentence(missing)} {_what_to_give(name)}"
         ) from missing
-
-
-def _config_trouble(name: str, file: Path, missing: Exception) -> Exception:
-    """Why a config.json that is there does not do: no JSON, or of a family not known here."""
-    try:
-        json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as broken:
-        return DamagedFile(
-            f"the model at {name!r} has a config.json that cannot be read: {broken}. Save the model "
-            "again with model.save_pretrained(folder)."
-        )
-    return UnsupportedModel(
-        f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
-        f"{_first_sentence(missing)} A newer transformers may know it; a model that brings its own "
-        "code is loaded by yourself and given as Explainer(model, tokenizer)."
-    )
 
 
 def _for_tokenizer(hub: dict[str, Any]) -> dict[str, Any]:
@@ -227,6 +224,11 @@ def _for_tokenizer(hub: dict[str, Any]) -> dict[str, Any]:
 
 def _class(name: str, config: Any) -> Any:
     """The class the checkpoint was saved as; nothing is guessed."""
+    if not hasattr(config.get_text_config(), "to_dict"):
+        raise DamagedFile(
+            f"config.json of {name} has a text_config, which a {config.model_type} model has none of. "
+            "Take that field out."
+        )
     for architecture in config.architectures or ():
         without_head = architecture.endswith("Model") and not config.is_encoder_decoder
         if architecture.endswith(tuple(TAKEN)) or without_head:
@@ -251,10 +253,10 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     if file is None:
         return "mean"
     try:
-        says = json.loads(Path(file).read_text(encoding="utf-8"))
+        says = json_in(file)
         chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
         named = says.get("pooling_mode", ())  # since sentence-transformers 6: a word, or a list
-    except (ValueError, AttributeError) as broken:
+    except (OSError, ValueError, AttributeError) as broken:
         raise DamagedFile(f"{file} is no pooling file: {broken}.") from broken
     named = [named] if isinstance(named, str) else list(named)
     known: dict[str, Pooling] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
@@ -268,22 +270,11 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     return known[ways[0]]
 
 
-def _weights(cls: Any, place: str, name: str, **how: Any) -> tuple[Any, dict[str, Any]]:
+def _weights(cls: Any, place: str, **how: Any) -> tuple[Any, dict[str, Any]]:
     # A download deserves its bar; reading a folder takes a moment.
     quiet = models.without_progress_bar() if Path(place).is_dir() else nullcontext()
-    try:
-        with quiet, torch.inference_mode(False):  # whose tensors could have no gradient ever
-            loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
-                place, output_loading_info=True, **WEIGHTS, **how
-            )
-    except (OSError, RuntimeError, ValueError) as broken:
-        raise DamagedFile(
-            f"the weights of {name} cannot be loaded: {_first_sentence(broken)}"
-        ) from broken
-    except Exception as broken:
-        if type(broken).__name__ == "SafetensorError":
-            raise DamagedFile(
-                f"a weight file of {name} is damaged ({broken}); download or copy it again."
-            ) from broken
-        raise
+    with quiet, torch.inference_mode(False):  # whose tensors could have no gradient ever
+        loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
+            place, output_loading_info=True, **WEIGHTS, **how
+        )
     return loaded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from urllib.parse import quote
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import DamagedFile, TokenlightError
+from tokenlight.files.documents import json_of, text_of
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import Refusal, keep_secret, without_paths
 from tokenlight.web.uploads import opened, parsed
@@ -87,7 +87,7 @@ def _folder(place: Path, found: Shelf, limits: Limits) -> None:
 
 def _attributions(place: Path, limits: Limits) -> list[Attribution]:
     try:
-        return opened(parsed(place.read_bytes()), limits)
+        return opened(parsed(_bytes(place)), limits)
     except OSError as broken:
         raise DamagedFile(f"{place} cannot be read: {broken.strerror}.") from broken
     except Refusal as refused:
@@ -135,9 +135,16 @@ def _bare(value: Any) -> Any:
     return [_bare(inner) for inner in value] if isinstance(value, list) else value
 
 
+def _bytes(file: Path) -> bytes:
+    try:
+        return text_of(file).encode("utf-8")
+    except ValueError as broken:
+        raise DamagedFile(f"{file} cannot be read: {broken}.") from broken
+
+
 def _json(file: Path) -> Any:
     try:
-        return parsed(file.read_bytes())
+        return parsed(_bytes(file))
     except Refusal as broken:
         raise DamagedFile(f"{file} is damaged: {broken.message}") from broken
 
@@ -157,7 +164,7 @@ def _value(text: Any) -> Any:
     if not isinstance(text, str) or text == "":
         return None
     try:
-        value = json.loads(text, parse_constant=str)
+        value = json_of(text, parse_constant=str)
     except ValueError:
         return text
     return value if isinstance(value, int | float) and not isinstance(value, bool) else text
