@@ -6,15 +6,16 @@ OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 # Busy-waiting OpenMP threads slow small batches manifold beside any other process.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-oldest browser check format bench docs wheel clean help
+.PHONY: demo test test-fast test-oldest browser check format bench docs wheel clean help
 
 help:
-	@echo "make demo   explain a few sentences with the embedded model (offline once set up)"
-	@echo "make test   format, lint, types and all tests"
+	@echo "make demo         explain a few sentences with the embedded model (offline once set up)"
+	@echo "make test         format, lint, types and all tests"
+	@echo "make test-fast    official numbers, twins and laws alone, in a minute"
 	@echo "make test-oldest  a small suite on the oldest versions that are allowed"
-	@echo "make check  format, lint and types only"
-	@echo "make bench  speed and memory, as ratios to the bare model"
-	@echo "make docs   build the guide into site/"
+	@echo "make check        format, lint and types only"
+	@echo "make bench        speed and memory, as ratios to the bare model"
+	@echo "make docs         build the guide into site/"
 
 demo: $(VENV)/.demo
 	$(OFFLINE) $(RUN) examples/demo.py
@@ -22,6 +23,11 @@ demo: $(VENV)/.demo
 
 test: check browser
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup
+
+# Official numbers, second writings, laws and house rules: what a change of a formula breaks first.
+test-fast: $(VENV)/.dev
+	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup \
+	  tests/golden tests/twins tests/contract tests/unit/test_house.py tests/unit/test_registry.py
 
 # The oldest versions that pyproject.toml allows, really installed: does what it promises hold there?
 OLDEST := $(VENV)-oldest/bin/python

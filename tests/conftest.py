@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 
+BESIDE = Path(__file__).parents[2] / "shared" / "data"
+if BESIDE.is_dir():
+    os.environ.setdefault("TOKENLIGHT_DATA", str(BESIDE))
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 settings.register_profile(
@@ -43,8 +46,8 @@ def bert_folder(tmp_path_factory, tokenizer) -> Path:
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder of public data sets; tests that need it skip where it is not given."""
+    """The folder of public data sets; tests that need it skip where there is none."""
     place = os.environ.get("TOKENLIGHT_DATA")
     if not place:
-        pytest.skip("TOKENLIGHT_DATA names no data folder")
+        pytest.skip("no folder shared/data beside the checkout, and TOKENLIGHT_DATA names none")
     return Path(place)

@@ -67,7 +67,7 @@ def elsewhere(model):
     thread = threading.Thread(target=run)
     thread.start()
     yield done
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive()
 
 
@@ -192,7 +192,7 @@ class TestSharedParts:
         with rewired(model, attention="own", gradients=False, filler=3):
             thread.start()
             thread.join(timeout=0.5)
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert made[0].pad_id is None
 
 

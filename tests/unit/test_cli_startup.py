@@ -2,7 +2,6 @@
 
 import logging
 import os
-import resource
 import subprocess
 import sys
 
@@ -27,7 +26,8 @@ def run(code, *arguments, **environment):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "tokenlight")
-def test_help_imports_nothing_heavy(command):
+def test_help_imports_little_and_nothing_heavy(command):
+    # What a person waits for is imports: Python's and the parser's are 300, and numpy brings 150.
     code = (
         "import sys\n"
         "from tokenlight.cli import main\n"
@@ -35,27 +35,12 @@ def test_help_imports_nothing_heavy(command):
         "except SystemExit as end:\n    code = end.code\n"
         "heavy = {'torch', 'transformers', 'numpy', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
+        "assert len(sys.modules) < 400, len(sys.modules)\n"
         "sys.exit(code)\n"
     )
     done = run(code, *command, "--help")
     assert done.returncode == 0, done.stderr
     assert "Usage: tokenlight" in done.stdout
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "tokenlight")
-def test_help_answers_in_half_a_second(command):
-    # Processor time of the best of five: it waits for nothing, so on an idle machine it is the
-    # time a person waits, and other work on a busy one does not count.
-    code = "from tokenlight.cli import main; main()"
-    taken = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run(code, *command, "--help")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        if min(taken) < 0.5:
-            break
-    assert min(taken) < 0.5
 
 
 def test_version_names_the_libraries_without_importing_them():

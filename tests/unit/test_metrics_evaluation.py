@@ -490,14 +490,6 @@ def test_other_settings_in_the_same_folder_are_refused(explainer, tmp_path):
         evaluate_file(explainer, examples(3), JOB, tmp_path)
 
 
-def test_a_damaged_part_is_named(explainer, tmp_path):
-    evaluate_file(explainer, examples(2), JOB, tmp_path)
-    (part,) = (tmp_path / "parts").iterdir()
-    part.write_text('{"record": {}}\n')
-    with pytest.raises(DamagedFile, match="delete it and run the command again"):
-        evaluate_file(explainer, examples(2), JOB, tmp_path)
-
-
 def test_every_character_of_an_answer_survives_its_file(tokenizer, tmp_path):
     """JSON leaves characters alone that str.splitlines() takes for the end of a line."""
     explainer = Explainer(tiny_bert_qa(), tokenizer)
