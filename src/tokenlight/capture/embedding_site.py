@@ -1,54 +1,56 @@
-"""Where embeddings can be read and replaced: at the token table, or at h^0 as the blocks see it."""
+"""Doors: modules at which embeddings can be read and replaced, whatever their layout."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.live import LiveModel
-from tokenlight.capture.rewired import rewired, token_embeddings
-from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import UnsupportedModel
-
 Replace = Callable[[Tensor], Tensor]
-_doors: WeakKeyDictionary[nn.Module, Door] = WeakKeyDictionary()
+Axes = tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A module and where in its call the embeddings pass: its output, or one of its arguments."""
+    """A module and where in its call the embeddings pass: its output, or one of its arguments.
+
+    ``swapped``: two axes that change places to give ``batch token hidden``; ``call``: which of the
+    module's calls in a pass, since a decoder may share its encoder's table; ``ahead``: tokens of the
+    model's own that join what passes only behind the door.
+    """
 
     path: str
     argument: int | str | None = None  # None: the output
-    ahead: int = 0  # tokens of the model's own that join what passes only behind the door
+    swapped: Axes = None
+    call: int = 0
+    ahead: int = 0
 
     @contextmanager
-    def open(self, root: nn.Module, replace: Replace) -> Iterator[None]:
-        """Within: what passes is handed to ``replace``, on the first call only, since a decoder may
-        share its encoder's table."""
-        passed: list[bool] = []
+    def open(self, root: nn.Module, tokens: int, replace: Replace) -> Iterator[None]:
+        """Within: what passes is handed to ``replace``, ``batch token hidden``. What stands behind
+        the text's ``tokens``, which some models pad by themselves, stays as it is."""
+        calls: list[bool] = []
 
         def once(tensor: Tensor) -> Tensor:
-            if passed:
+            calls.append(True)
+            if len(calls) != self.call + 1:
                 return tensor
-            passed.append(True)
             if tensor.dim() == 4:  # of a convolution: batch hidden row column
-                tokens = tensor.flatten(2).transpose(1, 2)
-                return through(tokens).transpose(1, 2).reshape(tensor.shape)
-            return through(tensor)
+                flat = tensor.flatten(2).transpose(1, 2)
+                return through(flat).transpose(1, 2).reshape(tensor.shape)
+            return turned(through(turned(tensor, self.swapped)), self.swapped)
 
         def through(tensor: Tensor) -> Tensor:
-            if not self.ahead:
-                return replace(tensor)
             # They pass as zeros, so that what is seen here has a vector for every token.
             own = tensor.new_zeros(len(tensor), self.ahead, tensor.shape[2])
-            return replace(torch.cat((own, tensor), dim=1))[:, self.ahead :]
+            whole = torch.cat((own, tensor), dim=1) if self.ahead else tensor
+            replaced = replace(whole[:, :tokens])[:, self.ahead :]
+            beyond = whole[:, tokens:]
+            return torch.cat((replaced, beyond), dim=1) if beyond.shape[1] else replaced
 
         def leaving(_module: nn.Module, _arguments: Any, output: Any) -> Any:
             return (once(output[0]), *output[1:]) if isinstance(output, tuple) else once(output)
@@ -71,76 +73,60 @@ class Door:
             handle.remove()
 
 
-def words_door(live: LiveModel) -> Door:
-    """To the token table, before positions, segments and norm; of two, to the encoder's."""
-    table = token_embeddings(live.model)[-1]
-    names = {id(module): name for name, module in live.model.named_modules()}
-    return Door(names[id(table)], ahead=0 if live.patches is None else live.patches.ahead)
+def turned(tensor: Tensor, axes: Axes) -> Tensor:
+    """``tensor`` with two axes swapped, where any are."""
+    return tensor if axes is None else tensor.transpose(*axes)
 
 
-@torch.inference_mode(mode=False)
-def hidden_door(live: LiveModel, row: TokenRow) -> Door:
-    """To h^0; found once a model, by a pass over ``row`` in which every module is watched."""
-    if live.model not in _doors:
-        _doors[live.model] = _find(live, row)
-    return _doors[live.model]
-
-
-@contextmanager
-def words_kept(live: LiveModel, *, wanted: bool) -> Iterator[list[Tensor]]:
-    """Within: the token embeddings of the pass are kept, where ``wanted``; its graph begins there."""
-    kept: list[Tensor] = []
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.detach().requires_grad_(True))
-        return kept[-1].clone()  # no leaf, so a model may go on to scale it in place
-
-    with words_door(live).open(live.model, keep) if wanted else nullcontext():
-        yield kept
-
-
-class _Watch:
+class Watch:
     """What every module of a pass gives out and takes in, in order."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[str, Any]] = []
-        self.taken: list[tuple[str, int | str, Any]] = []
+        self.made: list[tuple[str, int, Any]] = []
+        self.taken: list[tuple[str, int, int | str, Any]] = []
+        self._calls: dict[str, int] = {}
 
     def hang(self, path: str, module: nn.Module, undo: ExitStack) -> None:
         """Watch one module until ``undo``."""
 
         def out(_module: nn.Module, _arguments: Any, output: Any) -> None:
-            self.made.append((path, output[0] if isinstance(output, tuple) else output))
+            first = output[0] if isinstance(output, tuple) and output else output
+            self.made.append((path, self._calls[path] - 1, first))
 
         def into(_module: nn.Module, arguments: Any, named: Any) -> None:
-            self.taken.extend((path, place, value) for place, value in enumerate(arguments))
-            self.taken.extend((path, name, value) for name, value in named.items())
+            call = self._calls[path] = self._calls.get(path, 0) + 1
+            given = [*enumerate(arguments), *named.items()]
+            self.taken.extend((path, call - 1, place, value) for place, value in given)
 
         undo.callback(module.register_forward_hook(out).remove)
         undo.callback(module.register_forward_pre_hook(into, with_kwargs=True).remove)
 
+    def doors(self, state: Tensor) -> list[Door]:
+        """Where ``state``, ``batch token hidden``, passed, by its values: modules that give it out,
+        then modules that take it in."""
+        doors = [
+            Door(path, None, axes, call)
+            for path, call, tensor in self.made
+            for axes in _layouts(tensor, state)
+        ]
+        return doors + [
+            Door(path, place, axes, call)
+            for path, call, place, tensor in self.taken
+            for axes in _layouts(tensor, state)
+        ]
 
-def _find(live: LiveModel, row: TokenRow) -> Door:
-    """Watch one pass: the first module that gives h^0 out, else the first that takes it in.
 
-    The first: a module behind it may hand h^0 on as it is and yet not be its only way.
-    """
-    watch = _Watch()
-    arguments, _, filler = live.inputs([row])
-    with (
-        rewired(live.model, attention="own", gradients=False, filler=filler),
-        ExitStack() as undo,
-    ):
-        for path, module in live.model.named_modules():
-            if path and live.listens_to(module):
-                watch.hang(path, module, undo)
-        outputs = live.call(arguments, output_hidden_states=True)
-    first = live.hidden_states_of(outputs)[0]
-    doors = [Door(path) for path, tensor in watch.made if tensor is first]
-    doors += [Door(path, place) for path, place, tensor in watch.taken if tensor is first]
-    if not doors:
-        raise UnsupportedModel(
-            f"{type(live.model).__name__} builds its embeddings where no module gives them out or "
-            "takes them in, so they cannot be replaced; use grad_x_input, which needs no second pass."
-        )
-    return doors[0]
+def _layouts(tensor: Any, state: Tensor) -> list[Axes]:
+    """The swap of axes that makes ``tensor`` begin with ``state``; none where none does."""
+    if tensor is state:
+        return [None]
+    if not isinstance(tensor, Tensor) or tensor.dim() != 3 or tensor.dtype != state.dtype:
+        return []
+    layouts: tuple[Axes, ...] = (None, (0, 1), (1, 2))
+    return [axes for axes in layouts if _begins(turned(tensor, axes), state)][:1]
+
+
+def _begins(tensor: Tensor, state: Tensor) -> bool:
+    batch, tokens, width = state.shape
+    fits = tensor.shape[0] == batch and tensor.shape[2] == width and tensor.shape[1] >= tokens
+    return fits and torch.equal(tensor[:, :tokens].detach().to(state.device), state.detach())

@@ -50,12 +50,13 @@ def head_of(model: PreTrainedModel, tokenizer: Any) -> Head:
     name, config = type(model).__name__, model.config
     if "QuestionAnswering" in name:
         return Head("span")
-    if name.endswith(("ForCausalLM", "LMHeadModel", "ForMaskedLM")):
-        if config.is_encoder_decoder:
-            raise UnsupportedModel(
-                f"{name} writes with a decoder that reads an encoder; tokenlight explains models "
-                "that write on from their own input (ForCausalLM of a decoder-only family)."
-            )
+    writes = name.endswith(("ForCausalLM", "LMHeadModel", "ForMaskedLM"))
+    if config.is_encoder_decoder and (writes or name.endswith("MTModel")):
+        raise UnsupportedModel(
+            f"{name} writes with a decoder that reads an encoder; tokenlight explains models "
+            "that write on from their own input (ForCausalLM of a decoder-only family)."
+        )
+    if writes:
         size = int(config.get_text_config().vocab_size)
         reads = "mask" if name.endswith("ForMaskedLM") else "next"
         return Head("classification", Vocabulary(tokenizer, size), reads=reads)  # type: ignore[arg-type]

@@ -39,6 +39,7 @@ class LiveModel:
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         self._embedding = token_embeddings(self.model)[0]
         self.patches = Patches(self.model) if self.head.reads == "image" else None
+        self._refuse_without_numbers()
         self.vocabulary = VOCABULARY
         if self.patches is None:
             self.vocabulary = len(self._embedding.weight)  # type: ignore[arg-type]
@@ -49,7 +50,25 @@ class LiveModel:
         self.encoder: nn.Module = (
             self.model.get_encoder() if self.model.config.is_encoder_decoder else self.model
         )
-        self._listened = {id(module) for module in self.encoder.modules()}
+        self._listened = set(self.encoder.modules())
+
+    def _refuse_without_numbers(self) -> None:
+        # Weights that lie on a disk are meta tensors, too, and come when their module is called.
+        offloaded = any(hasattr(module, "_hf_hook") for module in self.model.modules())
+        if not offloaded and self.device.type == "meta":
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} lies on the meta device: its weights have shapes but "
+                "no numbers. Load them, for example with from_pretrained."
+            )
+
+    @property
+    def ends(self) -> set[int]:
+        """Ids at which the head of an encoder-decoder classifier finds what it reads: its text may
+        not lose them."""
+        if not self.model.config.is_encoder_decoder or self.head.reads != "text":
+            return set()
+        found = self.model.config.eos_token_id
+        return set(found) if isinstance(found, list) else {found}
 
     @property
     def device(self) -> torch.device:
@@ -80,7 +99,7 @@ class LiveModel:
 
     def listens_to(self, module: nn.Module) -> bool:
         """Whether ``module`` stands in the part of the model whose tokens are explained."""
-        return id(module) in self._listened
+        return module in self._listened
 
     def inputs(
         self, rows: Sequence[TokenRow], width: int | None = None
@@ -162,7 +181,12 @@ class LiveModel:
             # A vocabulary is wide: logits are computed where they are read, and nowhere else.
             flags["logits_to_keep"] = sent(torch.unique(arguments["at"]), self.device)
         given = {name: value for name, value in arguments.items() if name not in OWN}
-        return self.model(**given, return_dict=True, **flags)
+        try:
+            return self.model(**given, return_dict=True, **flags)
+        except (ValueError, AssertionError, NotImplementedError) as refusal:
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} itself refuses this pass: {refusal}"
+            ) from refusal
 
     def logits_of(self, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
         """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head.
@@ -206,15 +230,10 @@ class LiveModel:
         self.padding_proof = verified(self, row, maps=maps)
 
     def hidden_states_of(self, outputs: Any) -> tuple[Tensor, ...]:
-        """h^0 … h^L, each ``batch token hidden``."""
+        """h^0 … h^L, each ``batch token hidden``; none where the model does not give them."""
         encoders = self.model.config.is_encoder_decoder
         states = getattr(outputs, "encoder_hidden_states" if encoders else "hidden_states", None)
-        if not states:
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} does not give its hidden states; tokenlight cannot "
-                "see inside it."
-            )
-        return tuple(states)
+        return tuple(states or ())
 
 
 def joined(values: Sequence[Any]) -> np.ndarray:

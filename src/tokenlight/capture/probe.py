@@ -42,7 +42,7 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     # A row of the token table concerns the texts that hold its token, and is told of those.
     tables = [] if live.patches is not None else token_embeddings(model)
     spoilt = spoilt_weights(model, but=[table.weight for table in tables])
-    row = _telling(live, row)
+    row = telling(live, row)
     bare = _probe(live, row, None)
     for weight in _of_a_part(live, row, spoilt) if spoilt else ():
         raise NotFinite(f"{name} gives NaN or infinity: {_spoilt(weight)}.")
@@ -129,7 +129,7 @@ def _without_finite_sum(named: Iterable[tuple[str, Tensor]]) -> list[str]:
     ]
 
 
-def _telling(live: LiveModel, row: TokenRow) -> TokenRow:
+def telling(live: LiveModel, row: TokenRow) -> TokenRow:
     """A row like ``row`` on which two computations that differ give different logits.
 
     It has several tokens, not all alike, and is asked about its last one, which sees all others
@@ -159,11 +159,7 @@ def _telling(live: LiveModel, row: TokenRow) -> TokenRow:
 def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
     """Ids that mean nothing special to the model and are not in ``row``, from all over the
     vocabulary; one id at least is left for padding."""
-    taken = {*row.ids, *getattr(live.tokenizer, "all_special_ids", ())}
-    for config in (live.model.config, live.model.config.get_text_config()):
-        for name, value in vars(config).items():
-            if name.endswith(("token_id", "token_index")) and value is not None:
-                taken.update(value if isinstance(value, list | tuple) else [value])
+    taken = {*row.ids, *special_ids(live), *getattr(live.tokenizer, "all_special_ids", ())}
     step = max(1, live.vocabulary // (4 * DIFFERENT_TOKENS))
     spread = (i for start in range(step) for i in range(start, live.vocabulary, step))
     free = list(islice((i for i in spread if i not in taken), 1, 2 * DIFFERENT_TOKENS + 1))
@@ -172,6 +168,30 @@ def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
         return free
     numbers = torch.isfinite(table.detach()[free]).all(dim=-1).tolist()
     return [i for i, finite in zip(free, numbers, strict=True) if finite]
+
+
+def special_ids(live: LiveModel) -> set[int]:
+    """Ids that the model's config names: padding, start, end and their like."""
+    found: set[int] = set()
+    for config in (live.model.config, live.model.config.get_text_config()):
+        for name, value in vars(config).items():
+            if name.endswith(("token_id", "token_index")) and value is not None:
+                found.update(value if isinstance(value, list | tuple) else [value])
+    return found
+
+
+def other_row(live: LiveModel, row: TokenRow, *, ends: bool = False) -> TokenRow:
+    """A row like ``row`` with other tokens in all places that hold no special one; with ``ends``, in
+    the last place, too."""
+    special = {*special_ids(live), *getattr(live.tokenizer, "all_special_ids", ())}
+    plain = _plain_ids(live, row) or [i for i in row.ids[::-1] if i not in special] or [0]
+    ids = [
+        own
+        if own in special and not (ends and place == len(row) - 1)
+        else plain[place % len(plain)]
+        for place, own in enumerate(row.ids)
+    ]
+    return replace(row, ids=tuple(ids))
 
 
 def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:

@@ -10,17 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
-from tokenlight.capture.embedding_site import words_kept
+from tokenlight.capture.entrance import kept
+from tokenlight.capture.entrance_search import At, entrance_of
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.rewired import rewired
-from tokenlight.capture.tape import GRADIENTS, MAPS, Recording, Site, Sites
+from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.tracing import forked
 from tokenlight.relevance.walk import check
 
+WANTING: dict[At, Sites] = {
+    "hidden": frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT}),
+    "words": frozenset({Site.WORDS}),
+}
 # Shapes of passes whose operations were all found to have a relevance rule.
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
 
@@ -35,7 +40,12 @@ def record(
         "maps" if MAPS & sites else "received" if Site.RECEIVED in sites else "nothing"
     )
     eager = live.route == "eager" and wanted != "nothing"
-    name = seam.NAME if live.route == "seam" else "own"
+    # A method that reads no attention sees the bare model, whatever its attention is.
+    name = seam.NAME if live.route == "seam" and wanted != "nothing" else "own"
+    entrances = [
+        entrance_of(live, rows[0], at) if sites & wanting else None
+        for at, wanting in WANTING.items()
+    ]
     listener = seam.Listener(
         wanted,
         real,
@@ -59,7 +69,8 @@ def record(
         seam.listening(listener),
         mixing or nullcontext(),
         forking as fork,
-        words_kept(live, wanted=Site.WORDS in sites) as words,
+        kept(live, entrances[0], real) as embedded,
+        kept(live, entrances[1], real) as words,
     ):
         outputs = live.call(arguments, output_hidden_states=True, **flags)
         logits = live.logits_of(outputs, arguments)
@@ -67,18 +78,20 @@ def record(
         attention = tuple(listener.maps)
         if eager:
             attention = _eager_maps(live, outputs)
-    _one_map_a_block(live, wanted, eager, len(attention) or len(listener.received), hidden, real)
+    hidden = _laid_over_tokens(live, hidden, real, sites)
+    if wanted != "nothing":
+        _one_map_a_block(live, eager, len(attention) or len(listener.received), hidden)
     if fork is not None and watch:
         check([logits], hidden[0], fork[1])
         looked_at.add(shape)
-    kept = _maps_kept(attention, sites) if wanted != "nothing" else ()
+    maps = _maps_kept(attention, sites) if wanted != "nothing" else ()
     return Recording(
         tuple(rows),
         real,
         logits,
         Fetched(logits),
         hidden,
-        kept,
+        maps,
         tuple(listener.received),
         sites,
         live,
@@ -87,7 +100,8 @@ def record(
         contexts=tuple(listener.contexts),
         values=tuple(listener.values),
         mixings=() if mixing is None else mixing.found(hidden),
-        words=tuple(words),
+        embedded=embedded,
+        words=words,
     )
 
 
@@ -115,16 +129,31 @@ def _is_map(found: object) -> bool:
     return bool(((rows - 1).abs() < 1e-2).all())
 
 
-def _one_map_a_block(
-    live: LiveModel, wanted: str, eager: bool, maps: int, hidden: tuple[Tensor, ...], real: Tensor
-) -> None:
-    if len({state.shape for state in hidden}) > 1 or hidden[0].shape[:2] != real.shape:
+def _laid_over_tokens(
+    live: LiveModel, hidden: tuple[Tensor, ...], real: Tensor, sites: Sites
+) -> tuple[Tensor, ...]:
+    """h^0 … h^L where each has a vector for every token; else none, or refused if ``sites`` reads
+    them."""
+    if len({state.shape for state in hidden}) == 1 and hidden[0].shape[:2] == real.shape:
+        return hidden
+    if sites <= ENTERED:
+        return ()
+    name = type(live.model).__name__
+    if not hidden:
         raise UnsupportedModel(
-            f"{type(live.model).__name__} changes the number or width of its tokens between layers "
-            f"({', '.join(str(tuple(state.shape)) for state in hidden)}); scores could not be laid "
-            "over the input's tokens."
+            f"{name} does not give its hidden states, which this method reads; use one that needs "
+            "the embeddings alone (grad_x_input, integrated_gradients), or occlusion."
         )
-    if wanted != "nothing" and maps != len(hidden) - 1:
+    raise UnsupportedModel(
+        f"{name} changes the number or width of its tokens between layers "
+        f"({', '.join(str(tuple(state.shape)) for state in hidden)}), so what this method reads there "
+        "could not be laid over the input's tokens; use one that needs the embeddings alone "
+        "(grad_x_input, integrated_gradients), or occlusion."
+    )
+
+
+def _one_map_a_block(live: LiveModel, eager: bool, maps: int, hidden: tuple[Tensor, ...]) -> None:
+    if maps != len(hidden) - 1:
         route = "its attentions" if eager else "the attention seam"
         raise UnsupportedModel(
             f"{type(live.model).__name__} has {len(hidden) - 1} blocks but {maps} self-attention "

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.embedding_site import Door, hidden_door, words_door
+from tokenlight.capture.entrance import embedded
+from tokenlight.capture.entrance_search import At, entrance_of
 from tokenlight.capture.objective import Objective, Of
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.rewired import rewired
@@ -28,7 +29,6 @@ from tokenlight.errors import BadInput, UnsupportedModel
 if TYPE_CHECKING:
     from tokenlight.capture.tape import Recording
 
-At = Literal["hidden", "words"]
 StandIn = Literal["pad", "mask", "unk", "zero"]
 # Without a graph a batch may be wider than one of an explanation.
 WIDER = {"cuda": 4}
@@ -80,9 +80,9 @@ class Rerun:
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Run each example as often as ``examples`` names it, with other embeddings.
 
-        ``point``: numbers of passes (positions in ``examples``) to their embeddings, ``pass token
+        ``point``: numbers of passes (positions in ``examples``) to their embeddings, ``pass place
         hidden``. Gives, pack by pack: numbers of passes, value (``pass``), gradient at the
-        embeddings (``pass token hidden``). Out of memory halves the packs and goes on.
+        embeddings (``pass place hidden``). Out of memory halves the packs and goes on.
         """
         size = max(1, self.recording.budget // self.recording.real.shape[1])
         done = 0
@@ -114,42 +114,31 @@ class Rerun:
 
     @torch.inference_mode(mode=False)
     def value_at(self, vectors: Tensor, *, at: At) -> Tensor:
-        """``batch``: the target with the embeddings ``vectors``, ``batch token hidden``."""
+        """``batch``: the target with the embeddings ``vectors``, ``batch place hidden``."""
         with torch.no_grad():
             return self._pass(self._everyone, vectors.to(self.live.dtype), at, "target")
 
     def _pass(self, examples: Tensor, vectors: Tensor, at: At, of: Of) -> Tensor:
         tables, filler = self._inputs
-        door = self._door(at)
+        entrance = entrance_of(self.live, self.recording.rows[0], at)
+        pieces = vectors.chunk(len(entrance.doors), dim=1)
+        gradients, width = vectors.requires_grad, self.recording.real.shape[1]
         with (
-            rewired(
-                self.live.model, attention="own", gradients=vectors.requires_grad, filler=filler
+            rewired(self.live.model, attention="own", gradients=gradients, filler=filler),
+            entrance.open(
+                self.live.model, width, lambda door, own: pieces[door].to(own.device).clone()
             ),
-            door.open(self.live.model, lambda own: vectors.to(own.device).clone()),
         ):
             chosen = {name: table[examples.to(table.device)] for name, table in tables.items()}
             logits = self.live.logits_of(self.live.call(chosen), chosen)
             return self.objective(logits, examples, of)
 
-    @torch.inference_mode(mode=False)
-    def embedded(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
-        """h^0 of other tokens (one row an example, as long as it): ``batch token hidden``; and the
-        target there, ``batch``."""
-        arguments, _, filler = self.live.inputs(rows, self.recording.real.shape[1])
-        door = self._door("hidden")  # found by a pass of its own, before this one is prepared
-        kept: list[Tensor] = []
-
-        def keep(own: Tensor) -> Tensor:
-            kept.append(own.clone())  # a model may go on to scale it in place
-            return own
-
-        with (
-            rewired(self.live.model, attention="own", gradients=False, filler=filler),
-            door.open(self.live.model, keep),
-        ):
-            logits = self.live.logits_of(self.live.call(arguments), arguments)
-        value = self.objective(logits, self._everyone)
-        return kept[0].to(value.device, torch.promote_types(kept[0].dtype, torch.float32)), value
+    def embedded(self, rows: Sequence[TokenRow]) -> Tensor:
+        """h^0 of other tokens (one row an example, as long as it): ``batch place hidden``."""
+        entrance = entrance_of(self.live, self.recording.rows[0], "hidden")
+        vectors = embedded(self.live, rows, self.recording.real.shape[1], entrance)
+        dtype = torch.promote_types(vectors.dtype, torch.float32)
+        return vectors.to(self.recording.logits.device, dtype)
 
     def values(self, variants: Sequence[Sequence[Variant]]) -> list[np.ndarray]:
         """The target at each changed text of each example, all of them packed together.
@@ -191,11 +180,6 @@ class Rerun:
         """The row with the id ``by`` where ``hidden`` (``token``) is true; the rest stays."""
         ids = tuple(by if gone else i for i, gone in zip(row.ids, hidden, strict=True))
         return replace(row, ids=ids)
-
-    def _door(self, at: At) -> Door:
-        if at == "words":
-            return words_door(self.live)
-        return hidden_door(self.live, self.recording.rows[0])
 
     def _out(self, gradient: Tensor | None) -> Tensor:
         if gradient is None:

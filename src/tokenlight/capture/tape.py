@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.entrance import Entered
 from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
@@ -35,6 +36,7 @@ class Site(enum.Enum):
     HIDDEN: h^0 … h^L, ``batch token hidden``; HIDDEN_GRADIENT: ∂y/∂h^l.
     READOUT: which tokens the head reads. RELEVANCE: relevance at h^l and A^l by any rule set.
     VALUES: attention contexts and values. MIXING: how each block adds attention to its input.
+    EMBEDDED: h^0 wherever the text comes in, its decoder included; EMBEDDED_GRADIENT: ∂y/∂h^0 there.
     WORDS: token embeddings, before positions and norm. GRAPH: the graph, kept for ``Tape.rerun``.
     """
 
@@ -47,15 +49,17 @@ class Site(enum.Enum):
     RELEVANCE = "relevance"
     VALUES = "attention values"
     MIXING = "mixing"
+    EMBEDDED = "embeddings"
+    EMBEDDED_GRADIENT = "embedding gradient"
     WORDS = "token embeddings"
     GRAPH = "graph"
 
 
 Sites = frozenset[Site]
-UNLISTENED = frozenset(  # need no attention
-    {Site.HIDDEN, Site.HIDDEN_GRADIENT, Site.READOUT, Site.WORDS, Site.GRAPH}
-)
-GRADIENTS = UNLISTENED - {Site.HIDDEN} | {Site.ATTENTION_GRADIENT, Site.RELEVANCE}
+ENTERED = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT, Site.WORDS, Site.GRAPH})
+# Need no attention.
+UNLISTENED = ENTERED | {Site.HIDDEN, Site.HIDDEN_GRADIENT, Site.READOUT}
+GRADIENTS = UNLISTENED - {Site.HIDDEN, Site.EMBEDDED} | {Site.ATTENTION_GRADIENT, Site.RELEVANCE}
 MAPS = frozenset(
     {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.RELEVANCE, Site.VALUES, Site.MIXING}
 )
@@ -79,7 +83,8 @@ class Recording:
     contexts: tuple[Tensor, ...] = ()
     values: tuple[Tensor, ...] = ()
     mixings: tuple[Mixing, ...] = ()
-    words: tuple[Tensor, ...] = ()
+    embedded: Entered | None = None
+    words: Entered | None = None
 
     @cached_property
     def read(self) -> np.ndarray:
@@ -113,13 +118,12 @@ class Recording:
             retain_graph=not last or self._goes_down_again(targets),
             allow_unused=True,
         )
-        hidden: dict[int, Tensor] = {}
-        attention: dict[int, Tensor] = {}
+        gradients: dict[str, dict[int, Tensor]] = {kind: {} for (kind, _), _ in wanted}
         for ((kind, layer), tensor), gradient in zip(wanted, found, strict=True):
             if gradient is None:
                 raise UnsupportedModel(_not_on_graph(kind, layer))
-            (hidden if kind == "hidden state" else attention)[layer] = gradient.to(tensor.dtype)
-        return Tape(self, tuple(targets), hidden, attention)
+            gradients[kind][layer] = gradient.to(tensor.dtype)
+        return Tape(self, tuple(targets), gradients)
 
     def _goes_down_again(self, targets: Sequence[ResolvedTarget]) -> bool:
         """Whether the graph has a use after the gradients: relevance, a rerun, an answer's sides."""
@@ -134,6 +138,8 @@ class Recording:
             wanted.append((("hidden state", len(self.hidden) - 1), self.hidden[-1]))
         if Site.ATTENTION_GRADIENT in self.sites:
             wanted += [(("attention map", i), maps) for i, maps in enumerate(self.attention)]
+        if Site.EMBEDDED_GRADIENT in self.sites and self.embedded is not None:
+            wanted += [(("embedding", i), own) for i, own in enumerate(self.embedded.tensors)]
         return wanted
 
 
@@ -164,8 +170,7 @@ class Tape:
 
     recording: Recording
     targets: tuple[ResolvedTarget, ...]
-    _hidden: dict[int, Tensor] = field(default_factory=dict)
-    _attention: dict[int, Tensor] = field(default_factory=dict)
+    _gradients: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
     _parts: dict[tuple[ResolvedTarget, ...], Tape] = field(default_factory=dict)
 
@@ -202,7 +207,8 @@ class Tape:
     @cached_property
     def attention_gradient(self) -> list[Tensor]:
         """∂y/∂A^1 … ∂y/∂A^L, each ``batch head query key``."""
-        gradients = [self._out(self._attention[i]) for i in sorted(self._attention)]
+        found = self._gradients["attention map"]
+        gradients = [self._out(found[i]) for i in sorted(found)]
         if self.padded:  # a padded key has attention 0 but not gradient 0
             padding = ~(self.real[:, None, :, None] & self.real[:, None, None, :])
             gradients = [gradient.masked_fill(padding, 0.0) for gradient in gradients]
@@ -223,12 +229,31 @@ class Tape:
     @cached_property
     def hidden_gradient(self) -> list[Tensor]:
         """∂y/∂h^0 … ∂y/∂h^L, each ``batch token hidden``."""
-        return [self._out(self._hidden[i]) for i in sorted(self._hidden)]
+        found = self._gradients["hidden state"]
+        return [self._out(found[i]) for i in sorted(found)]
+
+    @property
+    def embedded(self) -> Entered:
+        """h^0 wherever the text comes in; its ``values`` are ``batch place hidden``."""
+        assert self.recording.embedded is not None, "this recording was made without Site.EMBEDDED"
+        return self.recording.embedded
+
+    @property
+    def words(self) -> Entered:
+        """The token tables' output, likewise."""
+        assert self.recording.words is not None, "this recording was made without Site.WORDS"
+        return self.recording.words
+
+    @cached_property
+    def embedded_gradient(self) -> Tensor:
+        """∂y/∂h^0, ``batch place hidden``."""
+        found = self._gradients["embedding"]
+        return self.embedded.joined([found[i] for i in sorted(found)])
 
     @cached_property
     def readout(self) -> Readout:
         """Found from the gradient at the last hidden state; no table of architectures."""
-        last = self._hidden[len(self.recording.hidden) - 1].to(self.real.device)
+        last = self._gradients["hidden state"][len(self.recording.hidden) - 1].to(self.real.device)
         read = (last.abs().amax(dim=-1) > 0) & self.real
         count = read.sum(dim=1)
         if bool((count == 0).any()):

@@ -62,6 +62,11 @@ class Session:
         """The row with the segment ids and the mask that ``how`` asks for."""
         if how.token_types == "zeros" and row.token_types is not None:
             row = dataclasses.replace(row, token_types=(0,) * len(row))
+        if self.live.ends:
+            special = (
+                own or i in self.live.ends for own, i in zip(row.special, row.ids, strict=True)
+            )
+            row = dataclasses.replace(row, special=tuple(special))
         row = explain_masked(row, how.explain_mask, self.tokenizer)
         if not any(row.attention):
             raise BadInput("every token of the text is masked out; no token is left to explain.")

@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.entrance_search import At
 from tokenlight.capture.objective import Of
-from tokenlight.capture.rerun import At, StandIn
+from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Both ends of a path: ``text`` and ``baseline``, ``batch token hidden``; ``rise``: ``batch``,
+    """Both ends of a path: ``text`` and ``baseline``, ``batch place hidden``; ``rise``: ``batch``,
     how much the target grows from the baseline to the text."""
 
     text: Tensor
@@ -27,7 +28,7 @@ class Ends:
 
     @property
     def difference(self) -> Tensor:
-        """``batch token hidden``."""
+        """``batch place hidden``."""
         return self.text - self.baseline
 
 
@@ -36,7 +37,7 @@ def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False) -> Ends:
 
     ``zero`` is the zero vector; any other baseline is a token, in its place with its segment.
     """
-    rerun, text = tape.rerun, tape.hidden[0]
+    rerun, text = tape.rerun, tape.embedded.values
     # The tokens a model puts before a picture's patches are no input: nothing can stand for them.
     gone = [
         np.array([(special and row.image is None) or not own for own in row.special])
@@ -46,12 +47,15 @@ def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False) -> Ends:
         replaced = torch.zeros(tape.real.shape, dtype=torch.bool)
         for into, own in zip(replaced, gone, strict=True):
             into[: len(own)] = torch.from_numpy(own)
-        vectors = text.masked_fill(replaced.to(text.device)[..., None], 0.0)
-        return Ends(text, vectors, rerun.value - rerun.value_at(vectors, at="hidden"))
-    by = rerun.stand_in(baseline)
-    rows = [rerun.replaced(row, own, by) for row, own in zip(tape.rows, gone, strict=True)]
-    vectors, value = rerun.embedded(rows)
-    return Ends(text, vectors, rerun.value - value)
+        hidden = tape.embedded.spread(replaced.to(text.device))
+        vectors = text.masked_fill(hidden[..., None], 0.0)
+    else:
+        by = rerun.stand_in(baseline)
+        rows = [rerun.replaced(row, own, by) for row, own in zip(tape.rows, gone, strict=True)]
+        vectors = rerun.embedded(rows)
+    # With the text's own ids beside the baseline's embeddings, as all along the path: by its ids a
+    # model may find the token it reads.
+    return Ends(text, vectors, rerun.value - rerun.value_at(vectors, at="hidden"))
 
 
 def mean_gradient(
@@ -66,8 +70,8 @@ def mean_gradient(
     """Σ_s weight_s · gradient at ``point(examples, s)``, all passes packed together.
 
     ``examples``: which of the tape's, each once; ``weights``: ``example step``. ``point`` takes
-    positions in ``examples`` and step numbers, ``pass``, and gives ``pass token hidden``. The sum is
-    ``example token hidden``.
+    positions in ``examples`` and step numbers, ``pass``, and gives ``pass place hidden``. The sum is
+    ``example place hidden``.
     """
     count, steps = weights.shape
     which = torch.arange(count, device=weights.device).repeat_interleave(steps)
@@ -101,7 +105,8 @@ def along(
         return path.baseline[examples[which]] + share * difference[which]
 
     gradient = mean_gradient(tape, examples, weights, point)
-    scores = (gradient * difference).sum(dim=-1).masked_fill(~tape.real[examples], 0.0)
+    entrance, real = tape.embedded.entrance, tape.real[examples]
+    scores = entrance.folded((gradient * difference).sum(dim=-1), real).masked_fill(~real, 0.0)
     return scores, gap_percent(scores, path.rise[examples])
 
 

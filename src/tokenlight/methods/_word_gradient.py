@@ -14,10 +14,13 @@ Multiply = Literal["own", "first", "none"]
 
 
 def word_embeddings(tape: Tape) -> Tensor:
-    """``batch token hidden``: the token table's vectors, zero at padding."""
-    (words,) = tape.recording.words
-    values = words.detach().to(tape.real.device, torch.promote_types(words.dtype, torch.float32))
-    return values.masked_fill(~tape.real[..., None], 0.0)
+    """``batch place hidden``: the token tables' vectors, zero at padding."""
+    return tape.words.values.masked_fill(~_inside(tape), 0.0)
+
+
+def _inside(tape: Tape) -> Tensor:
+    """``batch place 1``: true where a table looks up no padding."""
+    return tape.real.repeat(1, len(tape.words.tensors))[..., None]
 
 
 def shared_out(tape: Tape, gradient: Tensor, multiply: Multiply, method: str) -> Tensor:
@@ -25,7 +28,7 @@ def shared_out(tape: Tape, gradient: Tensor, multiply: Multiply, method: str) ->
 
     ``multiply``: m is the token's own embedding, that of the first token, or one.
     """
-    gradient = gradient.masked_fill(~tape.real[..., None], 0.0)
+    gradient = gradient.masked_fill(~_inside(tape), 0.0)
     words = word_embeddings(tape)
     if multiply == "none":
         values = gradient.sum(dim=-1)
@@ -34,7 +37,7 @@ def shared_out(tape: Tape, gradient: Tensor, multiply: Multiply, method: str) ->
         )
     else:
         values = torch.linalg.vecdot(gradient, words if multiply == "own" else words[:, :1])
-    return l1_shares(values)
+    return l1_shares(tape.words.folded(values).masked_fill(~tape.real, 0.0))
 
 
 def l1_shares(values: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class DeepLiftShap(Method):
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN})
+        return frozenset({Site.EMBEDDED})
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(7, 4)  # the text; each baseline; text and baseline in pairs, twice
@@ -68,7 +68,7 @@ class DeepLiftShap(Method):
                 _, gradient = tape.rerun.at_point(examples.repeat(2), both, at="hidden")
             multiplier = gradient[: len(examples)]
             found.append((multiplier * path.difference[examples]).sum(dim=-1))
-        return torch.cat(found).masked_fill(~tape.real, 0.0)
+        return tape.embedded.folded(torch.cat(found)).masked_fill(~tape.real, 0.0)
 
 
 METHOD = DeepLiftShap

@@ -27,11 +27,11 @@ class GradientTimesInput(Method):
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+        return frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        scores: Tensor = torch.linalg.vecdot(tape.hidden[0], tape.hidden_gradient[0])
-        return scores
+        embedded = tape.embedded
+        return embedded.folded(torch.linalg.vecdot(embedded.values, tape.embedded_gradient))
 
 
 METHOD = GradientTimesInput

@@ -40,7 +40,7 @@ class GradientShap(Method):
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN})
+        return frozenset({Site.EMBEDDED})
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(2 + self.samples, self.samples)

@@ -42,7 +42,7 @@ class IntegratedGradients(Method):
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN})
+        return frozenset({Site.EMBEDDED})
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         steps = LAST * 2 if self.n_steps == "auto" else self.n_steps
@@ -63,7 +63,7 @@ class IntegratedGradients(Method):
         count = FIRST if self.n_steps == "auto" else at_least_one("n_steps", self.n_steps)
         left = torch.arange(len(tape.rows), device=path.rise.device)
         found = Outcome(
-            torch.zeros_like(path.text[..., 0]),
+            torch.zeros(tape.real.shape, dtype=path.text.dtype, device=path.text.device),
             torch.zeros_like(path.rise),
             path.rise,
             torch.zeros_like(left),

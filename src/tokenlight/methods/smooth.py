@@ -50,19 +50,20 @@ class Smooth(Method):
     def __call__(self, tape: Tape) -> Tensor:
         count = at_least_one("samples", self.samples)
         words = word_embeddings(tape)
-        inside = tape.real[..., None]
+        own, inside = words[:, : tape.real.shape[1]], tape.real[..., None]
         spread = self.noise * (
-            words.masked_fill(~inside, -torch.inf).amax(dim=(1, 2))
-            - words.masked_fill(~inside, torch.inf).amin(dim=(1, 2))
+            own.masked_fill(~inside, -torch.inf).amax(dim=(1, 2))
+            - own.masked_fill(~inside, torch.inf).amin(dim=(1, 2))
         )
 
         def noisy(which: Tensor, step: Tensor) -> Tensor:
-            points = words[which]
-            for into, example, turn in zip(points, which.tolist(), step.tolist(), strict=True):
+            noise = torch.zeros_like(own[which])
+            for into, example, turn in zip(noise, which.tolist(), step.tolist(), strict=True):
                 row = tape.rows[example]
                 drawn = generator(self.seed, row, turn).standard_normal((len(row), words.shape[2]))
-                into[: len(row)] += spread[example] * torch.from_numpy(drawn).to(into)
-            return points
+                into[: len(row)] = spread[example] * torch.from_numpy(drawn).to(into)
+            # A token has one noise, wherever it is read.
+            return words[which] + tape.words.entrance.spread(noise, tape.real[which])
 
         everyone = torch.arange(len(tape.rows), device=words.device)
         weights = torch.full((len(everyone), count), 1 / count, device=words.device)

@@ -1,0 +1,153 @@
+"""Where a model's entrance is: found by passes over one text, and proved by another."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from tokenlight.capture.embedding_site import Door, Watch
+from tokenlight.capture.entrance import Entrance, embedded
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.probe import other_row, telling
+from tokenlight.capture.rewired import rewired, token_embeddings
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import UnsupportedModel
+
+At = Literal["hidden", "words"]
+TRIED = 4  # doors of one part: those behind them hand on what came through the first
+_found: WeakKeyDictionary[nn.Module, dict[At, Entrance]] = WeakKeyDictionary()
+
+
+@torch.inference_mode(mode=False)
+def entrance_of(live: LiveModel, row: TokenRow, at: At) -> Entrance:
+    """To h^0, or to the token tables' output (``words``), before positions, segments and norm.
+
+    Found once a model by passes over a text like ``row``. Where h^0 cannot be replaced, because the
+    model does not report it or reads the text by other ways, the token tables stand for it.
+    """
+    known = _found.setdefault(live.model, {})
+    if at not in known:
+        known[at] = _find(live, row, at)
+    return known[at]
+
+
+def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
+    """The first candidate that is the only way of the text into the model."""
+    if live.patches is None:
+        row = telling(live, row)
+    watch, states = _watched(live, row)
+    parts = [watch.doors(state)[:TRIED] if at == "hidden" else [] for state in states]
+    tables, start = _tables(live, watch, row, max(1, len(states)))
+    if live.patches is not None:  # the patches of a picture come in by one way
+        found = parts[0] or [replace(tables[0], ahead=live.patches.ahead)]
+        return Entrance(tuple(found[:1]))
+    other = other_row(live, row)
+    for doors in (*(product(*parts) if parts else ()), tables):
+        entrance = Entrance(tuple(doors), start)
+        if _is_only_way(live, row, other, entrance):
+            return entrance
+    raise UnsupportedModel(
+        f"the logits of {type(live.model).__name__} depend on a text by other ways than its token "
+        "embeddings, so their scores would not tell the whole; use a method that changes tokens, "
+        "such as occlusion or shapley."
+    )
+
+
+def _watched(live: LiveModel, row: TokenRow) -> tuple[Watch, list[Tensor]]:
+    """One pass in which every module is watched, and h^0 as the model reports it; h^0 of its decoder
+    beside it, where it has one that runs."""
+    watch = Watch()
+    arguments, real, filler = live.inputs([row])
+    with (
+        rewired(live.model, attention="own", gradients=False, filler=filler),
+        ExitStack() as undo,
+    ):
+        for path, module in live.model.named_modules():
+            if path:
+                watch.hang(path, module, undo)
+        outputs = live.call(arguments, output_hidden_states=True)
+    decoded = getattr(outputs, "decoder_hidden_states", None)
+    states = [*live.hidden_states_of(outputs)[:1], *(decoded or ())[:1]]
+    return watch, [state[:, : real.shape[1]] for state in states]
+
+
+def _tables(
+    live: LiveModel, watch: Watch, row: TokenRow, parts: int
+) -> tuple[tuple[Door, ...], int | None]:
+    """The token tables, the encoder's and the decoder's, which may be one module that is called
+    twice; and the id that the decoder puts before the text, None where it is the text's last."""
+    names = {id(module): name for name, module in live.model.named_modules()}
+    modules: list[Any] = [token_embeddings(live.model)[-1]]
+    if parts == 2:
+        modules.append(live.model.get_decoder().get_input_embeddings())
+    paths = [names[id(module)] for module in modules]
+    calls = (0, int(paths[0] == paths[-1]))
+    doors = []
+    for path, call in zip(paths, calls, strict=False):
+        made = [tensor for name, number, tensor in watch.made if (name, number) == (path, call)]
+        first = len(row) > 1 and made[0].shape[:2] == (len(row), 1)
+        doors.append(Door(path, None, (0, 1) if first else None, call))
+    if parts == 1:
+        return tuple(doors), None
+    ids = next(ids for name, n, _, ids in watch.taken if (name, n) == (paths[1], calls[1]))[0]
+    if ids[1 : len(row)].tolist() != list(row.ids[:-1]):
+        raise UnsupportedModel(
+            f"the decoder of {type(live.model).__name__} does not read the text one token later than "
+            "its encoder, so what it reads could not be laid over the text's tokens."
+        )
+    return tuple(doors), _start(live, row, tuple(doors), int(ids[0]))
+
+
+def _start(live: LiveModel, row: TokenRow, doors: tuple[Door, ...], first: int) -> int | None:
+    """``first``, the decoder's first id, unless it moves with the text's last."""
+    changed = replace(row, ids=(*row.ids[:-1], other_row(live, row, ends=True).ids[-1]))
+    seen: list[int] = []
+
+    def note(_module: nn.Module, arguments: Any, named: Any) -> None:
+        seen.append(int((arguments or [*named.values()])[0][0, 0]))
+
+    table = live.model.get_submodule(doors[1].path)
+    handle = table.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        embedded(live, [changed], len(row), Entrance(doors), own=True)
+    finally:
+        handle.remove()
+    return first if seen[-1] == first else None
+
+
+def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entrance) -> bool:
+    """Whether one text, with the embeddings of another in the place of its own, gives the other's
+    logits: the ids then matter through their embeddings alone."""
+    try:
+        vectors = embedded(live, [other], len(row), entrance)
+    except (RuntimeError, IndexError):  # a door of another shape than it seemed
+        return False
+    pieces = vectors.chunk(len(entrance.doors), dim=1)
+    own, wanted = (_logits(live, one) for one in (row, other))
+    got = _logits(live, row, entrance, pieces)
+    moved, gap = float((own - wanted).abs().max()), float((got - wanted).abs().max())
+    eps = torch.finfo(live.dtype).eps
+    # Both passes do the same sums in the same order; what is left is rounding.
+    return gap <= 64 * eps * float(wanted.abs().max()) + 1e-3 * moved
+
+
+def _logits(
+    live: LiveModel,
+    row: TokenRow,
+    entrance: Entrance | None = None,
+    pieces: tuple[Tensor, ...] = (),
+) -> Tensor:
+    arguments, _, filler = live.inputs([row])
+    with ExitStack() as undo:
+        undo.enter_context(rewired(live.model, attention="own", gradients=False, filler=filler))
+        if entrance is not None:
+            undo.enter_context(
+                entrance.open(live.model, len(row), lambda i, own: pieces[i].to(own).clone())
+            )
+        return live.logits_of(live.call(arguments), arguments).cpu().double()
