@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from tokenlight.capture import seam
 from tokenlight.capture.head import head_of, unwrapped
 from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.probe import verified
@@ -22,6 +23,7 @@ from tokenlight.errors import UnsupportedModel
 
 OWN = ("at", "anchor")  # arguments that are read here and not handed to the model
 Pooling = Literal["mean", "cls", "last"]
+Route = Literal["seam", "eager"]
 
 
 class LiveModel:
@@ -35,7 +37,7 @@ class LiveModel:
         config = self.model.config.get_text_config()
         with locked(self.model):  # another thread may have lent it a padding id for its pass
             self.pad_id: int | None = getattr(config, "pad_token_id", None)
-        self.route: Literal["seam", "eager"] = "seam" if takes_seam(self.model) else "eager"
+        self.route: Route = "seam" if takes_seam(self.model) else "eager"
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         self._embedding = token_embeddings(self.model)[0]
         self.patches = Patches(self.model) if self.head.reads == "image" else None
@@ -60,6 +62,11 @@ class LiveModel:
                 f"{type(self.model).__name__} lies on the meta device: its weights have shapes but "
                 "no numbers. Load them, for example with from_pretrained."
             )
+
+    @property
+    def listened(self) -> str:
+        """The attention implementation under which maps are had."""
+        return seam.NAME if self.route == "seam" else "eager"
 
     @property
     def ends(self) -> set[int]:

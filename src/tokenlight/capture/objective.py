@@ -12,9 +12,22 @@ from torch.nn.functional import softplus
 
 from tokenlight.capture.transfer import sent
 from tokenlight.data.target import Head, ResolvedTarget
-from tokenlight.errors import BadTarget
+from tokenlight.errors import BadTarget, UnsupportedModel
 
 Of = Literal["target", "loss"]
+
+
+def slopes(
+    model: object, value: Tensor, at: Sequence[Tensor], *, retain_graph: bool = False
+) -> tuple[Tensor | None, ...]:
+    """Gradients of ``value`` at tensors of its graph; None at those it does not depend on."""
+    try:
+        return torch.autograd.grad(value, at, retain_graph=retain_graph, allow_unused=True)
+    except (AssertionError, NotImplementedError) as refusal:
+        raise UnsupportedModel(
+            f"{type(model).__name__} gives no gradient in evaluation mode ({refusal}); use a method "
+            "that needs none, such as occlusion or shapley."
+        ) from refusal
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ def record(
     )
     eager = live.route == "eager" and wanted != "nothing"
     # A method that reads no attention sees the bare model, whatever its attention is.
-    name = seam.NAME if live.route == "seam" and wanted != "nothing" else "own"
+    name = "own" if wanted == "nothing" else live.listened
     entrances = [
         entrance_of(live, rows[0], at) if sites & wanting else None
         for at, wanting in WANTING.items()
@@ -102,6 +102,7 @@ def record(
         mixings=() if mixing is None else mixing.found(hidden),
         embedded=embedded,
         words=words,
+        sunk=listener.sunk,
     )
 
 

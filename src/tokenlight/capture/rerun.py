@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tokenlight.capture.entrance import embedded
 from tokenlight.capture.entrance_search import At, entrance_of
-from tokenlight.capture.objective import Objective, Of
+from tokenlight.capture.objective import Objective, Of, slopes
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.transfer import sent
@@ -72,7 +72,7 @@ class Rerun:
             total = self.objective(self.recording.logits, self._everyone, of).sum()
         if not all(tensor.requires_grad for tensor in at):
             raise UnsupportedModel(_not_on_graph(self.live.model))
-        found = torch.autograd.grad(total, at, retain_graph=True, allow_unused=True)
+        found = slopes(self.live.model, total, at, retain_graph=True)
         return [self._out(gradient) for gradient in found]
 
     def gradients(
@@ -109,7 +109,7 @@ class Rerun:
         examples, vectors = _normal(examples), _normal(vectors)
         begin = vectors.detach().to(self.live.dtype).requires_grad_(True)
         values = self._pass(examples, begin, at, of)
-        (gradient,) = torch.autograd.grad(values.sum(), begin, allow_unused=True)
+        (gradient,) = slopes(self.live.model, values.sum(), [begin])
         return values.detach(), self._out(gradient)
 
     @torch.inference_mode(mode=False)

@@ -243,7 +243,8 @@ def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> I
     if name == "own" and "flex_attention" in before and model.device.type == "cpu":
         name = seam.NAME  # the same numbers: on a CPU flex attention knows no gradient
     try:
-        if name in wiring.switched:
+        # A family outside the interface chooses by its config alone.
+        if name in wiring.switched or name == "eager":
             for config in wiring.configs:
                 config._attn_implementation_internal = name
         elif name != "own":

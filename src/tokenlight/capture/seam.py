@@ -58,6 +58,7 @@ class Listener:
     heard: list[nn.Module] = field(default_factory=list)
     contexts: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
+    sunk: bool = False  # some of each row went to a sink, so it sums to less than one
     _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     def query_weights(self, query: Tensor) -> Tensor:
@@ -123,10 +124,11 @@ def attend(
     if _running.own == "sdpa":
         # Older transformers let models with a softcap run on a kernel that knows none, and drop it.
         softcap = None
+    sinks: Tensor | None = others.pop("s_aux", None)
     bias: Tensor | None = others.pop("position_bias", None)
     _refuse_unknown(module, others)
     causal = getattr(module, "is_causal", True) if causal is None else causal
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    how = _How(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, sinks)
     key, value = (_one_per_query_head(t, query.shape[1]) for t in (key, value))
     mask = _mask(attention_mask, bias, bool(causal), query, key)
     listens = listener is not None and listener.listens_to(module)
@@ -134,24 +136,36 @@ def attend(
         _only_self_attention(module, query, key)
         listener.heard.append(module)
     if listens and listener is not None and listener.wanted == "maps":
-        maps = attention_map(query, key, mask, scaling, softcap)
+        maps = attention_map(query, key, mask, how)
         listener.maps.append(maps)
+        listener.sunk = listener.sunk or sinks is not None
         output = torch.matmul(maps, value)
         if listener.keeps_values:
             listener.contexts.append(output)
             listener.values.append(value)
     else:
         if listens and listener is not None and listener.wanted == "received":
-            listener.received.append(_received(query, key, mask, (scaling, softcap), listener))
+            listener.received.append(_received(query, key, mask, how, listener))
+            listener.sunk = listener.sunk or sinks is not None
         if listener is None or listener.fused:
-            output = _attend_fast(query, key, value, mask, (scaling, softcap))
+            output = _attend_fast(query, key, value, mask, how)
         else:
-            output = torch.matmul(attention_map(query, key, mask, scaling, softcap), value)
+            output = torch.matmul(attention_map(query, key, mask, how), value)
     return output.transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+@dataclass(frozen=True)
+class _How:
+    """``softcap``: scores are bent to stay below it. ``sinks``: ``head``, a score beside those of the
+    keys that takes a share of every row and brings nothing (gpt-oss): rows sum to less than one."""
+
+    scaling: float
+    softcap: float | None = None
+    sinks: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -192,22 +206,20 @@ def _causal(queries: int, keys: int, first: int, device: torch.device) -> Tensor
     return rows[:, None] >= torch.arange(keys, device=device)[None, :]
 
 
-def attention_map(
-    query: Tensor, key: Tensor, mask: _Mask, scaling: float, softcap: float | None, first: int = 0
-) -> Tensor:
-    """Post-softmax attention, ``batch head query key``; a query that may see no key attends to none.
+def attention_map(query: Tensor, key: Tensor, mask: _Mask, how: _How) -> Tensor:
+    """Post-softmax attention, ``batch head query key``; a query that may see no key attends to none."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * how.scaling
+    return _softmaxed(scores, mask, how, 0).to(query.dtype)
+
+
+def _softmaxed(scores: Tensor, mask: _Mask, how: _How, first: int) -> Tensor:
+    """Attention from scores, ``batch head query key``; half precision becomes float32.
 
     ``first`` is the position of the first query, where only a chunk of the queries is given.
     """
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    return _softmaxed(scores, mask, softcap, first).to(query.dtype)
-
-
-def _softmaxed(scores: Tensor, mask: _Mask, softcap: float | None, first: int) -> Tensor:
-    """Attention from scores, ``batch head query key``; half precision becomes float32."""
     rows = slice(first, first + scores.shape[2])
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
+    if how.softcap is not None:
+        scores = torch.tanh(scores / how.softcap) * how.softcap
     if mask.added is not None:
         scores = scores + _rows(mask.added, rows)
     allowed = None if mask.allowed is None else _rows(mask.allowed, rows)
@@ -215,7 +227,12 @@ def _softmaxed(scores: Tensor, mask: _Mask, softcap: float | None, first: int) -
         allowed = _causal(scores.shape[2], scores.shape[3], first, scores.device)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
+    keys = scores.shape[-1]
+    if how.sinks is not None:
+        sinks = how.sinks.to(scores.dtype).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        scores = torch.cat((scores, sinks), dim=-1)
     maps = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    maps = maps if how.sinks is None else maps[..., :keys]
     if allowed is not None and mask.blind:
         maps = maps.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
     return maps
@@ -225,9 +242,7 @@ def _rows(mask: Tensor, rows: slice) -> Tensor:
     return mask if mask.shape[-2] == 1 else mask[..., rows, :]
 
 
-def _received(
-    query: Tensor, key: Tensor, mask: _Mask, how: tuple[float, float | None], listener: Listener
-) -> Tensor:
+def _received(query: Tensor, key: Tensor, mask: _Mask, how: _How, listener: Listener) -> Tensor:
     """Mean over heads and real queries of the attention each key receives, ``batch key``.
 
     Taken in chunks of queries and outside the graph, so that no n × n map is ever held.
@@ -237,16 +252,17 @@ def _received(
     held = CHUNK_ELEMENTS.get(query.device.type, CHUNK_ELEMENTS["cpu"])
     chunk = max(16, held // (batch * heads * key.shape[2]))
     total = torch.zeros(batch, key.shape[2], device=query.device, dtype=weights.dtype)
-    scaling, softcap = how
     with torch.no_grad():
         query, key, nothing = query.flatten(0, 1), key.flatten(0, 1).mT, query.new_zeros(())
         for first in range(0, queries, chunk):
             rows = slice(first, first + chunk)
             seen = slice(0, rows.stop if mask.causal else None)  # no query looks past its chunk
             # Scaled within the product, and weighted by another: no pass over the map for either.
-            scores = torch.baddbmm(nothing, query[:, rows], key[..., seen], beta=0, alpha=scaling)
+            scores = torch.baddbmm(
+                nothing, query[:, rows], key[..., seen], beta=0, alpha=how.scaling
+            )
             scores = scores.view(batch, heads, *scores.shape[1:])
-            maps = _softmaxed(scores, mask, softcap, first)
+            maps = _softmaxed(scores, mask, how, first)
             share = weights[..., rows].reshape(batch, 1, -1)
             total[:, seen] += torch.bmm(share, maps.flatten(1, 2)).squeeze(1)
     return total
@@ -256,19 +272,16 @@ def _received(
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 
 
-def _attend_fast(
-    query: Tensor, key: Tensor, value: Tensor, mask: _Mask, how: tuple[float, float | None]
-) -> Tensor:
-    scaling, softcap = how
-    if softcap is not None:  # no fused kernel knows it
-        return torch.matmul(attention_map(query, key, mask, scaling, softcap), value)
+def _attend_fast(query: Tensor, key: Tensor, value: Tensor, mask: _Mask, how: _How) -> Tensor:
+    if how.softcap is not None or how.sinks is not None:  # no fused kernel knows them
+        return torch.matmul(attention_map(query, key, mask, how), value)
     added = mask.allowed
     if mask.added is not None:
         added = mask.added.to(query.dtype)
         if mask.allowed is not None:
             added = added.masked_fill(~mask.allowed, torch.finfo(query.dtype).min)
     output: Tensor = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=added, is_causal=mask.causal, scale=scaling
+        query, key, value, attn_mask=added, is_causal=mask.causal, scale=how.scaling
     )
     return output
 

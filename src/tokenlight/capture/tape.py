@@ -19,7 +19,7 @@ from tokenlight.capture.entrance import Entered
 from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
-from tokenlight.capture.objective import sum_of_targets
+from tokenlight.capture.objective import slopes, sum_of_targets
 from tokenlight.capture.rerun import Rerun
 from tokenlight.capture.transfer import Fetched, sent
 from tokenlight.data.target import ResolvedTarget
@@ -85,6 +85,7 @@ class Recording:
     mixings: tuple[Mixing, ...] = ()
     embedded: Entered | None = None
     words: Entered | None = None
+    sunk: bool = False  # each row of attention left some to a sink, which is no token
 
     @cached_property
     def read(self) -> np.ndarray:
@@ -112,11 +113,11 @@ class Recording:
         for (kind, layer), tensor in wanted:
             if not tensor.requires_grad:
                 raise UnsupportedModel(_not_on_graph(kind, layer))
-        found = torch.autograd.grad(
+        found = slopes(
+            self.live.model,
             value,
             [tensor for _, tensor in wanted],
             retain_graph=not last or self._goes_down_again(targets),
-            allow_unused=True,
         )
         gradients: dict[str, dict[int, Tensor]] = {kind: {} for (kind, _), _ in wanted}
         for ((kind, layer), tensor), gradient in zip(wanted, found, strict=True):

@@ -26,6 +26,8 @@ from tokenlight.explaining.session import Session
 from tokenlight.methods._method import Method
 from tokenlight.version import VERSION
 
+SUNK = "each row of attention sums to less than one: this model leaves some to a sink, no token"
+
 
 def explain_rows(
     session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
@@ -81,7 +83,7 @@ def _seen(session: Session, recording: Recording) -> list[dict[str, Any]]:
             "row": row,
             "prediction": head.predict(values, row),
             "logits": values.T.ravel() if values.ndim == 2 else values,
-            "notes": session.row_notes(row),
+            "notes": (*session.row_notes(row), *((SUNK,) if recording.sunk else ())),
         }
         for row, values in zip(recording.rows, recording.shortened(), strict=True)
     ]
