@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tokenlight.bench.runner import Engine, run_suite
+
 from tokenlight.bench.store import Run
 from tokenlight.bench.suite import SHIPPED
 

@@ -32,8 +32,8 @@ from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench.entries import DataSet, MetricEntry, Suite
-from tokenlight.bench.report_words import claims, order, what_was_run
-from tokenlight.bench.reporting import Reported
+from tokenlight.bench.report.words import claims, order, what_was_run
+from tokenlight.bench.report.write import RunReport
 from tokenlight.bench.suite import load
 from tokenlight.files.write import write_text
 
@@ -187,9 +187,9 @@ def pages(wish: Wish) -> None:
         if not (folder / "run.json").is_file():
             continue
         place = wish.out / name
-        reported = Reported.of(folder)
-        reported.written("md", output=place.with_suffix(".md"), figures=place)
-        reported.written("csv", output=place.with_suffix(".csv"))
+        reported = RunReport.of(folder)
+        reported.write("md", output=place.with_suffix(".md"), figures=place)
+        reported.write("csv", output=place.with_suffix(".csv"))
         made = reported.report
         link = f"[{made.suite.title or name}]({name}.md)"
         for claim, verdict, _ in claims(made):

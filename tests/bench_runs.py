@@ -58,7 +58,7 @@ def command(*arguments):
 def begun(*arguments):
     """A process of its own that runs the command; the libraries are loaded once for all of them."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tokenlight.bench.part", "tokenlight.bench.runner"])
+    context.set_forkserver_preload(["tokenlight.bench.part", "tokenlight.bench.run"])
     process = context.Process(target=command, args=arguments)
     process.start()
     return process

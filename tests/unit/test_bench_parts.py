@@ -15,7 +15,7 @@ from tokenlight.bench.entries import DataSet, Suite
 from tokenlight.bench.examples import examples_of, locate, relabelled, source
 from tokenlight.bench.part import counted, load
 from tokenlight.bench.plan import Cell, Plan, Request, changed
-from tokenlight.bench.runner import Engine, run_suite
+from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.store import Run
 from tokenlight.bench.suite import read
 from tokenlight.errors import BadInput

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench_runs import bytes_of, finished_parts, make
-from tokenlight.bench.runner import Engine, run_suite
+from tokenlight.bench.run import Engine, run_suite
 from tokenlight.errors import BadInput
 
 pytest.importorskip("ray")

@@ -16,16 +16,17 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.hand_made import sample
 from tests.unit.reading_html import Reader
 from tokenlight import Explainer
-from tokenlight.bench import report_figures
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.plan import Cell, Plan
-from tokenlight.bench.report import build
-from tokenlight.bench.report_clouds import class_weights
-from tokenlight.bench.report_text import markdown, tex
-from tokenlight.bench.report_words import _measured
-from tokenlight.bench.reporting import report
+from tokenlight.bench.report import figures
+from tokenlight.bench.report.clouds import class_weights
+from tokenlight.bench.report.comparison import build
+from tokenlight.bench.report.figures import Artist, Wish
+from tokenlight.bench.report.words import _measured
+from tokenlight.bench.report.write import markdown, report, tex
 from tokenlight.bench.store import Run
 from tokenlight.bench.suite import from_dict, read
+from tokenlight.bench.tables import merged
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.plots import charts
@@ -286,7 +287,7 @@ class TestWithoutPaper:
             settings={"versions": {}},
         )  # fmt: skip
         run = Run.begin(tmp_path / "run", file, suite, plan)
-        assert "suite `mine`" in markdown(build(run, run.tables()), [])
+        assert "suite `mine`" in markdown(build(run, merged(run)), [])
 
 
 class TestRefused:
@@ -382,8 +383,8 @@ class TestPages:
 class TestFigures:
     def test_figure_5_has_the_product_of_the_layers(self, monkeypatch):
         kept = [(None, {"AttCAT": sample(layers=2)})]
-        monkeypatch.setattr(report_figures, "_kept", lambda *_: iter(kept))
-        drawn = report_figures.DRAWERS["heat_map"](None, None, None, None)
+        monkeypatch.setattr(Artist, "_kept", lambda *_: iter(kept))
+        drawn = Artist(None, None, ()).heat_map(Wish("heat_map", "Heat"))
         names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
         assert names == ["L0", "L1", "Rollout", "Sum"]
 
@@ -392,7 +393,7 @@ class TestFigures:
         for label, mean in rates.items():
             monkeypatch.setitem(MEANS, label, mean)
         drawn = {}
-        monkeypatch.setattr(report_figures, "bands", lambda panels, _: drawn.update(panels))
+        monkeypatch.setattr(figures, "bands", lambda panels, _: drawn.update(panels))
         methods = [
             *content()["methods"],
             {"name": "mask_lrp", "label": "c {corruption} #{seed}", "group": "c {corruption}",

@@ -18,7 +18,7 @@ from tokenlight import Explainer
 from tokenlight.bench import local_engine, tables
 from tokenlight.bench import request as planning
 from tokenlight.bench.plan import Request
-from tokenlight.bench.runner import Engine, run_suite
+from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.status import in_time, status
 from tokenlight.bench.store import Run, locked, tidy
 from tokenlight.bench.suite import read

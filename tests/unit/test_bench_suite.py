@@ -7,7 +7,7 @@ from tests.bench_runs import make
 from tokenlight.bench import request as planning
 from tokenlight.bench.entries import MethodEntry
 from tokenlight.bench.plan import Request, slug
-from tokenlight.bench.runner import run_suite
+from tokenlight.bench.run import run_suite
 from tokenlight.bench.suite import find, from_dict, load, read, shipped
 from tokenlight.bench.yaml_values import SuiteRefused
 from tokenlight.cli import main

@@ -6,7 +6,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from tokenlight.bench.report_text import _md, _md_table
+from tokenlight.bench.report.write import md, md_table
 from tokenlight.cli.markdown import print_report
 from tokenlight.progress import progress
 
@@ -18,8 +18,8 @@ def shown(markdown, width=100):
 
 
 def test_headings_lines_and_tables_have_no_escapes():
-    table = _md_table(("method", "aopc ↑"), [("grad_x_input", "0.236 [0.187, 0.302]"), ("a", "–")])
-    assert shown("\n".join([f"## {_md('A <b> title')}", "", *table, _md("- a_b *c*")])) == [
+    table = md_table(("method", "aopc ↑"), [("grad_x_input", "0.236 [0.187, 0.302]"), ("a", "–")])
+    assert shown("\n".join([f"## {md('A <b> title')}", "", table, md("- a_b *c*")])) == [
         "A <b> title",
         "",
         "method        aopc ↑",
@@ -32,12 +32,12 @@ def test_headings_lines_and_tables_have_no_escapes():
 
 @pytest.mark.parametrize("cell", ["a | b", "a\\", "\\|", "a \\| b", "[red]x[/]", "`x`", "\\\\ | "])
 def test_whatever_a_cell_holds_it_comes_out_as_it_was(cell):
-    [_, line, *_] = shown("\n".join(_md_table(("x", "y"), [(cell, "end")])))
+    [_, line, *_] = shown(md_table(("x", "y"), [(cell, "end")]))
     assert line == f"{cell.rstrip() if cell.endswith(' ') else cell}".ljust(len(cell)) + "  end"
 
 
 def test_a_narrow_terminal_wraps_the_cells():
-    lines = shown("\n".join(_md_table(("claim", "detail"), [("one", "word " * 20)])), width=40)
+    lines = shown(md_table(("claim", "detail"), [("one", "word " * 20)]), width=40)
     assert all(len(line) <= 40 for line in lines)
     assert sum(line.count("word") for line in lines) == 20
 

@@ -9,8 +9,8 @@ import pytest
 from tokenlight import registry
 from tokenlight.bench.entries import DataSet
 from tokenlight.bench.examples import examples_of
-from tokenlight.bench.report import directions, published
-from tokenlight.bench.report_figures import DRAWERS
+from tokenlight.bench.report.comparison import directions, published
+from tokenlight.bench.report.figures import DRAWERS
 from tokenlight.bench.suite import SHIPPED, load
 from tokenlight.files.tables import read
 

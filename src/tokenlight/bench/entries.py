@@ -10,9 +10,11 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 TASKS = ("classification", "pair", "qa")
+DEEPEST = 200  # layers that `each: layers` is filled in for where labels are looked up
 LAYERS = "layers"  # in `each`: every layer of the model, the embedding first
 
 
@@ -157,6 +159,36 @@ class Suite:
     notes: tuple[str, ...] = ()
     report: dict[str, Any] = field(default_factory=dict)
     folder: str = ""  # where the suite's file stands; files beside it are found by it
+
+    @cached_property
+    def rows(self) -> dict[str, MethodEntry]:
+        """Row of a table to its (first) entry: draws of a group share one."""
+        found: dict[str, MethodEntry] = {}
+        for one in self._expanded:
+            found.setdefault(one.group or one.label, one)
+        return found
+
+    @cached_property
+    def row_of(self) -> dict[str, str]:
+        """Method label to the row it stands in."""
+        return {one.label: one.group or one.label for one in self._expanded}
+
+    @cached_property
+    def _expanded(self) -> list[MethodEntry]:
+        return [one for entry in self.methods for one in entry.expanded(DEEPEST)]
+
+    def data_set(self, name: str) -> DataSet:
+        """The data set of that name."""
+        return next(one for one in self.data if one.name == name)
+
+    def model(self, name: str, data: str) -> Model:
+        """The model of that name for a data set."""
+        of = (one for one in self.models if one.name == name)
+        return next(one for one in of if not one.data or data in one.data)
+
+    def metrics_for(self, data: str) -> tuple[MetricEntry, ...]:
+        """The metrics measured on a data set."""
+        return tuple(one for one in self.metrics if not one.data or data in one.data)
 
     def digest(self) -> str:
         """Hash of what changes a number: published numbers, notes and the report's wishes do not."""

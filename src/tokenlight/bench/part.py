@@ -19,7 +19,7 @@ import torch
 from tokenlight import registry
 from tokenlight.bench.digests import digest_of, refuse_changed, weights_digest
 from tokenlight.bench.examples import examples_of, relabelled
-from tokenlight.bench.plan import Cell, Part, data_set
+from tokenlight.bench.plan import Cell, Part
 from tokenlight.bench.store import FULL, Run
 from tokenlight.bench.tasks import Outcome, Task
 from tokenlight.data.attribution import Attribution
@@ -102,7 +102,7 @@ def _refuse_other_language_model(folder: str, place: str) -> None:
 @lru_cache(maxsize=2)
 def _examples(folder: str, data: str, labels: tuple[str, ...]) -> list[Example]:
     run = _run(folder)
-    chosen = data_set(run.suite, data)
+    chosen = run.suite.data_set(data)
     where = run.plan.sources[data]
     found = examples_of(chosen, where, seed=run.suite.seed, limit=run.plan.limit)
     refuse_changed(run.plan.settings, "data", data, digest_of(where))

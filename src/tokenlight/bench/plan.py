@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenlight.bench.entries import DataSet, MetricEntry, Suite
+from tokenlight.bench.entries import MetricEntry, Suite
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,6 @@ class Plan:
         cells = (Cell(**{**one, "labels": tuple(one["labels"])}) for one in values["cells"])
         metrics = (MetricEntry(**{**one, "data": tuple(one["data"])}) for one in values["metrics"])
         return cls(**{**values, "cells": tuple(cells), "metrics": tuple(metrics)})
-
-
-def data_set(suite: Suite, name: str) -> DataSet:
-    """The data set of that name."""
-    return next(one for one in suite.data if one.name == name)
 
 
 def slug(name: str) -> str:

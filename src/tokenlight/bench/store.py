@@ -256,12 +256,6 @@ class Run:
         """Finished parts, of how many."""
         return sum(self.done(part) for part in self.parts), len(self.parts)
 
-    def tables(self) -> Any:
-        """Scores, curves and failures of what is finished; see :mod:`tokenlight.bench.tables`."""
-        from tokenlight.bench.tables import merged
-
-        return merged(self)
-
 
 def refuse_foreign(folder: Path) -> None:
     """A folder with something else in it is not made a run of."""
@@ -293,13 +287,13 @@ def columns(metrics: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def write_csv(place: Path, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """A CSV file with exactly these columns; floats by repr, so that they read back the same."""
+def csv_text(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with exactly these columns; floats by repr, so that they read back the same."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: row.get(name) for name in names} for row in rows)
-    write_text(place, stream.getvalue(), durable=True)
+    return stream.getvalue()
 
 
 @contextmanager

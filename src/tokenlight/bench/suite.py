@@ -29,6 +29,7 @@ from tokenlight.files.documents import text_of, yaml_of
 __all__ = ["Suite", "find", "from_dict", "load", "read", "shipped"]
 
 LARGEST = 1 << 20  # bytes of a suite
+LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`, without which nothing runs
 SHIPPED = Path(__file__).parent / "suites"
 
 

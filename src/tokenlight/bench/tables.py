@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose, isnan, nan
 from statistics import fmean
@@ -13,10 +13,11 @@ from typing import Any
 from tokenlight import registry
 from tokenlight.bench.digests import digest_of, refuse_changed
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.store import TIMINGS, Run, write_csv
+from tokenlight.bench.store import TIMINGS, Run, csv_text
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation, frequencies_for
 from tokenlight.files.documents import json_of
+from tokenlight.files.write import write_text
 from tokenlight.metrics._metric import Measured, Metric
 from tokenlight.models import embedded
 
@@ -51,11 +52,15 @@ def merged(run: Run) -> Tables:
 def write(run: Run) -> Tables:
     """Write cells, scores, curves, failures and timings as CSV files into the run's folder."""
     tables = merged(run)
-    write_csv(run.folder / "cells.csv", CELLS, [_told(cell) for cell in run.cells])
-    write_csv(run.folder / "scores.csv", SCORES, tables.scores)
-    write_csv(run.folder / "curves.csv", CURVES, tables.curves)
-    write_csv(run.folder / "failures.csv", FAILURES, tables.failures)
-    write_csv(run.folder / "timings.csv", TIMINGS, run.timings())
+    content: dict[str, tuple[Sequence[str], list[dict[str, Any]]]] = {
+        "cells": (CELLS, [_told(cell) for cell in run.cells]),
+        "scores": (SCORES, tables.scores),
+        "curves": (CURVES, tables.curves),
+        "failures": (FAILURES, tables.failures),
+        "timings": (TIMINGS, run.timings()),
+    }
+    for name, (columns, rows) in content.items():
+        write_text(run.folder / f"{name}.csv", csv_text(columns, rows), durable=True)
     return tables
 
 

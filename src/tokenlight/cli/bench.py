@@ -14,7 +14,7 @@ from tokenlight.cli.bench_report import report
 from tokenlight.cli.failures import clean, complain, writing
 
 if TYPE_CHECKING:
-    from tokenlight.bench.runner import Finished
+    from tokenlight.bench.run import Finished
 
 INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 UNFINISHED = 1  # some part is missing; the same command goes on
@@ -119,7 +119,7 @@ def run(
     Stopped in any way, the same command goes on where it stopped.
     """
     from tokenlight.bench.plan import Request
-    from tokenlight.bench.runner import DiskFull, Engine, run_suite
+    from tokenlight.bench.run import DiskFull, Engine, run_suite
 
     request = Request(
         models=_pairs("--models", models),

@@ -42,7 +42,7 @@ def report(
 
     It says which claims of the papers hold, and what can be compared.
     """
-    from tokenlight.bench.reporting import report as made
+    from tokenlight.bench.report.write import report as made
 
     with writing(output or folder):
         text = made(folder, form, timings=timings, figures=figures, output=output)

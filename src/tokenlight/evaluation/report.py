@@ -99,21 +99,27 @@ def _with_curve(evaluation: Evaluation, keys: Iterable[str]) -> list[str]:
 
 def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     """Tables and curves as one page: no script, no outside resource."""
-    from markupsafe import Markup
-
     from tokenlight.plots.html import _environment
 
     template = _environment().get_template("evaluation.html.j2")
-    style = _environment().get_template("evaluation.css.j2").render()
-    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
     return template.render(
         title=title,
-        style=Markup(style),  # ours alone: escaped, it would no longer be what the policy names
-        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
-        "form-action 'none'",
         curves=base64.b64encode(_png(evaluation)).decode("ascii"),
         **_tables(evaluation),
+        **sealed(_environment().get_template("evaluation.css.j2").render()),
     )
+
+
+def sealed(style: str) -> dict[str, str]:
+    """A page's style sheet, and a policy under which nothing but it and inner pictures is loaded."""
+    from markupsafe import Markup
+
+    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    return {
+        "style": Markup(style),  # ours alone: escaped, it would no longer be what the policy names
+        "policy": f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'",
+    }
 
 
 def _tables(evaluation: Evaluation) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _report(place: Path) -> bytes | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / REPORT
-        from tokenlight.bench.reporting import report
+        from tokenlight.bench.report.write import report
 
         try:
             report(place, "html", output=made)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.entries import Suite
+from tokenlight.bench.suite import Suite
 from tokenlight.evaluation.corpus import Frequencies, Weights
 from tokenlight.files.documents import json_of
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from tokenlight.bench.entries import Claim, Suite
-from tokenlight.bench.report import Entry, Number, Outcome, Panel, Ranking, digits, groups
-from tokenlight.errors import MissingExtra
+from tokenlight.bench.entries import Claim
+from tokenlight.bench.report.values import Number, Panel, Ranking, Verdict, digits
+from tokenlight.bench.suite import Suite
 from tokenlight.metrics._interval import Interval, mean_interval
 
 FEWEST = 3  # methods below which an order says nothing
 Texts = Mapping[tuple[str, str, str, str], Mapping[int, float]]
 
 
-def checked(
+def verdicts(
     suite: Suite, panels: Sequence[Panel], better: Mapping[str, str], texts: Texts
-) -> dict[str, tuple[Outcome, ...]]:
+) -> dict[str, tuple[Verdict, ...]]:
     """For each claim of the suite what became of it on every panel it speaks of.
 
     ``texts``: numbers of single texts, by (model, data, method, metric). Methods are compared on the
     texts that both have: what is hard in a text is hard for both, and falls out of the difference.
     """
     members: dict[str, list[str]] = {}
-    for label, row in groups(suite).items():
+    for label, row in suite.row_of.items():
         members.setdefault(row, []).append(label)
 
     def compared(panel: Panel, one: str, other: str, metric: str) -> Interval | None:
@@ -37,7 +37,7 @@ def checked(
 
     return {
         claim.claim: tuple(
-            _outcome(claim, panel, better, compared)
+            _verdict(claim, panel, better, compared)
             for panel in panels
             if claim.metric in panel.metrics and (not claim.data or panel.data in claim.data)
         )
@@ -58,20 +58,20 @@ def _of_row(
     return {text: fmean(one[text] for one in draws) for text in common}
 
 
-def _outcome(
+def _verdict(
     claim: Claim,
     panel: Panel,
     better: Mapping[str, str],
     compared: Callable[[Panel, str, str, str], Interval | None],
-) -> Outcome:
+) -> Verdict:
     sign = -1.0 if better[claim.metric] == "lower" else 1.0
-    ours = _number(panel, claim.better, claim.metric)
-    others = {name: _number(panel, name, claim.metric) for name in claim.than}
+    ours = panel.score(claim.better, claim.metric).ours
+    others = {name: panel.score(name, claim.metric).ours for name in claim.than}
     known = {name: number for name, number in others.items() if number is not None}
     if ours is None or not known:
         missing = claim.better if ours is None else ", ".join(claim.than)
         why = panel.reason or f"no number for {missing}"
-        return Outcome(panel.title, "not run", why)
+        return Verdict(panel.title, "not run", why)
     rival, best = max(known.items(), key=lambda pair: sign * pair[1].mean)
     gap = compared(panel, claim.better, rival, claim.metric)
     words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
@@ -81,33 +81,23 @@ def _outcome(
     absent = [name for name, number in others.items() if number is None]
     words += f" (no number for {', '.join(absent)})" if absent else ""
     if ours.mean == best.mean:
-        return Outcome(panel.title, "ties", words)
+        return Verdict(panel.title, "ties", words)
     if sign * ours.mean < sign * best.mean:
-        return Outcome(panel.title, "fails", words)
+        return Verdict(panel.title, "fails", words)
     chance = _overlap(ours, best) if gap is None else gap.low <= 0 <= gap.high
-    return Outcome(panel.title, "weakly" if chance else "holds", words)
-
-
-def _number(panel: Panel, method: str, metric: str) -> Number | None:
-    return panel.rows.get(method, {}).get(metric, Entry()).ours
+    return Verdict(panel.title, "weakly" if chance else "holds", words)
 
 
 def _overlap(one: Number, other: Number) -> bool:
     """Whether the two intervals share a value; draws count as far as two standard deviations."""
-    low_one, high_one = _between(one)
-    low_other, high_other = _between(other)
+    (low_one, high_one), (low_other, high_other) = one.edges(2), other.edges(2)
     return low_one <= high_other and low_other <= high_one
-
-
-def _between(number: Number) -> tuple[float, float]:
-    spread = 2 * (number.sd or 0.0)
-    low = number.mean - spread if number.low is None else number.low
-    high = number.mean + spread if number.high is None else number.high
-    return low, high
 
 
 def ranked(panels: Sequence[Panel], better: Mapping[str, str]) -> Iterator[Ranking]:
     """Rank correlation with the printed order, wherever three methods or more have both numbers."""
+    from scipy.stats import kendalltau, spearmanr
+
     for panel in panels:
         for metric in panel.metrics:
             both = {
@@ -121,16 +111,9 @@ def ranked(panels: Sequence[Panel], better: Mapping[str, str]) -> Iterator[Ranki
             printed = [number for _, number in both.values()]
             if len(set(ours)) < 2 or len(set(printed)) < 2:
                 continue
-            kendall, spearman = _correlations(ours, printed)
+            kendall = float(kendalltau(ours, printed).statistic)
+            spearman = float(spearmanr(ours, printed).statistic)
             sign = -1.0 if better.get(metric) == "lower" else 1.0
             best = max(both, key=lambda name: sign * both[name][1])
             place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
             yield Ranking(panel.title, metric, len(both), kendall, spearman, best, place)
-
-
-def _correlations(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    try:
-        from scipy.stats import kendalltau, spearmanr
-    except ImportError as missing:
-        raise MissingExtra.naming("scipy", "bench", "a rank correlation") from missing
-    return float(kendalltau(one, other).statistic), float(spearmanr(one, other).statistic)

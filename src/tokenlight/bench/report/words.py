@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import astuple
+from pathlib import Path
 from statistics import fmean
 
-from tokenlight.bench.entries import MetricEntry, Model
-from tokenlight.bench.report import (
-    NOTHING,
-    Outcome,
-    Panel,
-    Report,
-    data_set,
-    method_entries,
-    model_entry,
-    plain_path,
-)
+from tokenlight.bench.entries import MetricEntry
+from tokenlight.bench.report.comparison import NOTHING
+from tokenlight.bench.report.values import Panel, Report, Verdict, digits
 
 MOST = 6  # names in a sentence
 FEW = 100  # texts below which a mean is not worth a verdict
@@ -38,7 +32,7 @@ def what_was_run(report: Report) -> list[str]:
         + (f": {_names([panel.title for panel in ran])}." if ran else ".")
     ]
     if ran:
-        texts = [_texts(panel) for panel in ran]
+        texts = [panel.texts for panel in ran]
         few, many = min(texts), max(texts)
         span = f"{few:,}" if few == many else f"{few:,} to {many:,}"
         limit = f" (limit {report.limit:,} a data set)" if report.limit else ""
@@ -98,7 +92,7 @@ def claims(report: Report) -> list[tuple[str, str, str]]:
     ]
 
 
-def _verdict(outcomes: Sequence[Outcome]) -> str:
+def _verdict(outcomes: Sequence[Verdict]) -> str:
     known = Counter(outcome.verdict for outcome in outcomes)
     asked = sum(known.values()) - known["not run"]
     if not asked:
@@ -115,7 +109,7 @@ def _verdict(outcomes: Sequence[Outcome]) -> str:
     return f"holds on {good} of {asked}"
 
 
-def _detail(outcomes: Sequence[Outcome]) -> str:
+def _detail(outcomes: Sequence[Verdict]) -> str:
     told = []
     for verdict, words in HOLDS.items():
         for outcome in (one for one in outcomes if one.verdict == verdict):
@@ -142,6 +136,28 @@ def order(report: Report) -> str:
     )
 
 
+def rankings(report: Report) -> list[list[str]]:
+    """Rows of the table of orders."""
+    return [
+        [f"{value:+.2f}" if isinstance(value, float) else str(value) for value in astuple(one)]
+        for one in report.rankings
+    ]
+
+
+def costs(report: Report) -> list[tuple[str, ...]]:
+    """Rows of the table of costs."""
+    return [
+        (one.method, f"{one.forwards:.1f}", f"{one.backwards:.1f}", f"{1000 * one.seconds:.1f}",
+         "–" if one.value is None else digits(one.value), f"{one.texts:,}")
+        for one in report.costs
+    ]  # fmt: skip
+
+
+def versions(report: Report) -> str:
+    """What the numbers were made with."""
+    return ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
+
+
 def claimed_by(report: Report) -> str:
     """Head of the column of claims."""
     return "claim of the paper" if report.of_paper else "claim"
@@ -151,33 +167,32 @@ def comparable(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows: panel, model, data, texts and accuracy, beside the paper's where there is one."""
     found: list[tuple[str, ...]] = []
     with_data = report.of_paper or any(one.note for one in report.suite.data)
-    for panel in report.panels:
-        if not panel.ran:
-            continue
-        entry = model_entry(report.suite, panel.model, panel.data)
-        data = data_set(report.suite, panel.data)
-        model = _checkpoint(report, panel, entry)
-        planned = f" of {panel.planned:,} planned" if _texts(panel) < panel.planned else ""
+    for panel in report.ran:
+        data = report.suite.data_set(panel.data)
+        planned = f" of {panel.planned:,} planned" if panel.texts < panel.planned else ""
         if planned and panel.skipped_since:
             planned += f" (of the others: {panel.skipped_since})"
         wanted = f"; the suite takes {data.size:,}" if data.size else "; the suite takes all"
-        texts = f"{_texts(panel):,}{planned}{wanted}"
+        texts = f"{panel.texts:,}{planned}{wanted}"
         note = (data.note or ("the same" if report.of_paper else "–"),) if with_data else ()
-        found.append((panel.title, model, *note, texts, _accuracy(report, panel)))
+        found.append(
+            (panel.title, _checkpoint(report, panel), *note, texts, _accuracy(report, panel))
+        )
     heads = ("panel", "model", *(("data",) if with_data else ()), "texts", "accuracy")
     return heads, found
 
 
-def _checkpoint(report: Report, panel: Panel, entry: Model) -> str:
+def _checkpoint(report: Report, panel: Panel) -> str:
     """What was explained, and what it stands for."""
-    theirs, ours = entry.hub or "not public", plain_path(panel.checkpoint)
+    entry = report.suite.model(panel.model, panel.data)
+    theirs, ours = entry.hub or "not public", _plain_path(panel.checkpoint)
     said = ours
     if report.of_paper and ours == theirs:
         said = f"the paper's checkpoint, {ours}"
     elif report.of_paper:
         said = f"{ours} in place of {theirs}: only the order of the methods can be compared"
     elif entry.hub and panel.checkpoint == entry.twin != entry.hub:
-        said = f"{ours} in place of {plain_path(theirs)}"
+        said = f"{ours} in place of {_plain_path(theirs)}"
     return f"{said} ({entry.note})" if entry.note else said
 
 
@@ -208,18 +223,13 @@ def renamed(report: Report) -> list[tuple[str, str]]:
     """Rows whose name is not the method's: the row and what it runs."""
     shown = {method for panel in report.panels for method in panel.rows}
     found = []
-    for label, entry in method_entries(report.suite).items():
+    for label, entry in report.suite.rows.items():
         options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
         method = f"{entry.name}({options})" if options else entry.name
         # A bare name, or one written with its options, says itself what it runs.
         if label in shown and label != method and not label.startswith(f"{entry.name}:"):
             found.append((label, method))
     return found
-
-
-def _texts(panel: Panel) -> int:
-    numbers = (entry.ours for row in panel.rows.values() for entry in row.values())
-    return max((number.count for number in numbers if number), default=0)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -229,3 +239,9 @@ def _names(names: Sequence[str]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _plain_path(checkpoint: str) -> str:
+    """A hub id or embedded model as it is; of a folder its name alone, which means more elsewhere."""
+    place = Path(checkpoint)
+    return f"{place.name} (a local model)" if place.is_absolute() else checkpoint

@@ -14,7 +14,7 @@ from tokenlight.bench import local_engine, ray_engine, tables
 from tokenlight.bench import request as planning
 from tokenlight.bench.plan import Part, Request
 from tokenlight.bench.store import FULL, Run, free_bytes, locked, refuse_foreign, tidy
-from tokenlight.bench.suite import find, read
+from tokenlight.bench.suite import LIBRARIES, find, read
 from tokenlight.bench.tasks import Outcome, Task
 from tokenlight.bench.yaml_values import SuiteRefused
 from tokenlight.errors import MissingExtra, TokenlightError
@@ -83,7 +83,7 @@ def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
     ``again``: parts with failed examples are made anew. ``tell`` is called with a sentence whenever
     a cell is finished. SuiteRefused lists every problem before any work.
     """
-    MissingExtra.check(["yaml", "pyarrow", "scipy"], "bench", "tokenlight bench run")
+    MissingExtra.check(LIBRARIES, "bench", "tokenlight bench run")
     place, where = find(suite), Path(folder)
     crew = engine or Engine()
     read_suite, problems = read(place)

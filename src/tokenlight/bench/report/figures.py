@@ -1,0 +1,330 @@
+"""The figures of a report, as far as the run has what they show: a picture, or why there is none."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tokenlight import registry
+from tokenlight.bench.report.clouds import class_weights
+from tokenlight.bench.report.values import Panel, Report
+from tokenlight.bench.store import Run
+from tokenlight.data.attribution import Attribution
+from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.evaluation.report import AXES
+from tokenlight.files.documents import json_of
+from tokenlight.heads.mask import read_heads
+from tokenlight.metrics._metric import ARROWS
+from tokenlight.plots.charts import (
+    DOTS,
+    Band,
+    Bar,
+    Line,
+    Place,
+    bands,
+    bars,
+    frontier,
+    lines,
+    png,
+    small,
+    titled,
+)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as PNG, or (``missing``) why it could not be drawn."""
+
+    title: str
+    content: bytes = b""
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One figure that a suite asks for under ``report: figures``; empty lists mean all."""
+
+    kind: str
+    title: str
+    metrics: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    more: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Wish:
+        """From the suite's mapping."""
+        lists = {key: tuple(map(str, given.get(key, ()))) for key in ("metrics", "data", "methods")}
+        kind = str(given.get("kind", "bars"))
+        return cls(kind, str(given.get("title", kind)), **lists, more=given)
+
+    def takes(self, method: str) -> bool:
+        """Whether a row belongs to the figure; ``layer *`` stands for all layers."""
+        return not self.methods or any(fnmatchcase(method, one) for one in self.methods)
+
+    def said(self, key: str, default: str = "") -> str:
+        """A further word of the suite on this figure."""
+        return str((self.more or {}).get(key, default))
+
+
+@dataclass(frozen=True)
+class Artist:
+    """Draws what a run has; ``curves``: rows of its merged table of curves."""
+
+    run: Run
+    report: Report
+    curves: Sequence[Mapping[str, Any]]
+
+    def drawings(self) -> Iterator[Drawing]:
+        """The suite's figures, or bars and curves of every metric; then cost against faithfulness."""
+        given = self.report.suite.report.get("figures")
+        for wish in [Wish.of(one) for one in given] if given else self._usual():
+            if wish.kind not in DRAWERS:
+                raise BadInput(
+                    f"a report draws {', '.join(DRAWERS)}; {wish.kind!r} is none of them."
+                )
+            try:
+                drawn = DRAWERS[wish.kind](self, wish)
+            except MissingExtra as absent:
+                yield Drawing(wish.title, missing=str(absent))
+                continue
+            if drawn is None:
+                yield Drawing(wish.title, missing="nothing of it was run")
+            else:
+                yield Drawing(wish.title, drawn if isinstance(drawn, bytes) else png(drawn))
+        drawn = self._frontier()
+        if drawn is not None:
+            yield Drawing("Cost against faithfulness", png(drawn))
+
+    def _usual(self) -> Iterator[Wish]:
+        report = self.report
+        for one in report.suite.metrics:
+            title = f"{one.label} {ARROWS[report.better[one.label]]}".rstrip()
+            if report.compared(one.label):
+                title += ": ours (bars) and published (diamonds)"
+            yield Wish("bars", title, (one.label,))
+        for one in report.suite.metrics:
+            measured = any(one.label in panel.metrics for panel in report.ran)
+            if measured and registry.build("metrics", one.name, one.options).points:
+                yield Wish("curves", f"{one.label} point by point", (one.label,))
+
+    def _panels(self, wish: Wish) -> Iterator[tuple[Panel, str, str]]:
+        """Panels with numbers, each with a metric that is wanted, and their title together."""
+        report = self.report
+        for metric in wish.metrics or tuple(one.label for one in report.suite.metrics):
+            arrow = ARROWS[report.better.get(metric, "neither")]
+            for panel in report.ran:
+                if metric in panel.metrics and (not wish.data or panel.data in wish.data):
+                    yield panel, metric, f"{panel.title}: {metric} {arrow}".rstrip()
+
+    def bars(self, wish: Wish) -> Any:
+        """Methods side by side, with what is published."""
+        limits = self.report.suite.report.get("maximum", {})
+        found: dict[str, dict[str, Bar]] = {}
+        most = []
+        for panel, metric, title in self._panels(wish):
+            chosen: dict[str, Bar] = {}
+            for method, row in panel.rows.items():
+                ours, published = row[metric].ours, row[metric].published
+                if wish.takes(method) and ours is not None:
+                    chosen[method] = Bar(ours.mean, *ours.edges(1), published)
+                elif wish.takes(method) and published is not None:
+                    chosen[method] = Bar(published=published)
+            if chosen:
+                found[title] = chosen
+                most.append(limits.get(panel.data))
+        return bars(found, most) if found else None
+
+    def lines(self, wish: Wish) -> Any:
+        """Curves, a line a row: of several draws their means."""
+        row_of = self.run.suite.row_of
+        found: dict[str, dict[str, Line]] = {}
+        axis: dict[str, str] = {}
+        for panel, metric, title in self._panels(wish):
+            kept: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
+            for point in self.curves:
+                name = row_of.get(point["method"], point["method"])
+                mine = (point["model"], point["data"], point["metric"])
+                ours = mine == (panel.model, panel.data, metric) and point["mean"] is not None
+                if ours and wish.takes(name):
+                    kept.setdefault(name, {}).setdefault(point["point"], []).append(point)
+            if kept:
+                found[title] = {name: _line(at) for name, at in kept.items()}
+                kind = next(one.name for one in self.report.suite.metrics if one.label == metric)
+                axis |= {title: AXES[kind]} if kind in AXES else {}
+        return lines(found, axis) if found else None
+
+    def bands(self, wish: Wish) -> Any:
+        """Draws at each rate as a mean and its spread, between a first and a last level."""
+        before, _, after = wish.said("group", "{x}").partition("{x}")
+        found: dict[str, Band] = {}
+        for panel, metric, title in self._panels(wish):
+            at: dict[float, tuple[float, float]] = {}
+            for method, row in panel.rows.items():
+                ours = row[metric].ours
+                if ours is not None and method.startswith(before) and method.endswith(after):
+                    rate = float(method.removeprefix(before).removesuffix(after))
+                    at[rate] = (ours.mean, ours.sd or 0.0)
+            levels = {
+                name: number.mean
+                for name in (wish.said("start"), wish.said("end"))
+                if (number := panel.score(name, metric).ours) is not None
+            }
+            if at:
+                x = sorted(at)
+                means, spreads = [at[one][0] for one in x], [at[one][1] for one in x]
+                found[title] = Band(x, means, spreads, levels)
+        return bands(found, wish.said("x")) if found else None
+
+    def _heads(self, wish: Wish) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Title and content of the heads file of each panel the figure speaks of."""
+        for panel in self.report.panels:
+            if wish.data and panel.data not in wish.data:
+                continue
+            pair = (panel.model, panel.data)
+            cells = [c for c in self.run.cells if (c.model, c.data) == pair and c.runs]
+            given = [c.options["heads"] for c in cells if isinstance(c.options.get("heads"), str)]
+            made = [self.run.heads_file(c) for c in cells]
+            place = next((p for p in (*made, *map(Path, given)) if p.is_file()), None)
+            if place is not None:
+                yield panel.title, read_heads(place)
+
+    def relations(self, wish: Wish) -> Any:
+        """Histograms of the syntactic relations of the first heads file."""
+        from tokenlight.plots.heads import relation_histograms
+
+        first = next(self._heads(wish), None)
+        return None if first is None else relation_histograms(first[1])
+
+    def head_maps(self, wish: Wish) -> Any:
+        """The masks of heads, panel by panel."""
+        from PIL import Image
+
+        from tokenlight.plots.heads import head_map
+
+        drawn = []
+        for title, heads in self._heads(wish):
+            figure = head_map(heads)
+            titled(figure.axes[0], title)
+            figure.tight_layout()
+            into = io.BytesIO()
+            figure.savefig(into, format="png", dpi=DOTS, facecolor="white")
+            drawn.append(Image.open(into).convert("RGB"))
+        return _beside(drawn)
+
+    def _kept(self, wish: Wish) -> Iterator[tuple[Panel, dict[str, Attribution]]]:
+        """The kept explanations of the first text of each panel, by row name; also of a text that is
+        too short to be measured."""
+        for panel in self.report.panels:
+            if wish.data and panel.data not in wish.data:
+                continue
+            found = {}
+            for row in self.run.rows(model=panel.model, data=panel.data):
+                if row["example"] == 0 and row.get("attribution") and wish.takes(row["method"]):
+                    found[row["method"]] = Attribution.from_dict(json_of(row["attribution"]))
+            if found:
+                yield panel, found
+
+    def heat_map(self, wish: Wish) -> Any:
+        """The first kept explanation with layers, layer by layer."""
+        from tokenlight.plots.figures import heat_map
+
+        for _, found in self._kept(wish):
+            for attribution in found.values():
+                if attribution.layers is not None:
+                    return heat_map(attribution, rollout=True)  # AttCAT's figure 5 has the row
+        return None
+
+    def differences(self, wish: Wish) -> Any:
+        """A reference explanation less each of the others."""
+        from tokenlight.plots.figures import difference_map
+
+        name = wish.said("reference")
+        for panel, found in self._kept(wish):
+            if name in found and len(found) > 1:
+                others = {label: one for label, one in found.items() if label != name}
+                return difference_map((name, found[name]), others, title=panel.title)
+        return None
+
+    def clouds(self, wish: Wish) -> Any:
+        """The words of each class, by method."""
+        from tokenlight.plots.clouds import COLOURS, cloud
+
+        drawn = []
+        for panel, metric, _ in self._panels(wish):
+            for method in filter(wish.takes, panel.rows):
+                rows = self.run.rows(model=panel.model, data=panel.data, method=method)
+                weights = class_weights(rows, metric, self.run.suite)
+                for number, (label, own) in enumerate(weights.items()):
+                    if any(weight > 0 for weight in own.values()):
+                        colour = COLOURS[number % len(COLOURS)]
+                        drawn.append(_captioned(cloud(own, colour=colour), f"{method}: {label}"))
+        return _beside(drawn, across=2)
+
+    def _frontier(self) -> Any:
+        known = [cost for cost in self.report.costs if cost.value is not None]
+        if len(known) < 2:
+            return None
+        kinds: dict[str, Callable[[Any], float]] = {
+            "milliseconds of explaining a text": lambda cost: 1000 * cost.seconds,
+            "passes (forward + backward) a text": lambda cost: cost.forwards + cost.backwards,
+        }
+        panels = {
+            title: {one.method: Place(cost(one), one.value or 0.0) for one in known}
+            for title, cost in kinds.items()
+        }
+        faithful = self.report.faithful
+        return frontier(panels, faithful, lower=self.report.better.get(faithful) == "lower")
+
+
+def _line(at: Mapping[float, list[Mapping[str, Any]]]) -> Line:
+    points = sorted(at)
+    means, lows, highs = (
+        [fmean(float(one[key]) for one in at[point]) for point in points]
+        for key in ("mean", "low", "high")
+    )
+    return Line(points, means, lows, highs)
+
+
+def _beside(images: Sequence[Any], *, across: int = 3) -> bytes | None:
+    """Images on one white sheet, at most ``across`` in a row."""
+    if not images:
+        return None
+    from PIL import Image
+
+    width, height = max(i.width for i in images), max(i.height for i in images)
+    columns = min(across, len(images))
+    sheet = Image.new("RGB", (width * columns, height * -(-len(images) // columns)), "white")
+    for number, image in enumerate(images):
+        sheet.paste(image, (width * (number % columns), height * (number // columns)))
+    return small(sheet)
+
+
+def _captioned(image: Any, words: str) -> Any:
+    from PIL import Image, ImageDraw, ImageFont
+
+    from tokenlight.plots.characters import in_line
+
+    image.thumbnail((600, 400))
+    sheet = Image.new("RGB", (image.width + 20, image.height + 50), "white")
+    sheet.paste(image, (10, 40))
+    font = ImageFont.load_default(20)
+    ImageDraw.Draw(sheet).text((14, 10), in_line(words), fill="black", font=font)
+    return sheet
+
+
+DRAWERS: dict[str, Callable[[Artist, Wish], Any]] = {
+    "bars": Artist.bars,
+    "curves": Artist.lines,
+    "bands": Artist.bands,
+    "relations": Artist.relations,
+    "head_maps": Artist.head_maps,
+    "heat_map": Artist.heat_map,
+    "differences": Artist.differences,
+    "clouds": Artist.clouds,
+}

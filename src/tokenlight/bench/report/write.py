@@ -1,0 +1,209 @@
+"""From a run's folder to a report in one of the formats. The same report gives the same bytes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from tokenlight.bench.report import words
+from tokenlight.bench.report.comparison import build
+from tokenlight.bench.report.figures import Artist, Drawing
+from tokenlight.bench.report.values import Report
+from tokenlight.bench.store import Run, csv_text
+from tokenlight.bench.suite import LIBRARIES
+from tokenlight.bench.tables import Tables, merged
+from tokenlight.errors import BadInput, MissingExtra, UnknownName
+from tokenlight.evaluation.report import sealed
+from tokenlight.files.write import write_bytes, write_text
+from tokenlight.plots.characters import in_line
+
+FORMATS = ("md", "latex", "csv", "html")
+COLUMNS = (
+    "model", "data", "method", "metric", "better", "mean", "low", "high", "sd", "draws", "count",
+    "left_out", "published", "published_sd", "difference", "status",
+)  # fmt: skip
+LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+    "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "×": r"$\times$",
+    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$", "Δ": r"$\Delta$", "–": "--", "…": r"\ldots{}",
+    "<": r"$<$", ">": r"$>$", "|": r"$|$", "τ": r"$\tau$", "ξ": r"$\xi$", "·": r"$\cdot$", "≥": r"$\geq$",
+    "\u0303": "",  # a tilde over the letter before it
+}  # fmt: skip
+TONES = {"holds": "good", "holds weakly": "good", "does not hold": "bad", "not run": "none"}
+TEX_MARKS = {
+    "variable_start_string": "<<", "variable_end_string": ">>", "block_start_string": "<%",
+    "block_end_string": "%>", "comment_start_string": "<#", "comment_end_string": "#>",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A run with its tables, merged once, for as many formats as are wanted."""
+
+    run: Run
+    tables: Tables
+    report: Report
+
+    @classmethod
+    def of(cls, folder: str | Path, *, timings: bool = True) -> RunReport:
+        """Open a run's folder, merge its parts, compare with what is published."""
+        run = Run.open(folder)
+        done, total = run.progress()
+        if not done:
+            raise BadInput(
+                f"none of the {total} parts of {folder} is finished, so there is nothing to report. "
+                f"tokenlight bench status {folder} says why; the same bench run command goes on."
+            )
+        tables = merged(run)
+        return cls(run, tables, build(run, tables, timings=timings))
+
+    @cached_property
+    def drawings(self) -> list[Drawing]:
+        """Every figure, drawn once."""
+        return list(Artist(self.run, self.report, self.tables.curves).drawings())
+
+    def write(self, form: str, *, output: Path | None = None, figures: Path | None = None) -> str:
+        """The text, or where ``output`` is given (HTML: in any case) the path of the file written.
+
+        ``figures``: a folder that Markdown's pictures are written to and linked from.
+        """
+        if form == "html":
+            output = output or self.run.folder / "report.html"
+            text = page(self.report, self.drawings)
+        elif form == "latex":
+            text = latex(self.report)
+        elif form == "csv":
+            text = comma_separated(self.report)
+        else:
+            text = markdown(self.report, self._linked(figures, output))
+        if output is None:
+            return text
+        write_text(output, text)
+        return str(output)
+
+    def _linked(self, folder: Path | None, output: Path | None) -> list[tuple[str, str]]:
+        """Title and path of each figure, written into ``folder``; paths as ``output`` needs them."""
+        if folder is None:
+            return []
+        base = (output.parent if output is not None else Path.cwd()).resolve()
+        found = []
+        for number, one in enumerate(self.drawings, 1):
+            if one.content:
+                place = folder.resolve() / f"figure_{number:02d}.png"
+                write_bytes(place, one.content)
+                inside = place.is_relative_to(base)
+                path = place.relative_to(base).as_posix() if inside else place.as_uri()
+                found.append((one.title, path))
+        return found
+
+
+def report(
+    folder: str | Path,
+    form: str = "md",
+    *,
+    timings: bool = True,
+    figures: Path | None = None,
+    output: Path | None = None,
+) -> str:
+    """The report of the run in ``folder``: its text, or for HTML the path of the file written."""
+    MissingExtra.check(LIBRARIES, "bench", "tokenlight bench report")
+    if form not in FORMATS:
+        raise UnknownName.among("report format", form, FORMATS)
+    return RunReport.of(folder, timings=timings).write(form, output=output, figures=figures)
+
+
+def markdown(report: Report, pictures: Sequence[tuple[str, str]] = ()) -> str:
+    """The report as Markdown; ``pictures``: (title, path) of figures to link."""
+    return _filled(_template("report.md.j2", md), report, table=md_table, pictures=pictures) + "\n"
+
+
+def latex(report: Report) -> str:
+    """One booktabs table a panel, then the claims; needs \\usepackage{booktabs}."""
+    return _filled(_template("report.tex.j2", tex, TEX_MARKS), report, math=_math, plain=_plain)
+
+
+def page(report: Report, drawings: Sequence[Drawing]) -> str:
+    """One self-contained HTML page, figures inside: no script, no outside resource, all escaped."""
+    return _filled(
+        _template("report.html.j2", in_line),
+        report,
+        drawings=drawings,
+        encoded=lambda content: Markup(base64.b64encode(content).decode("ascii")),
+        tones=TONES,
+        **sealed(_template("report.css.j2", str).render()),
+    )
+
+
+def comma_separated(report: Report) -> str:
+    """One line a number, published numbers without one of ours too."""
+    return csv_text(
+        COLUMNS,
+        [
+            {"model": panel.model, "data": panel.data, "method": method, "metric": metric}
+            | {"better": report.better.get(metric, ""), "difference": score.difference}
+            | {"published": score.published, "published_sd": score.published_sd}
+            | {"status": score.reason if score.ours is None else "measured"}
+            | ({} if score.ours is None else asdict(score.ours))
+            for panel in report.panels
+            for method, row in panel.rows.items()
+            for metric, score in row.items()
+        ],
+    )
+
+
+def _template(
+    name: str, escape: Callable[[str], str], marks: Mapping[str, str] | None = None
+) -> Template:
+    """A template whose every value goes through ``escape``; ``marks``: what it begins values with."""
+    made = Environment(
+        loader=PackageLoader("tokenlight.bench.report", "templates"),
+        autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return made.overlay(**(marks or {})).get_template(name)  # type: ignore[arg-type]
+
+
+def _filled(template: Template, report: Report, **more: Any) -> str:
+    title = report.suite.title or report.suite.name
+    return template.render(report=report, words=words, title=title, **more)
+
+
+def md(text: str) -> Markup:
+    """One line of Markdown that shows ``text`` as it is."""
+    plain = in_line(text).replace("\\", "\\\\")
+    for mark in "|`*_[]<>":
+        plain = plain.replace(mark, f"\\{mark}")
+    return Markup(plain)
+
+
+def md_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
+    """Heads and rows as a table of Markdown."""
+    first, *others = (
+        "| " + " | ".join(md(str(cell)) for cell in row) + " |" for row in (heads, *rows)
+    )
+    return Markup("\n".join([first, "|" + "---|" * len(heads), *others, ""]))
+
+
+def tex(text: str) -> Markup:
+    """``text`` with LaTeX's own characters escaped."""
+    return Markup("".join(LATEX.get(character, character) for character in in_line(text)))
+
+
+def _math(number: str) -> Markup:
+    """A number in math mode, so that its minus is one."""
+    return tex(number) if number == "–" else Markup(f"${number.replace('±', chr(92) + 'pm')}$")
+
+
+def _plain(text: str) -> Markup:
+    """A comment's text."""
+    return Markup(in_line(text))
