@@ -87,21 +87,22 @@ def test_a_phone_shows_all_without_scrolling_sideways(visitor):
 
 
 def test_colours_and_brightness_are_chosen_and_kept(visit):
+    from playwright.sync_api import expect
+
     page = visit.open(text=TEXT).page
     painted = page.locator("#why .token:text-is('never')")
 
-    def colour() -> str:
-        page.wait_for_timeout(300)  # colours fade into each other
-        return painted.evaluate("t => getComputedStyle(t).backgroundColor")
+    def shows(colour: str) -> None:
+        expect(painted).to_have_css("background-color", colour)  # waits while colours fade
 
-    assert colour() == "rgb(20, 110, 48)"
+    shows("rgb(20, 110, 48)")
     page.get_by_title("Blue and orange, told apart by every eye").click()
-    assert colour() == "rgb(0, 84, 160)"
+    shows("rgb(0, 84, 160)")
     page.get_by_role("button", name="Dark", exact=True).click()
-    assert colour() == "rgb(86, 160, 240)"
+    shows("rgb(86, 160, 240)")
     page.reload()
     painted.wait_for()
-    assert colour() == "rgb(86, 160, 240)"
+    shows("rgb(86, 160, 240)")
 
 
 def test_the_system_decides_where_nothing_was_chosen(visitor):

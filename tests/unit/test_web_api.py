@@ -279,7 +279,7 @@ def test_which_methods_work_is_found_out_in_the_background():
         while len(models.named("answers").works) < len(registry.names("methods")):
             assert time.monotonic() < until
             time.sleep(0.05)
-        methods = httpx.get(f"{address}/api/methods").json()["methods"]
+        methods = httpx.get(f"{address}/api/methods", timeout=60).json()["methods"]
     found = {one["name"]: one["models"] for one in methods}
     assert found["attcat"]["tiny"]["works"] is True
     assert found["decoded_gradcam"]["tiny"]["works"] is False

@@ -48,11 +48,11 @@ def test_it_serves_a_folder_until_ctrl_c(bert_folder, tmp_path):
         found = re.fullmatch(r"tokenlight serves (http://127\.0\.0\.1:\d+)\n", line)
         assert found, (line, server.stderr.read() if server.poll() is not None else "")
         address = found[1]
-        assert httpx.get(f"{address}/healthz").json()["models"] == 1
-        assert httpx.get(f"{address}/api/heads/tiny-bert").json()["layers"] == 3
+        assert httpx.get(f"{address}/healthz", timeout=60).json()["models"] == 1
+        assert httpx.get(f"{address}/api/heads/tiny-bert", timeout=60).json()["layers"] == 3
         answer = httpx.post(f"{address}/api/explain", json={"text": "good film"}, timeout=60)
         assert answer.json()["model"] == "tiny-bert"
-        assert httpx.get(address).status_code == 200
+        assert httpx.get(address, timeout=60).status_code == 200
     finally:
         server.send_signal(signal.SIGINT)
         _, err = server.communicate(timeout=60)

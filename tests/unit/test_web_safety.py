@@ -359,7 +359,7 @@ def test_what_is_unexpected_is_not_told(monkeypatch):
 
     monkeypatch.setattr(models.named("tiny").explainer, "explain", broken)
     with running(app) as address:
-        answer = httpx.post(f"{address}/api/explain", json={"text": TEXT})
+        answer = httpx.post(f"{address}/api/explain", json={"text": TEXT}, timeout=60)
         error = refused(answer, 500, "internal")
         assert "secret" not in json.dumps(error)
-        assert httpx.get(f"{address}/healthz").status_code == 200
+        assert httpx.get(f"{address}/healthz", timeout=60).status_code == 200

@@ -180,7 +180,7 @@ def test_over_capacity_is_429_and_nothing_breaks():
 
 
 def test_what_takes_too_long_is_504():
-    limits = Limits(answer_seconds=0.02)
+    limits = Limits(answer_seconds=0.001)
     with asking(limits=limits) as client:
         asked = {"text": TEXT, "method": ["shapley", "integrated_gradients", "lime", "occlusion"]}
         refused(client.post("/api/explain", json=asked), 504, "timeout")
