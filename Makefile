@@ -42,7 +42,7 @@ SMOKE := tests/unit/test_registry.py tests/unit/test_target.py tests/unit/test_e
 $(VENV)-oldest/.made: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(VENV)-oldest || python3 -m venv $(VENV)-oldest
 	$(OLDEST) -m pip install --quiet --constraint constraints-oldest.txt --editable \
-	  '.[cli,plots,bench,baselines,vision,web]' pytest hypothesis httpx
+	  '.[cli,plots,bench,baselines,vision,web]' pytest pytest-xdist hypothesis httpx
 	touch $@
 
 check: $(VENV)/.dev

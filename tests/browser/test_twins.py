@@ -131,6 +131,8 @@ def test_acting_characters_are_made_visible_alike(modules):
         "\u0301",
         "\u0301a",
         "a\u0301",
+        "a\u200db \u200c",
+        "👩\u200d👧 می\u200cخ \u061c\u180e",
     ):
         assert modules("characters", "inLine", alone) == in_line(alone)
 

@@ -3,6 +3,10 @@
 import csv
 import io
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -278,6 +282,31 @@ def test_stopped_it_keeps_what_is_done(tokenlight, classifier, tmp_path, monkeyp
     assert "stopped: 8 of 20 texts are shown and written." in errors
     assert len(json.loads(output)) == 8
     assert "line 8 of many.txt" in page.read_text(encoding="utf-8")
+
+
+def test_a_polite_end_keeps_what_is_done_and_leaves_nothing_half_written(classifier, tmp_path):
+    place, page, shown = (tmp_path / name for name in ("many.txt", "out/a.csv", "shown.json"))
+    place.write_text("a good film\n" * 20_000)
+    command = [sys.executable, "-m", "tokenlight", "explain", "--file", place, "-m", classifier]
+    with shown.open("w") as stream:
+        process = subprocess.Popen(
+            [*map(str, command), "--json", "-", "--csv", str(page)],
+            stdout=stream, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    while not shown.stat().st_size and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    done = len(json.loads(shown.read_text()))
+    assert 0 < done < 20_000
+    kept = {row["place"] for row in csv.DictReader(page.read_text().splitlines())}
+    assert len(kept) in (
+        done,
+        done - 1,
+    )  # a text may be shown when the signal comes, and not yet kept
+    assert f"stopped: {len(kept)} of 20000 texts are shown and written." in errors
+    assert [one.name for one in page.parent.iterdir()] == ["a.csv"]
 
 
 def test_marks_are_not_read(tokenlight, classifier, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.planted import oracle, planted, scored
-from tests.tiny import tiny_bert, tiny_bert_qa
+from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tests.tolerance import PLAIN, allowed, close
 from tokenlight import Explainer, Question
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
@@ -22,6 +22,7 @@ from tokenlight.evaluation.corpus import Frequencies
 from tokenlight.evaluation.imported import adopted, from_arrays
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Job, evaluate_file, finished
+from tokenlight.evaluation.trust import trusted
 from tokenlight.files.tables import Example, read
 
 TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
@@ -215,11 +216,47 @@ def test_arrays_with_a_hidden_axis_are_summed():
         ([1, 2, 3], {"labels": ["a"]}, "1 labels were given for 2 logits"),
         ([1, 2, 3], {"special": [True]}, "special has 1 entries for 3 tokens"),
         ([1, np.nan, 3], {}, "token 1 is not finite"),
+        ([1, 2, 3], {"logits": [0.5, np.nan]}, "the logits hold NaN or infinity"),
+        (
+            [1, 2, 3],
+            {"logits": [[0.5, 1], [1, 2]]},
+            "logits have 2 rows, and an Attribution is of one",
+        ),
+        (
+            [1, 2, 3],
+            {"ids": [[2, 10, 3], [2, 11, 3]]},
+            "ids have 2 rows, and an Attribution is of one",
+        ),
+        (
+            [1, 2, 3],
+            {"target": "all"},
+            "target='all' is every class, and these scores speak for one",
+        ),
+        ([1, 2, 3], {"attention_mask": [1, 1, 0]}, "hides 1 of 3 tokens up to an end.*padding"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(scores, more, message):
     with pytest.raises(Exception, match=message):
-        from_arrays(scores, [2, 10, 3], [0.5, 1.0], **more)
+        from_arrays(scores, **{"ids": [2, 10, 3], "logits": [0.5, 1.0], **more})
+
+
+def test_special_tokens_masked_on_purpose_are_no_padding():
+    made = from_arrays(
+        [0, 1, 0], [2, 10, 3], [0.5, 1.0], attention_mask=[0, 1, 0], special=[True, False, True]
+    )
+    assert made.row.attention == (0, 1, 0)
+
+
+def test_an_explanation_is_measured_by_the_model_that_made_it_or_refused(explainer):
+    """The sentiment of a review is no topic: the numbers would be another model's."""
+    theirs = explainer.explain("the film is good", "attcat")
+    topics = {0: "world", 1: "sports", 2: "science"}
+    other = Explainer(tiny_bert(id2label=topics), tiny_tokenizer(), name="topics")
+    for ask in (lambda: other.evaluate(theirs, "aopc"), lambda: trusted(other, theirs)):
+        with pytest.raises(BadInput, match="topics has other outputs.*world, sports, science"):
+            ask()
+    unnamed = from_arrays(theirs.scores, theirs.row.ids, theirs.logits, special=theirs.row.special)
+    assert explainer.evaluate(unnamed, "aopc").rows[0]["aopc"] is not None
 
 
 def test_scores_of_other_libraries_are_adopted(explainer):

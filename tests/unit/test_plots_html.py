@@ -14,7 +14,7 @@ from tests.unit.hand_made import attribution_of, row_of, sample, split, with_met
 from tests.unit.reading_html import Reader
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.plots.characters import visible
+from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.html import fragment, page
 
 HOSTILE = [
@@ -110,7 +110,7 @@ def test_any_text_with_any_spans_is_shown_once_and_whole(data):
 
 
 def test_visible_leaves_ordinary_text_alone():
-    for text in (*LIVELY, "zero\u200dwidth \u200e\u200f marks ﷽"):
+    for text in (*LIVELY, "marks ﷽"):
         assert visible(text) == text
 
 
@@ -426,3 +426,26 @@ def test_cells_of_a_table_have_their_own_colour_whatever_a_notebook_says():
     assert {".heat th", ".heat td.none", ".made td"} <= named
     looks = re.findall(r'<td class="([^"]*)"', fragment(sample()))
     assert all(re.match(r"none|later|[af]\d", look) for look in looks), "painted, or named above"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("good\u200e film", "good⟨LRM⟩ film"),
+        ("a\u200fb\u061cc", "a⟨RLM⟩b⟨ALM⟩c"),
+        ("du\u200bll \ufeffplot\u2060", "du⟨ZWSP⟩ll ⟨BOM⟩plot⟨WJ⟩"),
+        ("dull\u00ad", "dull⟨SHY⟩"),
+        ("pay\u200dpal \u200c", "pay⟨ZWJ⟩pal ⟨ZWNJ⟩"),
+        (
+            "👨\u200d👩\u200d👧 می\u200cخواهم",
+            "👨\u200d👩\u200d👧 می\u200cخواهم",
+        ),  # joiners that join
+    ],
+)
+def test_characters_without_width_and_marks_of_direction_are_seen(text, shown):
+    assert visible(text) == shown
+    assert in_line(text) == shown
+    assert in_line("\u200d") == "⟨ZWJ⟩"  # a token of its own
+    drawn = page(attribution_of(row_of([text], [[(0, len(text))]]), [0, 1, 0]))
+    assert shown in drawn
+    assert not re.search("[\u00ad\u061c\u200b\u200e\u200f\u2060\ufeff]", drawn)

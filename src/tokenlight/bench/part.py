@@ -28,6 +28,7 @@ from tokenlight.evaluation.shard import Job, Refusal, explained, in_words, measu
 from tokenlight.evaluation.trial import attempt
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
+from tokenlight.files.write import json_text
 from tokenlight.methods._method import Method
 
 # A pass that measures keeps no graph and no maps: on a GPU as many tokens as explain one batch would
@@ -205,7 +206,7 @@ def _rows(
         row: dict[str, Any] = {"example": part.first + i, "error": errors.get(i)}
         record, attributions = by_text.get(i), made.get(i) or []
         if attributions and part.first + i < run.suite.keep:
-            row["attribution"] = json.dumps(attributions[0].to_dict(), ensure_ascii=False)
+            row["attribution"] = json_text(attributions[0].to_dict())
         if record is not None and i not in errors:
             row |= _measured_row(record, attributions[0])
         elif row["error"] is None:
@@ -255,6 +256,4 @@ def _make_heads(run: Run, cell: Cell, device: str) -> None:
         "model": cell.checkpoint,
         "sources": [run.plan.conllu.rpartition("/")[2]],
     }
-    beside = place.with_name(f".{place.name}.part")
-    write_heads(beside, content)
-    beside.replace(place)
+    write_heads(place, content)

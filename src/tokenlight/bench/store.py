@@ -7,7 +7,6 @@ done is done again.
 
 from __future__ import annotations
 
-import csv
 import errno
 import hashlib
 import io
@@ -285,15 +284,6 @@ def columns(metrics: Sequence[str]) -> dict[str, str]:
             f"{label}.skipped": "string",
         }
     return found
-
-
-def csv_text(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with exactly these columns; floats by repr, so that they read back the same."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: row.get(name) for name in names} for row in rows)
-    return stream.getvalue()
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from typing import Any
 from tokenlight import registry
 from tokenlight.bench.digests import digest_of, refuse_changed
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.store import TIMINGS, Run, csv_text
+from tokenlight.bench.store import TIMINGS, Run
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation, frequencies_for
 from tokenlight.files.documents import json_of
-from tokenlight.files.write import write_text
+from tokenlight.files.write import csv_text, write_text
 from tokenlight.metrics._metric import Measured, Metric
 from tokenlight.models import embedded
 

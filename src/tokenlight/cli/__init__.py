@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 _BROUGHT = ("typer", "rich", "jinja2", "markupsafe", "click", "shellingham")  # by the extra "cli"
@@ -15,6 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    if threading.current_thread() is threading.main_thread():
+        # A scheduler's polite end is answered as Ctrl-C is: what is done is kept, nothing half written.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from tokenlight.cli.app import app
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,8 +131,6 @@ def run(
         batch_tokens=batch_tokens,
         slice=slice_,
     )
-    # A scheduler's polite end is answered as Ctrl-C is.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with writing(output):
             finished = run_suite(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,10 +93,10 @@ def diff(
     found = compare(sides[0], sides[1], examples, method=wanted, seed=seed)
     _show(found)
     if json is not None:
-        from tokenlight.files.write import write_text
+        from tokenlight.files.write import json_text, write_text
 
         with writing(json):
-            write_text(json, json_format.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+            write_text(json, json_text(found.to_dict(), indent=1))
     failures = found.failures(Limits(max_flips, min_focus, max_drop))
     for failure in failures:
         print(f"moved: {failure}")

@@ -142,10 +142,11 @@ def heads(  # noqa: PLR0917 - a parameter an option
         with writing(output):
             write_heads(output, content)
     if html is not None:
+        from tokenlight.files.write import write_text
         from tokenlight.plots.heads import page
 
         with writing(html):
-            html.write_text(page(content), encoding="utf-8")
+            write_text(html, page(content))
 
 
 def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]:

@@ -57,11 +57,11 @@ class Output:
 
     def json(self, found: Sequence[Attribution]) -> list[str]:
         """Each as JSON on one line, in characters that standard output has."""
-        import json
+        from tokenlight.files.write import json_text
 
         unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         merged = _merged(found) if self.words else found
-        return [json.dumps(one.to_dict(), ensure_ascii=not unicode) for one in merged]
+        return [json_text(one.to_dict(), ensure_ascii=not unicode) for one in merged]
 
     def print_json(self, found: Sequence[Attribution]) -> None:
         """As a file of one attribution is, or of several: tokenlight.load reads either."""

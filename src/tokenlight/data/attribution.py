@@ -58,9 +58,14 @@ class Attribution:
                 "an Attribution holds finite numbers only."
             )
         object.__setattr__(self, "scores", scores)
-        object.__setattr__(self, "logits", _frozen(self.logits))
-        if self.layers is not None:
-            object.__setattr__(self, "layers", _frozen(self.layers))
+        for name in ("logits", "layers"):
+            if getattr(self, name) is not None:
+                values = _frozen(getattr(self, name))
+                if not np.isfinite(values).all():
+                    raise NotFinite(
+                        f"the {name} hold NaN or infinity; an Attribution holds finite numbers only."
+                    )
+                object.__setattr__(self, name, values)
 
     def scored(
         self, scores: np.ndarray, layers: np.ndarray | None, extras: Mapping[str, Any]

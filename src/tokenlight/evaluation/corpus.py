@@ -7,7 +7,6 @@ For a class c and a token type v, ``W_c(v) = idf(v) · Σ s_x(v)`` over the text
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokenizer import apart
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
-from tokenlight.files.write import write_text
+from tokenlight.files.write import json_text, write_text
 from tokenlight.plots.clouds import top_tokens
 
 FORMAT = 1  # of the JSON file of Frequencies
@@ -76,7 +75,7 @@ class Frequencies:
             "documents": self.documents,
             "counts": ordered,
         }
-        write_text(place, json.dumps(content, ensure_ascii=False, indent=0))
+        write_text(place, json_text(content, indent=0))
         return place
 
     @classmethod

@@ -40,16 +40,29 @@ def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
     ``target``: the class the scores speak for, default the predicted one. ``special``: which tokens
     are [CLS], [SEP] and the like, never removed when faithfulness is measured.
     """
-    row = Tokens.from_ids(
+    rows = Tokens.from_ids(
         _line(ids),
         None if attention_mask is None else _line(attention_mask),
         None if token_type_ids is None else _line(token_type_ids),
-    ).rows[0]
-    values = _array(logits).reshape(-1)
+    ).rows
+    values = _array(logits)
+    for name, count in (
+        ("ids", len(rows)),
+        ("logits", values.size // max(1, values.shape[-1:][0])),
+    ):
+        if count != 1:
+            raise BadInput(
+                f"{name} have {count} rows, and an Attribution is of one text; give its row alone, and "
+                "call this for each text."
+            )
+    values = values.reshape(-1)
+    if target == "all":
+        raise BadInput("target='all' is every class, and these scores speak for one; name it.")
     names = tuple(labels) if labels is not None else tuple(f"LABEL_{i}" for i in range(len(values)))
     if len(names) != len(values):
         raise BadInput(f"{len(names)} labels were given for {len(values)} logits.")
-    row = _described(row, special, pieces)
+    row = _described(rows[0], special, pieces)
+    _refuse_padding(row)
     head = Head("classification", names)
     return _made(
         head, row, scores, values, "predicted" if target is None else target, method, model
@@ -142,6 +155,17 @@ def _line(values: Any) -> Any:
         values = values.detach().cpu()
     array = np.asarray(values)
     return array[None] if array.ndim == 1 else array
+
+
+def _refuse_padding(row: TokenRow) -> None:
+    """Tokens hidden at an end, unless they are special ones that an explanation pass masks."""
+    hidden = [not seen and not own for seen, own in zip(row.attention, row.special, strict=True)]
+    if hidden[0] or hidden[-1]:
+        raise BadInput(
+            f"attention_mask hides {sum(hidden)} of {len(row)} tokens up to an end of the text: that is "
+            "padding, which no explanation holds; cut it off ids, scores and mask. Special tokens that "
+            "are masked on purpose are named by special=…"
+        )
 
 
 def _described(

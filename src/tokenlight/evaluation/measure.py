@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
@@ -46,14 +47,17 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; :meth:`from_dict` is its inverse."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        for one in values["measured"].values():  # token_overlap has no number for one text
+            one["value"] = None if isnan(one["value"]) else one["value"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
         """Rebuild from :meth:`to_dict`."""
         measured = {
             key: Measured(
-                value=one["value"],
+                value=nan if one["value"] is None else one["value"],
                 curve=tuple(one["curve"]),
                 parts=one["parts"],
                 detail=one["detail"],
@@ -196,6 +200,8 @@ def measure(
     A text that a metric cannot measure costs that number only: the record says why.
     """
     check(metrics.values(), explainer.live.head, known)
+    for attribution in attributions:
+        refuse_other_model(explainer, attribution)
     _check_pictures(metrics.values(), attributions)
     texts = next((len(s) for s in (known.labels, known.spans) if s is not None), None)
     numbers = by_text(attributions, texts) if known.texts is None else known.texts
@@ -311,6 +317,26 @@ def _jobs(
                 found[i][1][key] = str(refused)
                 continue
             yield i, key, given, variants
+
+
+def refuse_other_model(explainer: Explainer, attribution: Attribution) -> None:
+    """A model is asked about its own explanations: one with other outputs would answer for another.
+
+    Scores made elsewhere without names of labels are known by their number.
+    """
+    head, labels = explainer.live.head, attribution.prediction.labels
+    kinds = (attribution.target.kind == "span", bool(attribution.prediction.ids))
+    same = kinds == (head.kind == "span", head.writes)
+    if same and not any(kinds):
+        unnamed = all(name == f"LABEL_{i}" for i, name in enumerate(labels))
+        same = tuple(head.labels) == labels or (unnamed and len(labels) == len(head.labels))
+    if not same:
+        made = f"by {attribution.model!r} " if attribution.model else ""
+        raise BadInput(
+            f"this explanation was made {made}for {attribution.target.name!r} of "
+            f"{', '.join(labels[:6])}, and {explainer.name} has other outputs: {head.does}. Give the "
+            "model that made it."
+        )
 
 
 def _readable(explainer: Explainer, case: Case, metric: Metric) -> None:

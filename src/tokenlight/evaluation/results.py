@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, 
 from tokenlight.evaluation.labels import read_labels, read_spans
 from tokenlight.evaluation.measure import Known, Record, Refusal, by_text, keyed, measure
 from tokenlight.files.tables import read
-from tokenlight.files.write import write_parquet, write_text
+from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._agreement import Agreement, agreement
 from tokenlight.metrics._interval import Interval
 from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, Summary
@@ -215,7 +214,7 @@ class Evaluation:
         into ``folder``."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
+        text = json_text(self.to_dict(), indent=1)
         write_text(place / "summary.json", text)  # first: it needs no library beside it
         write_parquet(place / "rows.parquet", self.rows)
         from tokenlight.evaluation.report import save

@@ -20,7 +20,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.health import health
-from tokenlight.evaluation.measure import needs_one_piece
+from tokenlight.evaluation.measure import needs_one_piece, refuse_other_model
 from tokenlight.metrics._chance import chance, needs_probabilities
 from tokenlight.metrics._metric import Case
 from tokenlight.metrics._ranking import PAPER_GRID, ranked_among, ranking, shares_to_counts
@@ -103,6 +103,7 @@ def _trusted(
     seed: int,
     repeat: bool,
 ) -> Attribution:
+    refuse_other_model(explainer, attribution)
     checks = health(explainer, attribution, repeat=repeat)
     try:
         found = _tested(explainer, attribution, asked, sizes, seed)

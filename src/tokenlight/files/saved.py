@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +10,7 @@ from typing import Any
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError
 from tokenlight.files.documents import json_in
-from tokenlight.files.write import write_bytes, write_parquet
+from tokenlight.files.write import csv_text, json_text, write_bytes, write_parquet, write_text
 
 
 def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
@@ -74,14 +71,14 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
     match place.suffix.lower():
         case ".json":
             content = [a.to_dict() for a in given]
-            text = json.dumps(content if len(content) != 1 else content[0], ensure_ascii=False)
-            write_bytes(place, text.encode("utf-8"))
+            write_text(place, json_text(content if len(content) != 1 else content[0]))
         case ".html":
             from tokenlight.plots.html import page
 
             write_bytes(place, page(given).encode("utf-8"))
         case ".csv":
-            _write_csv(place, records(given))
+            rows = records(given)
+            write_text(place, csv_text(list(rows[0]) if rows else [], rows, end="\r\n"))
         case ".parquet":
             write_parquet(place, records(given))
         case ".png":
@@ -112,11 +109,3 @@ def load(path: str | os.PathLike[str]) -> list[Attribution]:
         return [Attribution.from_dict(entry) for entry in entries]
     except TokenlightError as broken:
         raise DamagedFile(f"{place} is damaged: {broken}") from broken
-
-
-def _write_csv(place: Path, rows: list[dict[str, Any]]) -> None:
-    lines = io.StringIO(newline="")
-    writer = csv.DictWriter(lines, fieldnames=list(rows[0]) if rows else [])
-    writer.writeheader()
-    writer.writerows(rows)
-    write_bytes(place, lines.getvalue().encode("utf-8"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import numpy as np
 
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
+from tokenlight.files.write import json_text, write_text
 
 FORMAT = 1  # of the JSON file
 
@@ -153,10 +153,9 @@ def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
 def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
     """Write a heads file: readable JSON, a row of numbers on a line."""
     place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, ensure_ascii=False)
+    text = json_text(content, indent=1)
     text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda found: re.sub(r"\s+", " ", found[0]), text)
-    place.write_text(text + "\n", encoding="utf-8")
+    write_text(place, text + "\n")
     return place
 
 

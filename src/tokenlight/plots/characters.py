@@ -1,15 +1,25 @@
 """Characters that would act instead of being seen, made visible.
 
-A text may hold terminal commands (ESC, BEL), characters HTML cannot carry (NUL) or overrides that
-turn the reading direction of all that follows. Each becomes a symbol that stands for it; every
-other character, whatever its script, stays as it is.
+A text may hold terminal commands (ESC, BEL), characters HTML cannot carry (NUL), marks that turn the
+reading direction, or characters without width, which make two texts look alike that a model reads
+apart. Each becomes a symbol that stands for it; every other character, whatever its script, stays as
+it is, and so do joiners within scripts and emoji that need them.
 """
 
 from __future__ import annotations
 
+import re
 from unicodedata import category
 
-_BIDI = {
+_NAMED = {
+    0x00AD: "SHY",
+    0x061C: "ALM",
+    0x180E: "MVS",
+    0x200B: "ZWSP",
+    0x200E: "LRM",
+    0x200F: "RLM",
+    0x2060: "WJ",
+    0xFEFF: "BOM",
     0x202A: "LRE",
     0x202B: "RLE",
     0x202C: "PDF",
@@ -24,7 +34,8 @@ _SYMBOLS: dict[int, str] = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
     0x7F: "␡",
     **{code: f"⟨{code:02X}⟩" for code in range(0x80, 0xA0)},
-    **{code: f"⟨{name}⟩" for code, name in _BIDI.items()},
+    **{code: f"⟨{name}⟩" for code, name in _NAMED.items()},
+    **{code: f"⟨{code:X}⟩" for code in range(0x2061, 0x2065)},  # invisible plus, times …
     # Half a surrogate pair is no character: no file and no terminal can take it.
     **{code: f"⟨{code:X}⟩" for code in range(0xD800, 0xE000)},
 }
@@ -36,9 +47,19 @@ _IN_LINE = _SYMBOLS | {
 }
 
 
+# Joiners beside a Latin letter, a digit or a blank join nothing. What stands before the first character
+# and behind the last is not known here: a text is shown in pieces, and an emoji may be cut between two.
+_JOINERS = {"\u200c": "⟨ZWNJ⟩", "\u200d": "⟨ZWJ⟩"}
+_LOOSE = re.compile("(?<=[\x00-\u02ff])[\u200c\u200d]|[\u200c\u200d](?=[\x00-\u02ff])")
+
+
 def visible(text: str) -> str:
     """The text with acting characters shown as symbols; line breaks and tabs stay."""
-    return text.translate(_SYMBOLS)
+    return _joiners(text).translate(_SYMBOLS)
+
+
+def _joiners(text: str) -> str:
+    return _LOOSE.sub(lambda found: _JOINERS[found[0]], text)
 
 
 def in_line(text: str) -> str:
@@ -46,7 +67,9 @@ def in_line(text: str) -> str:
 
     Nothing but blanks is shown as ``␣``; an accent that stands alone sits on a dotted circle.
     """
+    if text in _JOINERS:
+        return _JOINERS[text]
     if text.isspace():
         return "".join(_IN_LINE.get(ord(blank), "␣") for blank in text)
     alone = not text.isascii() and category(text[0])[0] == "M"
-    return ("◌" if alone else "") + text.translate(_IN_LINE)
+    return ("◌" if alone else "") + _joiners(text).translate(_IN_LINE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput
+from tokenlight.files.write import json_text
 from tokenlight.plots.figures import bars, heat_map
 from tokenlight.plots.html import page
 
@@ -45,8 +45,7 @@ def download(
     match form:
         case "json":
             values: Any = [a.to_dict() for a in given]
-            text = json.dumps(values if len(values) > 1 else values[0], ensure_ascii=False)
-            content = text.encode("utf-8")
+            content = json_text(values if len(values) > 1 else values[0]).encode("utf-8")
         case "html":
             content = page(list(attributions), words=words).encode("utf-8")
         case _:

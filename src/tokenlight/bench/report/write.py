@@ -16,12 +16,12 @@ from tokenlight.bench.report import words
 from tokenlight.bench.report.comparison import build
 from tokenlight.bench.report.figures import Artist, Drawing
 from tokenlight.bench.report.values import Report
-from tokenlight.bench.store import Run, csv_text
+from tokenlight.bench.store import Run
 from tokenlight.bench.suite import LIBRARIES
 from tokenlight.bench.tables import Tables, merged
 from tokenlight.errors import BadInput, MissingExtra, UnknownName
 from tokenlight.evaluation.report import sealed
-from tokenlight.files.write import write_bytes, write_text
+from tokenlight.files.write import csv_text, write_bytes, write_text
 from tokenlight.plots.characters import in_line
 
 FORMATS = ("md", "latex", "csv", "html")

@@ -1,0 +1,95 @@
+"""Files are whole or not there, and nothing that is no file is written over."""
+
+import csv
+import io
+import json
+import os
+import stat
+import time
+
+import numpy as np
+import pytest
+
+from tests.unit.hand_made import attribution_of, row_of, sample, split
+from tokenlight.errors import BadInput, NotFinite
+from tokenlight.files.saved import save
+from tokenlight.files.write import ABANDONED, csv_text, json_text, write_text
+
+
+def names(folder):
+    return sorted(one.name for one in folder.iterdir())
+
+
+def test_a_link_is_followed_and_stays(tmp_path):
+    (tmp_path / "real").mkdir()
+    place, link = tmp_path / "real" / "a.txt", tmp_path / "link.txt"
+    place.write_text("before")
+    link.symlink_to(place)
+    write_text(link, "now")
+    assert link.is_symlink()
+    assert place.read_text() == "now"
+    later = tmp_path / "later.txt"
+    later.symlink_to(tmp_path / "real" / "new.txt")
+    write_text(later, "new")
+    assert (later.is_symlink(), (tmp_path / "real" / "new.txt").read_text()) == (True, "new")
+    assert names(tmp_path / "real") == ["a.txt", "new.txt"]
+
+
+def test_what_is_no_file_is_refused_and_stays_what_it_is(tmp_path):
+    pipe, circle, folder = tmp_path / "pipe", tmp_path / "circle", tmp_path / "folder"
+    os.mkfifo(pipe)
+    circle.symlink_to(circle)
+    folder.mkdir()
+    through = tmp_path / "through"
+    through.symlink_to(pipe)
+    for place in (pipe, circle, folder, through):
+        with pytest.raises(
+            BadInput, match=f"cannot write {place}: it is .* no file; give the name"
+        ):
+            write_text(place, "text")
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+    assert names(tmp_path) == ["circle", "folder", "pipe", "through"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_device_stays_a_device(tmp_path):
+    link = tmp_path / "a.json"
+    link.symlink_to("/dev/full")
+    with pytest.raises(BadInput, match="a device"):
+        save([sample()], link)
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_what_a_killed_writer_left_is_taken_away_and_a_living_ones_is_not(tmp_path):
+    old, young = tmp_path / ".a.txt.1.part", tmp_path / ".a.txt.2.part"
+    for place in (old, young):
+        place.write_text("half")
+    os.utime(old, (0, time.time() - ABANDONED - 60))
+    write_text(tmp_path / "a.txt", "whole")
+    assert names(tmp_path) == [".a.txt.2.part", "a.txt"]
+
+
+def test_texts_that_look_like_formulas_are_quoted_in_csv_and_numbers_are_not():
+    risky = ["=1+1", "+1+1", "-x", "@SUM(A1)", "\tx", "=", "-"]
+    plain = ["-0.5", "+3", "-1e-7", "a=1", "", "'quoted", -0.5, 3, None]
+    found = list(csv.reader(io.StringIO(csv_text(["cell"], [{"cell": c} for c in risky + plain]))))
+    cells = [row[0] if row else "" for row in found[1:]]
+    assert cells == [f"'{c}" for c in risky] + ["" if c is None else str(c) for c in plain]
+
+
+def test_a_saved_table_starts_no_formula(tmp_path):
+    text = "=HYPERLINK is dull"
+    made = attribution_of(row_of([text], [split(text)]), [0, -0.5, 0.25, 1, 2, 0])
+    rows = list(csv.DictReader(save([made], tmp_path / "a.csv").read_text("utf-8").splitlines()))
+    assert [row["token"] for row in rows][1] == "'="
+    assert [float(row["score"]) for row in rows] == made.scores.tolist()
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), np.nan])
+def test_no_nan_is_written_as_json(wrong, tmp_path):
+    with pytest.raises(NotFinite, match="JSON has no word"):
+        json_text({"a": [wrong]})
+    with pytest.raises(NotFinite, match="JSON has no word"):
+        save([sample(options={"residual": wrong})], tmp_path / "a.json")
+    assert names(tmp_path) == []
+    assert json.loads(json_text({"a": "é"})) == {"a": "é"}
