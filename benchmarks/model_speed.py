@@ -1,0 +1,203 @@
+"""As fast as the model itself? Whole explain() calls over the bare model's forward + backward.
+
+Every row is a ratio of medians measured in one process: ours / bare, with peak memory (GPU only). The
+bare pass is forward + backward to the embeddings by the model's own SDPA; weights are frozen in both.
+Models are random: cost does not depend on what they have learned.
+
+    python benchmarks/model_speed.py                                        # rows that make sense on a CPU
+    python benchmarks/model_speed.py --device cuda --rows encoder,llm,long --json FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tokenlight import Explainer, Tokens
+
+ONE_PASS = [
+    "raw_att", "rollout", "grads", "att_grads", "grad_sam", "att_gradcam", "cam", "gae", "cat",
+    "attcat", "gradcam", "grad_x_input", "random",
+]  # fmt: skip
+# layers, width, inner width, heads, key heads, vocabulary
+LLAMAS = {
+    "Llama tiny": (4, 256, 688, 8, 4, 1000),
+    "Llama 1B": (16, 2048, 8192, 32, 8, 32000),
+    "Llama 8B": (32, 4096, 14336, 32, 8, 128256),
+}
+
+
+def llama(name: str, device: str, dtype: torch.dtype) -> Any:
+    layers, width, inner, heads, keys, vocabulary = LLAMAS[name]
+    config = transformers.LlamaConfig(
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=keys, max_position_embeddings=1 << 18,
+        rope_theta=5e5, pad_token_id=0, attn_implementation="sdpa",
+    )  # fmt: skip
+    return made(transformers.LlamaForCausalLM, config, device, dtype)
+
+
+def bert(device: str, dtype: torch.dtype) -> Any:
+    config = transformers.BertConfig(num_labels=2, attn_implementation="sdpa")
+    return made(transformers.BertForSequenceClassification, config, device, dtype)
+
+
+def made(cls: Any, config: Any, device: str, dtype: torch.dtype) -> Any:
+    torch.manual_seed(0)
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            model = cls(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return model.eval().requires_grad_(False)
+
+
+def bare(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
+    more = {"logits_to_keep": 1} if hasattr(model, "lm_head") else {}
+    mask = None if hasattr(model, "lm_head") else torch.ones_like(ids)
+    logits = model(inputs_embeds=embeddings, attention_mask=mask, use_cache=False, **more).logits
+    target = logits[:, -1, 7] if logits.dim() == 3 else logits[:, 1]
+    (gradient,) = torch.autograd.grad(target.sum(), embeddings)
+    return (gradient * embeddings.detach()).sum(dim=-1).float().cpu()
+
+
+def timed(call: Callable[[], Any], device: str, seconds: float = 2.0) -> tuple[float, float]:
+    """Median seconds of a call, and its peak memory in bytes above what was there before."""
+    call()
+    gc.collect()
+    base = 0
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        base = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+    times: list[float] = []
+    since = time.perf_counter()
+    while len(times) < 3 or (time.perf_counter() - since < seconds and len(times) < 40):
+        begin = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    peak = torch.cuda.max_memory_allocated() - base if device == "cuda" else 0
+    return statistics.median(times), peak
+
+
+def rows_of(kinds: list[str], device: str) -> Iterator[tuple[str, Any, torch.dtype, list[Any]]]:
+    """Name, model maker, dtype, and (shape, methods) of each row."""
+    if "cpu" in kinds:
+        shapes = [((1, 2048), ["attcat", "attnlrp", "grad_x_input"])]
+        yield "Llama tiny", lambda t: llama("Llama tiny", device, t), torch.float32, shapes
+    if "encoder" in kinds:
+        for dtype in (torch.bfloat16, torch.float32):
+            methods = ["attcat", ONE_PASS, "transatt", "attnlrp"]
+            yield "BERT-base", lambda t: bert(device, t), dtype, [
+                ((64, 32), methods), ((64, 128), methods), ((256, 128), methods[:2]),
+            ]  # fmt: skip
+    for name, kind, lengths in (
+        ("Llama 1B", "long", (16384, 65536, 131072)),
+        ("Llama 8B", "llm", (512, 2048, 8192)),
+    ):
+        if kind in kinds:
+            methods = ["attcat", "attnlrp", "grad_x_input"]
+            shapes = [((1, n), [*methods, *(["gae", "transatt"] * (n == 2048))]) for n in lengths]
+            yield name, lambda t, name=name: llama(name, device, t), torch.bfloat16, shapes
+
+
+def ratio(ours: tuple[float, float] | str, base: tuple[float, float] | str) -> dict[str, Any]:
+    if isinstance(ours, str):
+        return {"failed": ours}
+    found = {"ms": round(ours[0] * 1e3, 2), "GB": round(ours[1] / 1e9, 3)}
+    if not isinstance(base, str):
+        found["time"] = round(ours[0] / base[0], 3)
+        found["memory"] = round(ours[1] / base[1], 3) if base[1] else None
+    return found
+
+
+def tried(call: Callable[[], Any], device: str) -> tuple[float, float] | str:
+    try:
+        return timed(call, device)
+    except Exception as failed:  # noqa: BLE001 - a row that cannot be measured says why
+        reason = f"{type(failed).__name__}: {str(failed)[:100]}"
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return reason
+
+
+def explained(explainer: Explainer, tokens: Tokens, method: Any, target: int) -> Any:
+    budget = sum(len(row) for row in tokens.rows)
+    return explainer.explain(tokens, method, batch_tokens=budget, target=target)
+
+
+def measured(kinds: list[str], device: str) -> Iterator[dict[str, Any]]:
+    for name, make, dtype, shapes in rows_of(kinds, device):
+        model = make(dtype)
+        explainer = Explainer(model)
+        for (batch, length), methods in shapes:
+            ids = torch.randint(5, 900, (batch, length), device=device)
+            base = tried(partial(bare, model, ids), device)
+            tokens = Tokens.from_ids(ids, torch.ones_like(ids))
+            target = 7 if hasattr(model, "lm_head") else 1
+            row = {"model": name, "dtype": str(dtype)[6:], "shape": f"{batch}x{length}"}
+            yield {**row, "method": "bare", **ratio(base, base)}
+            for method in methods:
+                found = tried(partial(explained, explainer, tokens, method, target), device)
+                label = "13 one-pass methods" if isinstance(method, list) else method
+                yield {**row, "method": label, **ratio(found, base)}
+        del model, explainer
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+
+
+def facts(device: str) -> dict[str, Any]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return {
+        "commit": os.environ.get("COMMIT") or commit.stdout.strip() or "unknown",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
+        "weights": "frozen in both",
+        "tf32": bool(torch.backends.cuda.matmul.allow_tf32) if device == "cuda" else None,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rows", default=None, help="cpu, encoder, llm, long; separated by commas")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    kinds = (given.rows or ("cpu" if given.device == "cpu" else "encoder,llm,long")).split(",")
+    print("| model | dtype | shape | method | time / bare | memory / bare | ms | GB |")
+    print("|---|---|---|---|---|---|---|---|")
+    rows = []
+    for row in measured(kinds, given.device):
+        rows.append(row)
+        cells = [row["model"], row["dtype"], row["shape"], row["method"]]
+        cells += [row.get(k, row.get("failed", "")) for k in ("time", "memory", "ms", "GB")]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        if given.json:
+            content = {"facts": facts(given.device), "rows": rows}
+            given.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The kernel for received attention against its twin in chunks, on a GPU, with every kind of mask."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenlight.capture import attention
+from tokenlight.capture.attention import How, Mask
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+KINDS = ("none", "causal", "padding", "window", "added", "bias of each head", "both")
+
+
+def masks(kind: str, shape: tuple[int, int, int], real: torch.Tensor) -> Mask:
+    batch, heads, n = shape
+    place = torch.arange(n, device="cuda")
+    window = ((place[:, None] >= place) & (place[:, None] - place < 5)).expand(batch, 1, n, n)
+    noise = torch.randn(1, heads, n, n, device="cuda")
+    padding = real[:, None, None, :].expand(batch, 1, n, n)
+    return {
+        "none": Mask(),
+        "causal": Mask(causal=True),
+        "padding": Mask(allowed=padding),
+        "window": Mask(allowed=window),
+        "added": Mask(added=noise[:, :1]),
+        "bias of each head": Mask(added=noise),
+        "both": Mask(allowed=window, added=noise),
+    }[kind]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+    st.integers(1, 3),
+    st.sampled_from([(1, 1), (4, 2), (8, 2), (12, 12)]),
+    st.integers(1, 1100),
+    st.sampled_from([8, 32, 64, 80, 128]),
+    st.integers(0, 2**31),
+)
+def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, width, seed):
+    torch.manual_seed(seed)
+    query = torch.randn(batch, heads[0], n, width, device="cuda", dtype=dtype)
+    key = torch.randn(batch, heads[1], n, width, device="cuda", dtype=dtype)
+    lengths = torch.randint(1, n + 1, (batch, 1), device="cuda")
+    real = torch.arange(n, device="cuda") < lengths
+    mask = masks(kind, (batch, heads[0], n), real)
+    weights = real / real.sum(dim=1, keepdim=True) / heads[0]
+    how = How(width**-0.5)
+    ours = attention.received(query, key, mask, how, weights)
+    # In float64, from the same rounded inputs; its products and sums take n · width roundings of float32.
+    added = None if mask.added is None else mask.added.double()
+    twin_mask = Mask(mask.allowed, added, mask.causal)
+    twin = attention.received_in_chunks(query.double(), key.double(), twin_mask, how, weights.double())
+    bound = 4 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
+    assert (ours - twin).abs().max() <= bound * twin.abs().max()
+    again = attention.received(query, key, mask, how, weights)
+    assert torch.equal(ours, again)
+
+
+@pytest.mark.parametrize("heads", [(8, 8), (8, 2)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_row_sums_of_the_fused_forward_serve_as_well(heads, causal):
+    torch.manual_seed(0)
+    n, how = 700, How(0.125)
+    query = torch.randn(2, heads[0], n, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    key, value = (
+        torch.randn(2, heads[1], n, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(2)
+    )
+    mask = Mask(causal=causal)
+    output, sums = attention.attend_fast(query, key, value, mask, how)
+    assert sums is not None
+    own = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, is_causal=causal, scale=how.scaling, enable_gqa=True
+    )
+    assert torch.equal(output, own)
+    grads = torch.autograd.grad(output.float().square().sum(), (query, key, value))
+    others = torch.autograd.grad(own.float().square().sum(), (query, key, value))
+    for ours, theirs in zip(grads, others, strict=True):
+        assert (ours - theirs).abs().max() <= 2**-7 * theirs.abs().max()
+    real = torch.ones(2, n, dtype=torch.bool, device="cuda")
+    weights = real / real.sum(dim=1, keepdim=True) / heads[0]
+    by_sums = attention.received(query, key, mask, how, weights, sums)
+    alone = attention.received(query, key, mask, how, weights)
+    assert (by_sums - alone).abs().max() <= 1e-4 * alone.abs().max()
