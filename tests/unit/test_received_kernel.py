@@ -57,7 +57,9 @@ def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, widt
     # In float64, from the same rounded inputs; its products and sums take n · width roundings of float32.
     added = None if mask.added is None else mask.added.double()
     twin_mask = Mask(mask.allowed, added, mask.causal)
-    twin = attention.received_in_chunks(query.double(), key.double(), twin_mask, how, weights.double())
+    twin = attention.received_in_chunks(
+        query.double(), key.double(), twin_mask, how, weights.double()
+    )
     bound = 4 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
     assert (ours - twin).abs().max() <= bound * twin.abs().max()
     again = attention.received(query, key, mask, how, weights)

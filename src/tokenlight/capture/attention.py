@@ -1,7 +1,10 @@
-"""Attention written out: maps, fused output, and the attention each token receives; any mask, any grouping."""
+"""Attention written out: maps, fused output, and the attention each token receives, under any mask."""
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -84,9 +87,27 @@ def _softmaxed(scores: Tensor, mask: Mask, how: How, first: int) -> Tensor:
         scores = torch.cat((scores, sinks), dim=-1)
     maps = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     maps = maps if how.sinks is None else maps[..., :keys]
-    if mask.allowed is not None:  # a query that sees no key
+    if allowed is not None and mask.allowed is not None and _blind(mask.allowed):
         maps = maps.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
     return maps
+
+
+class _LastMask(threading.local):
+    """The mask that the blocks of a pass share, and what was asked of it."""
+
+    mask: Callable[[], Tensor | None] = staticmethod(lambda: None)
+    blind: bool = False
+
+
+_last = _LastMask()
+
+
+def _blind(allowed: Tensor) -> bool:
+    """Whether some query sees no key; asked once of a mask that all blocks share."""
+    if _last.mask() is not allowed:
+        _last.blind = not bool(allowed.any(dim=-1).all())
+        _last.mask = weakref.ref(allowed)
+    return _last.blind
 
 
 def _rows(mask: Tensor, rows: slice) -> Tensor:
@@ -126,9 +147,7 @@ def _kernel() -> Any:
     return received_kernel
 
 
-def received_in_chunks(
-    query: Tensor, key: Tensor, mask: Mask, how: How, weights: Tensor
-) -> Tensor:
+def received_in_chunks(query: Tensor, key: Tensor, mask: Mask, how: How, weights: Tensor) -> Tensor:
     """The same in chunks of queries, so that no n × n map is ever held; on every device."""
     batch, heads, queries, _ = query.shape
     key = one_per_query_head(key, heads)

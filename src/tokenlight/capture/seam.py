@@ -83,7 +83,6 @@ class _Running(threading.local):
     own: str = ""  # the attention of the model's own that this one stands in for
 
 
-
 _running = _Running()
 
 
