@@ -12,6 +12,7 @@ import torch
 from tokenlight import registry
 from tokenlight.capture.head import TAKEN
 from tokenlight.capture.live import Pooling
+from tokenlight.capture.pauses import pause
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
@@ -174,6 +175,7 @@ class Explainer(Session):
                 for i, found in zip(pack, explain_rows(self, rows, asked_of, how), strict=True):
                     done[i] = found
                 advance(len(pack))
+                pause()
         groups: dict[int, list[list[Attribution]]] = {}
         for (number, _, _), found in zip(work, done, strict=True):
             groups.setdefault(number, []).append(found)

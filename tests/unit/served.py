@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import torch
-import uvicorn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.families import GPT
@@ -20,6 +19,7 @@ from tokenlight.web.app import application
 from tokenlight.web.limits import Limits
 from tokenlight.web.models import AllowList, Served
 from tokenlight.web.preloaded import Shelf
+from tokenlight.web.server import Server
 
 TEXT = "the film is not bad, but the plot was dull."
 HEADS = {
@@ -43,13 +43,16 @@ def allow_list(heads: Any = HEADS) -> AllowList:
     )
 
 
+class Address(str):
+    """Where a server listens, and the server."""
+
+    server: Server
+
+
 @contextmanager
-def running(app: Any) -> Iterator[str]:
+def running(app: Any, limits: Limits | None = None) -> Iterator[Address]:
     """The address of a server that runs while the block does."""
-    config = uvicorn.Config(
-        app, port=0, log_level="error", timeout_graceful_shutdown=5, timeout_keep_alive=120
-    )
-    server = uvicorn.Server(config)
+    server = Server(app, limits or Limits(), port=0, log_level="error")
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + 60
@@ -58,8 +61,10 @@ def running(app: Any) -> Iterator[str]:
         assert time.monotonic() < until, "the server does not start"
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
+    address = Address(f"http://127.0.0.1:{port}")
+    address.server = server
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield address
     finally:
         server.should_exit = True
         thread.join(20)
@@ -76,7 +81,7 @@ def asking(
     """A client of such a server."""
     served = allow_list() if models is None else models
     app = application(served, shelf, limits=limits, trials=False, **how)
-    with running(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with running(app, limits) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
 
 

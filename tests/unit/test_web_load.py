@@ -41,7 +41,7 @@ def test_sixty_four_clients_get_their_own_answers(bench, pairs):
 
 
 def test_over_capacity_is_429_and_every_other_answer_right(bench, pairs):
-    limits = Limits(waiting=4)
+    limits = Limits(waiting=(4, 4, 4))
     with running(application(allow_list(), limits=limits, trials=False)) as address:
         tally = asyncio.run(bench.load(address, pairs, clients=64, seconds=2, again=False))
     assert tally.wrong == []

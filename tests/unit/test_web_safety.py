@@ -12,10 +12,10 @@ from tokenlight import registry
 from tokenlight.web import options as allowed
 from tokenlight.web import pages
 from tokenlight.web.app import application
-from tokenlight.web.explain import Wanted, check_cost, explain_steps, read_row
+from tokenlight.web.explain import Wanted, check_cost, explain_alone, read_row
 from tokenlight.web.guard import Guard
 from tokenlight.web.limits import Limits
-from tokenlight.web.measure import evaluate_steps
+from tokenlight.web.measure import evaluate
 from tokenlight.web.models import load, shown_name
 from tokenlight.web.refusals import Refusal, keep_secret, without_paths
 from tokenlight.web.requests import EvaluateAsked, ExplainAsked
@@ -95,8 +95,7 @@ def test_of_a_question_one_window_is_explained_and_counted():
     context = "the cat sat . " * 100
     asked = ExplainAsked(question="who?", context=context, method="attcat", long="stride")
     one_window = 3 * served.explainer.max_tokens
-    for _ in explain_steps(served, Wanted.of(asked, served), one_window):
-        pass
+    explain_alone(served, Wanted.of(asked, served), one_window)
 
 
 def test_all_classes_of_many_cost_as_much_as_they_are():
@@ -135,10 +134,9 @@ def test_an_evaluation_counts_all_that_it_needs(metric, target, explanations, ch
     tokens = len(read_row(served, TEXT, "error"))
     asked = EvaluateAsked(texts=[TEXT], metrics=[metric], target=target)
     cost = tokens * (3 * explanations + changed)
-    for _ in evaluate_steps(served, asked, Limits(evaluated_passes=cost)):
-        pass
+    evaluate(served, asked, Limits(evaluated_passes=cost))
     with pytest.raises(Refusal, match="tokens through the model"):
-        list(evaluate_steps(served, asked, Limits(evaluated_passes=cost - 1)))
+        evaluate(served, asked, Limits(evaluated_passes=cost - 1))
 
 
 @pytest.mark.parametrize(
@@ -208,12 +206,12 @@ def test_this_machines_own_names_are_known(client, host):
 
 
 def test_bound_to_every_address_it_is_reached_by_number_but_by_no_foreign_name():
-    guard = Guard(None, "0.0.0.0", Limits())
+    guard = Guard(None, "0.0.0.0", Limits(), bool)
     assert guard.knows("192.168.7.1:8000")
     assert guard.knows(socket.gethostname())
     assert not guard.knows("evil.example")
-    assert not Guard(None, "127.0.0.1", Limits()).knows("192.168.7.1")
-    assert Guard(None, "box.lan", Limits()).knows("box.lan:8000")
+    assert not Guard(None, "127.0.0.1", Limits(), bool).knows("192.168.7.1")
+    assert Guard(None, "box.lan", Limits(), bool).knows("box.lan:8000")
 
 
 def test_pages_of_other_sites_cannot_ask(client):

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from tests.unit.served import TEXT, allow_list, asking, refused
+from tokenlight.capture.pauses import pause, pausing
+from tokenlight.capture.rewired import locked
 from tokenlight.errors import BadInput
 from tokenlight.web.explain import Explained, Wanted, explain_batch
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import Refusal
 from tokenlight.web.requests import ExplainAsked
 from tokenlight.web.store import Entry, Kept
-from tokenlight.web.worker import Worker
+from tokenlight.web.worker import Lane, Worker
 
 
 class Gate:
@@ -52,11 +54,11 @@ def test_what_waits_is_answered_in_one_batch_each_by_itself(gate):
 
 
 def test_a_full_queue_refuses_and_empties_again(gate):
-    worker = Worker("test", gate, Limits(waiting=2))
+    worker = Worker("test", gate, Limits(waiting=(2, 2, 2)))
     first = worker.quick(1)
     assert gate.entered.wait(20)
     waiting = [worker.quick(2), worker.quick(3)]
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="3 requests for this model came before") as caught:
         worker.quick(4)
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
     gate.open.set()
@@ -65,76 +67,206 @@ def test_a_full_queue_refuses_and_empties_again(gate):
     worker.stop(5)
 
 
-def test_lengthy_work_lets_quick_work_through_between_its_steps():
+def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_back(gate):
+    gate.open.set()
+    worker = Worker("test", gate, Limits(wait_seconds=10))
+    worker._takes[Lane.SHORT] = 7.0  # as seen so far
+    begun, go = threading.Event(), threading.Event()
+    first = worker.work(Lane.SHORT, lambda: (begun.set(), go.wait(20)))
+    assert begun.wait(20)
+    second = worker.work(Lane.SHORT, lambda: "second")  # 7 seconds to wait
+    with pytest.raises(Refusal) as caught:
+        worker.work(Lane.SHORT, lambda: None)  # 14
+    assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "7"})
+    assert worker.quick(1).future is not None  # others are not turned away for it
+    go.set()
+    assert second.future.result(20) == "second"
+    assert first.future.done()
+    worker.stop(5)
+
+
+def test_those_who_left_take_no_place_in_the_queue(gate):
+    worker = Worker("test", gate, Limits(waiting=(4, 4, 4)))
+    worker.quick(1)
+    assert gate.entered.wait(20)
+    for _ in range(64):
+        worker.quick(2).abandon()
+    last = worker.quick(3)
+    gate.open.set()
+    assert last.future.result(20) == 30
+    assert gate.batches == [[1], [3]]
+    worker.stop(5)
+
+
+def test_a_batch_holds_no_more_text_than_it_may(gate):
+    worker = Worker("test", gate, Limits(batch_characters=100))
+    worker.quick(1)
+    assert gate.entered.wait(20)
+    jobs = [worker.quick(n, size) for n, size in ((2, 500), (3, 60), (4, 60), (5, 60))]
+    gate.open.set()
+    assert [job.future.result(20) for job in jobs] == [20, 30, 40, 50]
+    assert gate.batches == [[1], [2], [3, 4], [5]]
+    worker.stop(5)
+
+
+def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
     order = []
     worker = Worker("test", lambda asked: [order.append("quick") for _ in asked], Limits())
 
-    def steps():
-        for _ in range(3):
-            order.append("step")
+    def short():
+        order.append("short")
+        worker.quick(0)
+        pause()
+        order.append("short again")
+
+    def long():
+        for _ in range(2):
+            order.append("long")
             worker.quick(0)
-            yield
+            worker.work(Lane.SHORT, short)
+            worker.work(Lane.SHORT, short)
+            pause()
         return "done"
 
-    assert worker.lengthy(steps).future.result(20) == "done"
-    worker.quick(0).future.result(20)
-    assert order[:6] == ["step", "quick"] * 3
+    assert worker.work(Lane.LONG, long).future.result(20) == "done"
+    once = ["long", "quick", "short", "quick", "short again"]
+    assert order[:10] == once * 2  # one short job a pause, so that the long one has its share
+    worker.stop(5)
+
+
+def test_long_work_begins_though_short_work_never_ends():
+    worker = Worker("test", lambda asked: asked, Limits())
+    begun = threading.Event()
+
+    def short():
+        if not begun.is_set():
+            worker.work(Lane.SHORT, short)
+
+    worker.work(Lane.SHORT, short)
+    assert worker.work(Lane.LONG, begun.set).future.result(20) is None
     worker.stop(5)
 
 
 def test_background_work_waits_until_nobody_asks():
     worker = Worker("test", lambda asked: asked, Limits(idle_seconds=0.3))
-    done = []
-
-    def steps():
-        done.append(time.monotonic())
-        return
-        yield
-
     asked = time.monotonic()
     worker.quick(1).future.result(20)
-    worker.background(steps).future.result(20)
-    assert done[0] - asked >= 0.3
+    done = worker.work(Lane.BACKGROUND, time.monotonic).future.result(20)
+    assert done - asked >= 0.3
     worker.stop(5)
 
 
 def test_an_abandoned_job_is_dropped_where_it_stands():
-    reached, go = threading.Event(), threading.Event()
-    steps_done = []
+    reached, go, done = threading.Event(), threading.Event(), []
     worker = Worker("test", lambda asked: asked, Limits())
 
-    def steps():
+    def work():
         for number in range(1000):
-            steps_done.append(number)
+            done.append(number)
             reached.set()
             go.wait(20)
-            yield
+            pause()
 
-    job = worker.lengthy(steps)
+    job = worker.work(Lane.LONG, work)
     assert reached.wait(20)
     job.abandon()
     go.set()
-    with pytest.raises(Refusal):
-        job.future.result(20)
-    assert steps_done == [0]
+    assert worker.work(Lane.LONG, lambda: "next").future.result(20) == "next"
+    assert done == [0]
     worker.stop(5)
 
 
-def test_stopping_tells_who_waits(gate):
+@pytest.mark.parametrize("broken", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError])
+def test_the_thread_outlives_every_exception(broken, caplog):
+    def breaks(asked):
+        if asked == ["break"]:
+            raise broken
+        return asked
+
+    worker = Worker("test", breaks, Limits())
+    for job in (worker.quick("break"), worker.work(Lane.LONG, lambda: breaks(["break"]))):
+        with pytest.raises(Refusal) as caught:
+            job.future.result(20)
+        assert caught.value.status == 500
+    assert worker.quick("on").future.result(20) == "on"
+    assert broken.__name__ in caplog.text
+    worker.stop(5)
+
+
+def test_stopping_tells_who_waits_and_who_is_at_work(gate):
     worker = Worker("test", gate, Limits())
     first = worker.quick(1)
     assert gate.entered.wait(20)
-    second = worker.quick(2)
+    second, third = worker.quick(2), worker.work(Lane.LONG, lambda: None)
     stopper = threading.Thread(target=worker.stop, args=(20,))
     stopper.start()
-    with pytest.raises(Refusal) as caught:
-        second.future.result(20)
-    assert caught.value.status == 503
+    for job in (second, third):
+        with pytest.raises(Refusal) as caught:
+            job.future.result(20)
+        assert caught.value.status == 503
     gate.open.set()
     stopper.join(20)
-    assert first.future.result(1) == 10  # what was begun is finished
+    assert first.future.result(1) == 10  # a batch that was begun is finished
     with pytest.raises(Refusal):
         worker.quick(3)
+
+
+def test_long_work_ends_at_its_next_pause_when_the_server_closes():
+    worker, begun, go, after = (
+        Worker("test", list, Limits()),
+        threading.Event(),
+        threading.Event(),
+        [],
+    )
+
+    def work():
+        begun.set()
+        go.wait(20)
+        pause()
+        after.append("went on")
+
+    job = worker.work(Lane.LONG, work)
+    assert begun.wait(20)
+    assert not worker.stop(0.01)  # the pass has not ended
+    with pytest.raises(Refusal) as caught:
+        job.future.result(1)
+    assert caught.value.status == 503
+    go.set()
+    assert worker.stop(20)
+    assert after == []
+
+
+def test_an_answer_given_in_a_pause_is_the_one_given_alone():
+    """The long request is a text in windows; between its passes the model answers others."""
+    served = allow_list().named("tiny")
+    alone = served.explainer.explain(TEXT, "gae", progress=False)
+    text = "the film is not bad. " * 30
+    whole = served.explainer.explain(text, "gae", long="stride", batch_tokens=64, progress=False)
+    found = []
+
+    def between():
+        found.append(served.explainer.explain(TEXT, "gae", progress=False))
+
+    with pausing(between):
+        again = served.explainer.explain(
+            text, "gae", long="stride", batch_tokens=64, progress=False
+        )
+    assert len(found) > 3
+    np.testing.assert_array_equal(again.scores, whole.scores)
+    for one in found:
+        np.testing.assert_array_equal(one.scores, alone.scores)
+
+
+def test_no_pause_is_made_while_the_models_weights_are_others():
+    """What a metric randomises is not for those who ask meanwhile."""
+    served = allow_list().named("tiny")
+    calls = []
+    with pausing(lambda: calls.append("pause")):
+        with locked(served.explainer.live.model):
+            served.explainer.explain(TEXT, progress=False)
+        assert calls == []
+        served.explainer.explain(TEXT, progress=False)
+        assert calls
 
 
 def test_a_batch_gives_each_the_answer_it_would_get_alone():
@@ -167,7 +299,7 @@ def test_a_batch_gives_each_the_answer_it_would_get_alone():
 
 
 def test_over_capacity_is_429_and_nothing_breaks():
-    limits = Limits(waiting=2, gather_seconds=0.05)
+    limits = Limits(waiting=(2, 2, 2), gather_seconds=0.05)
     with asking(limits=limits) as client, ThreadPoolExecutor(24) as pool:
         ask = lambda _: client.post("/api/explain", json={"text": TEXT, "method": "transatt"})  # noqa: E731
         answers = list(pool.map(ask, range(96)))

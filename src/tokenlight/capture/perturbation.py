@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
+from tokenlight.capture.pauses import pause
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.variants import Original, StandIns, Variant
 from tokenlight.data.tokens import TokenRow, Tokens
@@ -136,23 +137,24 @@ class _Engine:
             else self._packs(lengths, everything)
         )
         done: list[tuple[list[int], Tensor]] = []
-        with rewired(live.model, attention="own", gradients=False, filler=filler):
-            while waiting:
-                pack = waiting.popleft()
-                try:
+        while waiting:
+            pack = waiting.popleft()
+            try:
+                with rewired(live.model, attention="own", gradients=False, filler=filler):
                     logits = _forward(live, [rows[i] for i in pack], filler)
-                except RuntimeError as error:
-                    if len(pack) == 1 or not _out_of_memory(error):
-                        raise
-                    self.budget = max(1, lengths[pack[0]] * len(pack) // 2)
-                else:
-                    done.append((pack, logits))
-                    advance(len(pack))
-                    continue
-                # Outside the except block, so that the failed pass's tensors are already let go.
-                if live.device.type == "cuda":
-                    torch.cuda.empty_cache()
-                waiting = deque(self._packs(lengths, [*pack, *(i for p in waiting for i in p)]))
+            except RuntimeError as error:
+                if len(pack) == 1 or not _out_of_memory(error):
+                    raise
+                self.budget = max(1, lengths[pack[0]] * len(pack) // 2)
+            else:
+                done.append((pack, logits))
+                advance(len(pack))
+                pause()
+                continue
+            # Outside the except block, so that the failed pass's tensors are already let go.
+            if live.device.type == "cuda":
+                torch.cuda.empty_cache()
+            waiting = deque(self._packs(lengths, [*pack, *(i for p in waiting for i in p)]))
         return done
 
     def _packs(self, lengths: list[int], chosen: list[int]) -> list[list[int]]:

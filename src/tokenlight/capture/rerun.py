@@ -19,6 +19,7 @@ from torch import Tensor
 from tokenlight.capture.entrance import embedded
 from tokenlight.capture.entrance_search import At, entrance_of
 from tokenlight.capture.objective import Objective, Of, slopes
+from tokenlight.capture.pauses import pause
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.transfer import sent
@@ -100,6 +101,7 @@ class Rerun:
                 continue
             yield numbers, *found
             done += len(numbers)
+            pause()
 
     @torch.inference_mode(mode=False)
     def at_point(

@@ -64,6 +64,11 @@ def taken(locks: Sequence[Numbered]) -> Iterator[None]:
         yield
 
 
+def holding() -> bool:
+    """Whether this thread holds any lock, so that a model is not as it was loaded."""
+    return bool(_here.__dict__.get("numbers"))
+
+
 def _forget(place: int, gone: ReferenceType[Any]) -> None:
     # No lock is taken: this runs wherever Python lets the part go, maybe while one is held.
     known = _held.get(place)

@@ -16,6 +16,8 @@ from tokenlight.cli.loading import DEVICE, hushed
 from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
+    from tokenlight.web.guard import Guard
+    from tokenlight.web.limits import Limits
     from tokenlight.web.models import AllowList
 
 
@@ -61,13 +63,13 @@ def serve(
 ) -> None:
     """Serve a page that explains texts and compares methods.
 
-    Open the address that it prints in a browser. Ctrl-C ends it.
+    Open the address that it prints in a browser. Press Ctrl-C to stop it.
     """
     # Busy-waiting threads of one model would slow the others; torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     maps = dict(_named(entry) for entry in heads or ())
     _check_host(host)
-    uvicorn = _uvicorn()
+    _check_libraries()
     from tokenlight.web.app import application
     from tokenlight.web.limits import Limits
     from tokenlight.web.pages import chart_code
@@ -78,10 +80,10 @@ def serve(
     shelved = shelf(open or (), limits)
     models = _loaded(model, maps, device, verbose=verbose, nothing=bool(open) and not model)
     app = application(models, shelved, host=host, limits=limits)
-    _listen(uvicorn, app, host, port, verbose=verbose)
+    _listen(app, limits, host, port, verbose=verbose)
 
 
-def _uvicorn() -> Any:
+def _check_libraries() -> None:
     for library in ("fastapi", "uvicorn"):
         try:
             __import__(library)
@@ -89,7 +91,6 @@ def _uvicorn() -> Any:
             if (missing.name or "").partition(".")[0] != library:
                 raise
             raise MissingExtra.naming(library, "web", "tokenlight serve") from missing
-    return sys.modules["uvicorn"]
 
 
 def _check_host(host: str) -> None:
@@ -139,21 +140,11 @@ def _loaded(
     return load(wanted, heads, device=device)
 
 
-def _listen(uvicorn: Any, app: Any, host: str, port: int, *, verbose: bool) -> None:
+def _listen(app: Guard, limits: Limits, host: str, port: int, *, verbose: bool) -> None:
     """Serve until Ctrl-C; the address is printed when it can be opened."""
-    config = uvicorn.Config(
-        app,
-        host=host.strip("[]"),
-        port=port,
-        log_level="info" if verbose else "warning",
-        access_log=verbose,
-        server_header=False,
-        timeout_graceful_shutdown=10,
-        # Longer than any answer takes: a client must not find its open connection closed under it.
-        timeout_keep_alive=120,
-    )
+    from tokenlight.web.server import Server
 
-    class Announcing(uvicorn.Server):  # type: ignore[misc]  # uvicorn is imported when it is needed
+    class Announcing(Server):
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if not self.started:
@@ -161,15 +152,15 @@ def _listen(uvicorn: Any, app: Any, host: str, port: int, *, verbose: bool) -> N
             bound = self.servers[0].sockets[0].getsockname()
             shown = f"[{host.strip('[]')}]" if ":" in host else host
             print(f"tokenlight serves http://{shown}:{bound[1]}", flush=True)
-            print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+            print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
 
-    server, refused = Announcing(config), _Refused()
+    level = "info" if verbose else "error"  # a crowd of broken requests must not fill a disk
+    settings = {"log_level": level, "access_log": verbose, "host": host.strip("[]"), "port": port}
+    server, refused = Announcing(app, limits, **settings), _Refused()
     logger = logging.getLogger("uvicorn.error")
     logger.addFilter(refused)
     try:
         server.run()
-    except KeyboardInterrupt:  # uvicorn raises it again after a graceful end
-        print("stopped", file=sys.stderr, flush=True)
     except SystemExit:
         raise BadInput(
             f"cannot listen on --host {host} --port {port}{refused.why}. Give another --port, for "
@@ -177,6 +168,10 @@ def _listen(uvicorn: Any, app: Any, host: str, port: int, *, verbose: bool) -> N
         ) from None
     finally:
         logger.removeFilter(refused)
+    print("stopped", file=sys.stderr, flush=True)
+    if not app.ended:  # a thread inside a pass cannot be ended, and Python would abort around it
+        sys.stdout.flush()
+        os._exit(0)
 
 
 class _Refused(logging.Filter):

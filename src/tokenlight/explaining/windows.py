@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.capture.packing import in_halves
+from tokenlight.capture.pauses import pause
 from tokenlight.capture.recording import record
 from tokenlight.data.answers import SpanTarget, holds
 from tokenlight.data.attribution import Attribution
@@ -100,6 +101,7 @@ def _logits(session: Session, rows: list[TokenRow], how: How) -> list[np.ndarray
         read = partial(_read, session, [rows[i] for i in pack])
         for i, values in zip(pack, in_halves(read, len(pack)), strict=True):
             found[i] = values
+        pause()
     return found
 
 
@@ -195,6 +197,7 @@ def _explained(
             batch = explain_rows(session, [rows[i] for i in chosen], [target] * len(chosen), how)
             for i, group in zip(chosen, batch, strict=True):
                 found[i].append(group)
+            pause()
     return [[a for by_method in zip(*groups, strict=True) for a in by_method] for groups in found]
 
 

@@ -62,7 +62,7 @@ def application(
     host: str = "127.0.0.1",
     limits: Limits | None = None,
     trials: bool = True,
-) -> Any:
+) -> Guard:
     """The ASGI application over these models. ``trials``: find out which methods work on which
     model, in the background."""
     limits = limits or Limits()
@@ -92,7 +92,7 @@ def application(
     _asking(app, service)
     _files(app, service)
     _static(app)
-    return Guard(app, host, limits)
+    return Guard(app, host, limits, service.stop)
 
 
 def _errors(app: FastAPI) -> None:

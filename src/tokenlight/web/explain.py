@@ -19,7 +19,8 @@ from tokenlight.web.models import Served
 from tokenlight.web.options import Spec, slow, spec, token_passes
 from tokenlight.web.refusals import Refusal, refusal
 from tokenlight.web.requests import ExplainAsked, TextAsked, target_of
-from tokenlight.web.worker import Steps
+
+SMALL = 512  # tokens of a pass of lengthy work: others wait for one to end
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class Wanted:
 
     @property
     def lengthy(self) -> bool:
-        """Whether it would keep others waiting."""
+        """Whether each pass of it would keep others waiting."""
         return self.long == "stride" or any(slow(method) for method in self.methods)
 
     def targets(self, served: Served) -> int:
@@ -104,8 +105,8 @@ def explain_batch(
     return answers
 
 
-def explain_steps(served: Served, one: Wanted, passes: int) -> Steps:
-    """The same for one request alone, method by method."""
+def explain_alone(served: Served, one: Wanted, passes: int) -> Explained:
+    """The same for one request alone, method by method, in small passes."""
     row = read_row(served, one.inputs, "truncate" if one.long == "stride" else one.long)
     stride = one.long == "stride" and is_long(served.explainer, one.inputs)
     check_cost(one, served, _windows(served, one.inputs) if stride else [len(row)], passes)
@@ -113,9 +114,8 @@ def explain_steps(served: Served, one: Wanted, passes: int) -> Steps:
     found: list[Attribution] = []
     refused: list[tuple[str, Refusal]] = []
     for method, name in zip(one.methods, one.named, strict=True):
-        yield
         try:
-            found += _explained(served, one, [given], [method], [one.target])
+            found += _explained(served, one, [given], [method], [one.target], SMALL)
         except TokenlightError as why:
             refused.append((name, refusal(why)))
     if not found:
@@ -206,6 +206,7 @@ def _explained(
     given: Sequence[Any],
     methods: Sequence[Method],
     targets: Sequence[Any],
+    batch_tokens: int | None = None,
 ) -> list[Attribution]:
     found: list[Attribution] = served.explainer.explain(
         list(given),
@@ -213,6 +214,7 @@ def _explained(
         target=list(targets),
         long=one.long,
         seed=one.seed,
+        batch_tokens=batch_tokens,
         progress=False,
     )
     return found

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-import json
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse
 
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import Refusal
-from tokenlight.web.worker import caught
+from tokenlight.web.worker import caught, closing
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -35,10 +39,11 @@ OPEN = "/api/open"
 
 class Guard:
     """An ASGI layer. A page of another site can neither ask (Origin, JSON only) nor, by a name that
-    it points at this machine, pretend to be this one (Host)."""
+    it points at this machine, pretend to be this one (Host). ``stop`` ends the service behind it."""
 
-    def __init__(self, app: Any, host: str, limits: Limits) -> None:
-        self._app, self._limits = app, limits
+    def __init__(self, app: Any, host: str, limits: Limits, stop: Callable[[], bool]) -> None:
+        self._app, self._limits, self._stop = app, limits, stop
+        self.ended = False  # whether nothing is at work any more
         self._names = {"localhost", host.strip("[]").lower()}
         # Bound to every address: reached by number, or by this machine's own name. A name that
         # another site controls is neither.
@@ -46,23 +51,47 @@ class Guard:
         if self._everywhere:
             self._names.add(socket.gethostname().lower())
 
+    def close(self) -> None:
+        """Tell everybody who waits that the server closes."""
+        self.ended = self._stop()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sender = _sealed(send)
+        sender = _Sealed(send)
         try:
             self._check(scope)
-        except Refusal as refused:
-            await _refuse(refused, sender)
-            return
-        most = self._limits.open_bytes if scope["path"] == OPEN else self._limits.body_bytes
-        counted = _Counted(receive, sender, most)
-        try:
-            await self._app(scope, counted.receive, counted.send)
+            body = await _body(receive, self._most(scope))
+            if body is not None:
+                await self._answered(scope, body, receive, sender)
+        except asyncio.CancelledError:  # the server does not wait any longer
+            await sender.refuse(closing(), scope, receive)
         except Exception as broken:  # noqa: BLE001 - whatever it is, the asker gets an answer
-            if not counted.answered:  # else it was logged where it was answered
-                await _refuse(caught(broken), sender)
+            await sender.refuse(caught(broken), scope, receive)
+
+    async def _answered(self, scope: Scope, body: bytes, receive: Receive, send: _Sealed) -> None:
+        """The application's answer, unless who asked goes away: then it is given up."""
+        gone = asyncio.ensure_future(receive())
+        given = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def once() -> Message:
+            return given.pop() if given else await asyncio.shield(gone)
+
+        answer = asyncio.create_task(self._app(scope, once, send))
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not send.begun:
+                answer.cancel()
+            with suppress(asyncio.CancelledError):
+                await answer
+        finally:
+            for task in (answer, gone):
+                task.cancel()
+
+    def _most(self, scope: Scope) -> int:
+        """How many bytes a request may have."""
+        return self._limits.open_bytes if scope["path"] == OPEN else self._limits.body_bytes
 
     def _check(self, scope: Scope) -> None:
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
@@ -88,7 +117,7 @@ class Guard:
                     "the body must be JSON.",
                     "Send the header Content-Type: application/json.",
                 )
-        most = self._limits.open_bytes if scope["path"] == OPEN else self._limits.body_bytes
+        most = self._most(scope)
         length = headers.get("content-length", b"0")
         if length.isdigit() and int(length) > most:
             raise _too_large(most)
@@ -105,61 +134,45 @@ class Guard:
         return address.is_loopback or self._everywhere
 
 
-class _Counted:
-    """A body that is cut off, with a 413, where it grows too large."""
-
-    def __init__(self, receive: Receive, send: Send, most: int) -> None:
-        self._receive, self._send, self._most = receive, send, most
-        self._seen, self._refused = 0, False
-        self.answered = False
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._seen += len(message.get("body", b""))
-            if self._seen > self._most and not self._refused:
-                self._refused = self.answered = True
-                await _refuse(_too_large(self._most), self._send)
-            if self._refused:
-                return {"type": "http.request", "body": b"", "more_body": False}
-        return message
-
-    async def send(self, message: Message) -> None:
-        if not self._refused:  # else the answer has been given
-            self.answered = True
-            await self._send(message)
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """The whole body, refused where it grows too large; None where the asker went away."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise _too_large(most)
+        if not message.get("more_body"):
+            return bytes(body)
 
 
 def _too_large(most: int) -> Refusal:
     return Refusal(413, "too_large", f"the request is larger than {most:,} bytes.", "Send less.")
 
 
-def _sealed(send: Send) -> Send:
-    """Every answer carries the headers, unless it brings a stricter one of the same name."""
+class _Sealed:
+    """Every answer carries the headers, unless it brings a stricter one of the same name; once begun,
+    it is not followed by a refusal."""
 
-    async def sealed(message: Message) -> None:
+    def __init__(self, send: Send) -> None:
+        self._send, self.begun = send, False
+
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            there = {name.lower() for name, _ in message.get("headers", ())}
-            added = [
-                (name.encode("latin-1"), value.encode("latin-1"))
-                for name, value in HEADERS.items()
-                if name.encode("latin-1") not in there
-            ]
-            message["headers"] = [*message.get("headers", ()), *added]
-        await send(message)
+            self.begun = True
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            message["headers"] = headers.raw
+        await self._send(message)
 
-    return sealed
-
-
-async def _refuse(refused: Refusal, send: Send) -> None:
-    body = json.dumps(refused.to_dict()).encode("utf-8")
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode("ascii")),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    async def refuse(self, refused: Refusal, scope: Scope, receive: Receive) -> None:
+        """The answer where none was begun."""
+        if not self.begun:
+            headers = {**refused.headers, "connection": "close"}
+            await JSONResponse(refused.to_dict(), refused.status, headers)(scope, receive, self)
 
 
 def _without_port(host: str) -> str:

@@ -10,11 +10,15 @@ class Limits:
     """What is more than this is refused in words, never served slowly or half.
 
     ``passes``: tokens that one request may send through a model, each time counted. ``waiting``:
-    requests that wait for one model; ``lengthy``: those among them that take seconds.
+    requests that wait for one model, by how long they take (quick, short, long); ``wait_seconds``: how
+    long one may have to wait for its turn, as far as can be foretold. A text of more than
+    ``short_tokens`` is long to play with or to test; ``quick_characters``: of a text, each method
+    counted, that is explained in a batch with others, of ``batch_characters`` together.
     ``open_pixels``: of all pictures in one opened file. ``beside``: opened files and downloads in
     work at one time. ``kept_bytes``: memory of all that is kept of explanations and their games.
     ``gather_seconds``: how long the first of a batch waits for others to join it.
     ``idle_seconds``: how long nobody must have asked before background work goes on.
+    ``connections``: open at one time; ``receive_seconds``: until a request has arrived as a whole.
     """
 
     characters: int = 20_000
@@ -31,13 +35,19 @@ class Limits:
     trust_passes: int = 150_000
     evaluated_passes: int = 300_000
     attention_tokens: int = 128
-    waiting: int = 64
-    lengthy: int = 16
+    waiting: tuple[int, int, int] = (64, 32, 8)
+    wait_seconds: float = 15.0
+    short_tokens: int = 64
+    quick_characters: int = 8_000
     batch_texts: int = 32
+    batch_characters: int = 16_000
     gather_seconds: float = 0.004
     idle_seconds: float = 5.0
-    answer_seconds: float = 30.0
+    answer_seconds: float = 60.0
     evaluate_seconds: float = 120.0
     kept_attributions: int = 1024
     kept_bytes: int = 256 * 1024 * 1024
     beside: int = 2
+    connections: int = 512
+    receive_seconds: float = 10.0
+    stop_seconds: float = 5.0

@@ -1,5 +1,5 @@
-"""Measurements that take a while, in steps: trust in one explanation, methods over a few texts, and
-which methods work on a model at all."""
+"""Measurements that take a while: trust in one explanation, its game, methods over a few texts, and
+which methods work on a model at all. They pause between the passes that they need."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ from tokenlight.evaluation.results import Evaluation, built
 from tokenlight.evaluation.trust import trusted
 from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
-from tokenlight.web.explain import Wanted, count_targets, explain_steps, read_row, read_text
+from tokenlight.web.explain import (
+    Explained,
+    Wanted,
+    count_targets,
+    explain_alone,
+    read_row,
+    read_text,
+)
 from tokenlight.web.games import Play, bands, curves, told
 from tokenlight.web.limits import Limits
 from tokenlight.web.models import Served
 from tokenlight.web.options import spec, token_passes
 from tokenlight.web.refusals import Refusal, refusal
-from tokenlight.web.requests import AttentionAsked, EvaluateAsked, TextAsked
+from tokenlight.web.requests import AttentionAsked, EvaluateAsked, ExplainAsked, TextAsked
 from tokenlight.web.store import Entry
-from tokenlight.web.worker import Steps
 
 
-def trust_steps(served: Served, attribution: Attribution, limits: Limits) -> Steps:
+def measured_trust(served: Served, attribution: Attribution, limits: Limits) -> Attribution:
     """The attribution with ``extras["trust"]``; of a longer text fewer random orders are tried."""
-    yield
     tokens = len(attribution)
     for orders, choices in ((50, 100), (20, 40)):
         # Leave-one-out asks about every token; a random order about eleven texts, half as long.
@@ -48,18 +53,16 @@ def trust_steps(served: Served, attribution: Attribution, limits: Limits) -> Ste
     )
 
 
-def game_steps(served: Served, entries: Sequence[Entry], orders: int, seed: int) -> Steps:
+def play(served: Served, entries: Sequence[Entry], orders: int, seed: int) -> list[dict[str, Any]]:
     """The games of kept explanations; what was played lately is not asked again."""
     plays = {entry.id: Play.of(entry.attribution, entry.id) for entry in entries}
     key = (orders, seed)
     chance = {entry.id: entry.bands.get(key) for entry in entries}
     for group in _groups([entry for entry in entries if entry.curve is None]):
-        yield
         made = curves(served, [plays[entry.id] for entry in group])
         for entry, curve in zip(group, made, strict=True):
             entry.curve = curve
     for group in _groups([entry for entry in entries if orders and chance[entry.id] is None]):
-        yield
         made = bands(served, [plays[entry.id] for entry in group], orders, seed)
         for entry, band in zip(group, made, strict=True):
             chance[entry.id] = band
@@ -78,11 +81,9 @@ def played(entries: Sequence[Entry], orders: int, seed: int) -> list[dict[str, A
     ]
 
 
-def own_game_steps(served: Served, one: Play, orders: int, seed: int) -> Steps:
+def play_own(served: Served, one: Play, orders: int, seed: int) -> list[dict[str, Any]]:
     """The game of an order that a person chose."""
-    yield
     (curve,) = curves(served, [one])
-    yield
     band = bands(served, [one], orders, seed)[0] if orders else None
     return [told(one, curve, band)]
 
@@ -98,13 +99,12 @@ def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
     return groups
 
 
-def evaluate_steps(served: Served, asked: EvaluateAsked, limits: Limits) -> Steps:
+def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, Any]:
     """Explain and measure text by text; what cannot be explained is said beside the numbers."""
     started = time.perf_counter()
     metrics = built([spec("metrics", one) for one in asked.metrics])
     labels = read_labels(asked.labels, served.explainer.live.head)
     check(metrics.values(), served.explainer.live.head, Known(labels, None))
-    yield
     _check_size(served, asked, metrics.values(), limits)
     kinds = {method: _kind(served, asked, method) for method in dict.fromkeys(asked.methods)}
     names = method_names(kinds.values())
@@ -114,14 +114,12 @@ def evaluate_steps(served: Served, asked: EvaluateAsked, limits: Limits) -> Step
     for number, text in enumerate(asked.asked):
         found: list[Attribution] = []
         for method, kind in kinds.items():
-            yield
             try:
-                found += (yield from _explained(served, asked, text, method, limits)).attributions
+                found += _explained(served, asked, text, method, limits).attributions
             except (TokenlightError, Refusal) as why:
                 said = why if isinstance(why, Refusal) else refusal(why)
                 refused.append({"text": number, "method": method, **said.to_dict()})
                 omitted.append(Omitted(number, names[kind], refused[-1]["error"]["message"]))
-        yield
         truth = None if labels is None else [labels[number]]
         known = Known(truth, None, number, texts=[0] * len(found), names=names)
         if found:
@@ -155,14 +153,11 @@ def _kind(served: Served, asked: EvaluateAsked, method: str) -> Kind:
 
 def _explained(
     served: Served, asked: EvaluateAsked, text: TextAsked, method: str, limits: Limits
-) -> Any:
-    from tokenlight.web.requests import ExplainAsked
-
+) -> Explained:
     one = ExplainAsked(
         **text.model_dump(), method=method, target=asked.target, long="truncate", seed=asked.seed
     )
-    made = yield from explain_steps(served, Wanted.of(one, served), limits.passes)
-    return made
+    return explain_alone(served, Wanted.of(one, served), limits.passes)
 
 
 def _check_size(
@@ -201,9 +196,8 @@ def _further(served: Served, metric: Metric) -> int:
     return len(live.head.labels) if metric.further == "classes" else 0
 
 
-def attention_steps(served: Served, asked: AttentionAsked, limits: Limits) -> Steps:
+def attention_map(served: Served, asked: AttentionAsked, limits: Limits) -> dict[str, Any]:
     """The attention map of one head, or of a layer's heads in the mean: ``query key``."""
-    yield
     row = read_text(served, asked)
     if len(row) > limits.attention_tokens:
         raise Refusal(
@@ -233,9 +227,8 @@ def attention_steps(served: Served, asked: AttentionAsked, limits: Limits) -> St
     }
 
 
-def trial_steps(served: Served, name: str) -> Steps:
+def try_method(served: Served, name: str) -> None:
     """Try one method on a few words, as ``tokenlight doctor`` does."""
-    yield
     asked = TextAsked(**served.brief)
     started = time.perf_counter()
     try:

@@ -14,14 +14,13 @@ Refused = dict[str, dict[str, str]]
 class Refusal(Exception):
     """An answer that is an error: status, code, message, hint."""
 
-    def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
+    def __init__(
+        self, status: int, code: str, message: str, hint: str = "", *, retry: int | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.hint = status, code, message, hint
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Who is told to wait is told how long."""
-        return {"Retry-After": "1"} if self.status == BUSY else {}
+        # Who is told to wait is told how long, in seconds.
+        self.headers = {} if retry is None else {"Retry-After": str(retry)}
 
     def to_dict(self) -> Refused:
         """The body of the answer."""

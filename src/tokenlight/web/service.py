@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,18 +12,10 @@ from typing import Any
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
-from tokenlight.web.explain import Explained, Wanted, explain_batch, explain_steps
+from tokenlight.web import measure
+from tokenlight.web.explain import Explained, Wanted, explain_alone, explain_batch
 from tokenlight.web.games import Play, labels_of, own_order
 from tokenlight.web.limits import Limits
-from tokenlight.web.measure import (
-    attention_steps,
-    evaluate_steps,
-    game_steps,
-    own_game_steps,
-    played,
-    trial_steps,
-    trust_steps,
-)
 from tokenlight.web.models import AllowList, Served
 from tokenlight.web.preloaded import Shelf
 from tokenlight.web.refusals import Refusal, not_found, refusal
@@ -37,7 +28,7 @@ from tokenlight.web.requests import (
 )
 from tokenlight.web.responses import agreement, shown
 from tokenlight.web.store import Entry, Kept
-from tokenlight.web.worker import Job, Steps, Worker, closing
+from tokenlight.web.worker import Job, Lane, Worker, closing
 
 
 class Service:
@@ -59,8 +50,7 @@ class Service:
             (made,) = explain_batch(served, [Wanted.of(asked, served)], self.limits.passes)
             if isinstance(made, Exception):
                 raise made
-            for _ in own_game_steps(served, Play.of(made.attributions[0], None), 0, 0):
-                pass
+            measure.play_own(served, Play.of(made.attributions[0], None), 0, 0)
 
     def start(self, *, trials: bool) -> None:
         """Start the workers; ``trials``: find out which methods work, when nobody asks for anything."""
@@ -68,33 +58,28 @@ class Service:
             self._workers[served.name] = Worker(served.name, self._batcher(served), self.limits)
         for name, attributions in self.shelf.files.items():
             self._shelved[name] = [self._keep(a, pinned=True) for a in attributions]
-        if trials:
-            threading.Thread(target=self._try_all, name="trying methods", daemon=True).start()
-
-    def _try_all(self) -> None:
-        """One method of one model after the other, each when its worker has nothing else to do."""
-        for name in registry.usable("methods"):
+        for name in registry.usable("methods") if trials else ():
             for served in self.models:
-                worker = self._workers.get(served.name)
-                if worker is None:
-                    return  # stopped
-                with suppress(Refusal):
-                    worker.background(partial(trial_steps, served, name)).future.result()
+                trial = partial(measure.try_method, served, name)
+                self._workers[served.name].work(Lane.BACKGROUND, trial)
 
-    def stop(self) -> None:
-        """Who waits is told; the step in hand may finish."""
-        for worker in self._workers.values():
-            worker.stop(wait=5.0)
+    def stop(self) -> bool:
+        """Who waits is told, and the pass in hand may finish; whether all of them did."""
+        workers = list(self._workers.values())
         self._workers.clear()
+        with ThreadPoolExecutor(len(workers) or 1) as pool:
+            return all(pool.map(lambda one: one.stop(self.limits.stop_seconds), workers))
 
     async def explain(self, asked: ExplainAsked) -> tuple[list[Entry], Explained]:
         """Explain one text, together with whatever else waits for the same model."""
         served = self.models.taking(asked.model, asked.fields)
         worker, wanted = self._worker(served), Wanted.of(asked, served)
-        if wanted.lengthy:
-            job = worker.lengthy(lambda: explain_steps(served, wanted, self.limits.passes))
+        size = sum(len(getattr(asked, field)) for field in asked.fields) * len(wanted.methods)
+        if wanted.lengthy or size > self.limits.quick_characters:
+            alone = partial(explain_alone, served, wanted, self.limits.passes)
+            job = worker.work(Lane.LONG, alone)
         else:
-            job = worker.quick(wanted)
+            job = worker.quick(wanted, size)
         made: Explained = await self._answer(job, self.limits.answer_seconds)
         entries = await asyncio.to_thread(
             lambda: [self.kept.put(a, served.name) for a in made.attributions]
@@ -116,7 +101,8 @@ class Service:
 
     async def _trust(self, entry: Entry, served: Served) -> None:
         attribution = entry.attribution
-        job = self._worker(served).lengthy(lambda: trust_steps(served, attribution, self.limits))
+        work = partial(measure.measured_trust, served, attribution, self.limits)
+        job = self._worker(served).work(self._lane(len(attribution)), work)
         entry.attribution = await self._answer(job, self.limits.evaluate_seconds)
         self.kept.weigh([entry])
 
@@ -129,14 +115,12 @@ class Service:
         if len({entry.model for entry in entries}) > 1:
             raise Refusal(422, "bad_input", "these explanations are of different models.")
         served = self._made_by(entries[0])
-        games = played(entries, asked.random_orders, asked.seed)
-
-        def steps() -> Steps:
-            return game_steps(served, entries, asked.random_orders, asked.seed)
-
+        games = measure.played(entries, asked.random_orders, asked.seed)
         if games is None:
+            work = partial(measure.play, served, entries, asked.random_orders, asked.seed)
+            tokens = sum(len(entry.attribution) for entry in entries)
             try:
-                games = await self._lengthy(served, steps)
+                games = await self._done(served, tokens, work)
             finally:  # some of them may have been played before it was given up
                 self.kept.weigh(entries)
         return self._played(served, games)
@@ -152,14 +136,15 @@ class Service:
         attribution = made.attributions[0]
         order = own_order(attribution.row, asked.order or ())
         one = Play(attribution.row, order, attribution.target, "your order")
+        work = partial(measure.play_own, served, one, asked.random_orders, asked.seed)
+        return self._played(served, await self._done(served, len(attribution), work))
 
-        def steps() -> Steps:
-            return own_game_steps(served, one, asked.random_orders, asked.seed)
+    async def _done(self, served: Served, tokens: int, work: Callable[[], Any]) -> Any:
+        job = self._worker(served).work(self._lane(tokens), work)
+        return await self._answer(job, self.limits.answer_seconds)
 
-        return self._played(served, await self._lengthy(served, steps))
-
-    async def _lengthy(self, served: Served, steps: Callable[[], Steps]) -> Any:
-        return await self._answer(self._worker(served).lengthy(steps), self.limits.answer_seconds)
+    def _lane(self, tokens: int) -> Lane:
+        return Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
 
     def _played(self, served: Served, games: list[dict[str, Any]]) -> dict[str, Any]:
         return {"model": served.name, "labels": labels_of(served), "games": games}
@@ -172,13 +157,16 @@ class Service:
                 422, "bad_input", "give texts of one kind: all texts, pairs or questions."
             )
         served = self.models.taking(asked.model, fields.pop())
-        job = self._worker(served).lengthy(lambda: evaluate_steps(served, asked, self.limits))
+        work = partial(measure.evaluate, served, asked, self.limits)
+        job = self._worker(served).work(Lane.LONG, work)
         return await self._answer(job, self.limits.evaluate_seconds)
 
     async def attention(self, asked: AttentionAsked) -> Any:
         """What one head looks at in a text."""
         served = self.models.taking(asked.model, asked.fields)
-        return await self._lengthy(served, lambda: attention_steps(served, asked, self.limits))
+        return await self._done(
+            served, 0, partial(measure.attention_map, served, asked, self.limits)
+        )
 
     def head_map(self, model: str) -> dict[str, Any]:
         """The head map that the server was started with."""

@@ -1,47 +1,63 @@
 """One thread a model: what waits is gathered, explained in one batch, and answered each by itself.
 
-Quick work (one pass or few) is batched across users. Lengthy work (many passes, a measurement) goes
-in steps, one after each batch, so that nobody waits behind it for long.
+Quick work (one pass or few) is batched across users. Other work pauses between its passes through the
+model, and in each pause the thread does what is shorter: nobody waits behind it for more than a pass.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
 from typing import Any
 
+from tokenlight.capture.pauses import pausing
 from tokenlight.errors import TokenlightError
 from tokenlight.web.limits import Limits
 from tokenlight.web.refusals import BUSY, Refusal, refusal
 
 log = logging.getLogger("tokenlight.web")
-Steps = Generator[None, None, Any]
+LONGEST_RETRY = 60  # seconds that anybody is told to stay away
+SLOWLY = 0.2  # weight of the newest job in the time that jobs are thought to take
+
+
+class Lane(IntEnum):
+    """Kinds of work, the shortest first; each gives way to those before it."""
+
+    QUICK = 0
+    SHORT = 1
+    LONG = 2
+    BACKGROUND = 3
+
+
+class GivenUp(BaseException):
+    """Ends work that nobody waits for; no method's or metric's own handler may take it."""
 
 
 @dataclass(eq=False)
 class Job:
-    """Work that somebody waits for: ``asked`` of quick work, ``steps`` of lengthy work."""
+    """Work that somebody waits for. ``asked``: of quick work what its batch is given, else a function;
+    ``size``: its share of a batch, in characters."""
 
-    asked: Any = None
-    steps: Callable[[], Steps] | None = None
+    asked: Any
+    size: int = 0
     future: Future[Any] = field(default_factory=Future)
-    running: Steps | None = None
-    abandoned: bool = False
 
     def abandon(self) -> None:
         """Nobody waits any more: it is dropped where it stands."""
-        self.abandoned = True
         self.future.cancel()
 
     def answer(self, result: Any) -> None:
         """The result, or the error in its place."""
-        with suppress(InvalidStateError):  # who waited has gone
+        with suppress(InvalidStateError):  # who waited has gone, or was told that the server closes
             if isinstance(result, BaseException):
                 self.future.set_exception(result)
             else:
@@ -56,9 +72,9 @@ class Worker:
         self, name: str, batch: Callable[[Sequence[Any]], Sequence[Any]], limits: Limits
     ) -> None:
         self._batch, self._limits = batch, limits
-        self._quick: deque[Job] = deque()
-        self._lengthy: deque[Job] = deque()
-        self._background: deque[Job] = deque()
+        self._waiting: dict[Lane, deque[Job]] = {lane: deque() for lane in Lane}
+        self._in_hand: list[tuple[Lane, Job]] = []
+        self._takes = dict.fromkeys(Lane, 0.0)  # seconds, a job or a batch
         self._change = threading.Condition()
         self._stopping = False
         self._asked = 0.0
@@ -66,113 +82,154 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=f"serving {name}", daemon=True)
         self._thread.start()
 
-    def quick(self, asked: Any) -> Job:
+    def quick(self, asked: Any, size: int = 0) -> Job:
         """Queue a request that is answered with others."""
-        return self._queued(Job(asked=asked), self._quick, self._limits.waiting)
+        return self._queued(Job(asked, size), Lane.QUICK)
 
-    def lengthy(self, steps: Callable[[], Steps]) -> Job:
-        """Queue work that goes in steps; what its generator returns is the answer."""
-        return self._queued(Job(steps=steps), self._lengthy, self._limits.lengthy)
+    def work(self, lane: Lane, asked: Callable[[], Any]) -> Job:
+        """Queue a function that pauses; what it returns is the answer. Work in the background is done
+        when nothing else is to do."""
+        return self._queued(Job(asked), lane)
 
-    def background(self, steps: Callable[[], Steps]) -> Job:
-        """Work that nobody waits for: a step of it is done when nothing else is to do."""
-        return self._queued(Job(steps=steps), self._background, self._limits.lengthy)
-
-    def stop(self, wait: float) -> None:
-        """Answer what waits with a refusal, finish the step in hand, end."""
+    def stop(self, wait: float) -> bool:
+        """Tell who waits that the server closes, and end after the pass in hand; whether it did."""
         with self._change:
             self._stopping = True
-            waiting = [*self._quick, *self._lengthy, *self._background]
-            self._quick.clear()
-            self._lengthy.clear()
-            self._background.clear()
+            told = [job for queue in self._waiting.values() for job in queue]
+            told += [job for lane, job in self._in_hand if lane is not Lane.QUICK]
+            for queue in self._waiting.values():
+                queue.clear()
             self._change.notify_all()
-        for job in waiting:
+        for job in told:
             job.answer(closing())
         self._thread.join(wait)
+        for _, job in list(self._in_hand):  # a pass that takes longer
+            job.answer(closing())
+        return not self._thread.is_alive()
 
-    def _queued(self, job: Job, queue: deque[Job], most: int) -> Job:
+    def _queued(self, job: Job, lane: Lane) -> Job:
         with self._change:
             if self._stopping:
                 raise closing()
-            if len(queue) >= most:
-                raise Refusal(
-                    BUSY,
-                    "busy",
-                    f"{len(queue)} requests are waiting for this model already.",
-                    "Try again in a second.",
-                )
-            queue.append(job)
-            if queue is not self._background:
+            queue = self._waiting[lane]
+            for gone in [other for other in queue if other.future.done()]:
+                queue.remove(gone)
+            if lane is not Lane.BACKGROUND:
+                self._refuse_if_busy(lane, len(queue))
                 self._asked = time.monotonic()
+            queue.append(job)
             self._change.notify_all()
         return job
 
+    def _refuse_if_busy(self, lane: Lane, waiting: int) -> None:
+        """At once, rather than after a long wait in vain."""
+        ahead = waiting + sum(other is lane for other, _ in self._in_hand)
+        rounds = ahead / self._limits.batch_texts if lane is Lane.QUICK else ahead
+        seconds = rounds * self._takes[lane]
+        if waiting >= self._limits.waiting[lane] or seconds > self._limits.wait_seconds:
+            retry = min(max(1, math.ceil(seconds / 2)), LONGEST_RETRY)
+            raise Refusal(
+                BUSY,
+                "busy",
+                f"{ahead} request{'s' * (ahead != 1)} for this model came before this one.",
+                f"Try again in {retry} second{'s' * (retry != 1)}.",
+                retry=retry,
+            )
+
     def _run(self) -> None:
-        while True:
+        while not self._stopping:
             with self._change:
-                while not (self._quick or self._lengthy or self._idle() or self._stopping):
-                    self._change.wait(self._limits.idle_seconds if self._background else None)
-                if self._stopping:
-                    return
-                waiting = len(self._quick)
-            if waiting:
-                if waiting < self._limits.batch_texts:
-                    time.sleep(self._limits.gather_seconds)
-                self._quick_round()
-            if self._lengthy:
-                self._lengthy_step(self._lengthy)
-            elif not waiting and self._idle():
-                self._lengthy_step(self._background)
+                while not (self._stopping or self._ready()):
+                    background = self._waiting[Lane.BACKGROUND]
+                    self._change.wait(self._limits.idle_seconds if background else None)
+                gathers = 0 < len(self._waiting[Lane.QUICK]) < self._limits.batch_texts
+            if gathers and not self._stopping:
+                time.sleep(self._limits.gather_seconds)
+            self._turn(Lane.LONG)
+
+    def _ready(self) -> bool:
+        return any(self._waiting[lane] for lane in Lane if lane is not Lane.BACKGROUND) or (
+            self._idle()
+        )
 
     def _idle(self) -> bool:
         """Whether there is background work, and nobody has asked for a while."""
         quiet = time.monotonic() - self._asked >= self._limits.idle_seconds
-        return bool(self._background) and quiet
+        return bool(self._waiting[Lane.BACKGROUND]) and quiet
+
+    def _turn(self, longest: Lane) -> None:
+        """A batch of all that is quick, then one job. The longest first: its own pauses let shorter
+        ones through, while it would never begin behind them."""
+        self._quick_round()
+        for lane in (Lane.LONG, Lane.SHORT):
+            job = self._taken(lane) if lane <= longest else None
+            if job is not None:
+                self._done(lane, job)
+                return
+        if not self._in_hand and self._idle() and (job := self._taken(Lane.BACKGROUND)):
+            self._done(Lane.BACKGROUND, job)
+
+    def _taken(self, lane: Lane) -> Job | None:
+        """The next job of a lane that somebody still waits for."""
+        with self._change:
+            queue = self._waiting[lane]
+            while queue:
+                job = queue.popleft()
+                if not job.future.done():
+                    self._in_hand.append((lane, job))
+                    return job
+        return None
 
     def _quick_round(self) -> None:
-        with self._change:
-            count = min(len(self._quick), self._limits.batch_texts)
-            jobs = [self._quick.popleft() for _ in range(count)]
-        jobs = [job for job in jobs if job.future.set_running_or_notify_cancel()]
+        """Answer as many quick requests as fit into a batch."""
+        jobs: list[Job] = []
+        room = self._limits.batch_characters
+        while len(jobs) < self._limits.batch_texts and (room > 0 or not jobs):
+            job = self._taken(Lane.QUICK)
+            if job is None:
+                break
+            jobs.append(job)
+            room -= job.size
         if not jobs:
             return
+        began = time.monotonic()
         try:
             answers = self._batch([job.asked for job in jobs])
-        except Exception as broken:  # noqa: BLE001 - the thread must live on
+        except BaseException as broken:  # noqa: BLE001 - whatever it is, the thread must live on
             answers = [caught(broken)] * len(jobs)
         for job, answer in zip(jobs, answers, strict=True):
-            job.answer(answer)
+            self._answered(Lane.QUICK, job, answer)
+        self._remember(Lane.QUICK, time.monotonic() - began)
 
-    def _lengthy_step(self, queue: deque[Job]) -> None:
-        with self._change:
-            if not queue:
-                return
-            job = queue.popleft()
-        if job.running is None:
-            if not job.future.set_running_or_notify_cancel():
-                return
-            assert job.steps is not None
-            job.running = job.steps()
-        if job.abandoned:
-            job.running.close()
-            job.answer(closing())
-            return
+    def _done(self, lane: Lane, job: Job) -> None:
+        began = time.monotonic()
         try:
-            next(job.running)
-        except StopIteration as done:
-            job.answer(done.value)
-        except Exception as broken:  # noqa: BLE001 - the thread must live on
-            job.answer(caught(broken))
-        else:
-            with self._change:
-                if not self._stopping:
-                    queue.append(job)  # behind the others: each gets its turn
-                    return
-            job.answer(closing())
+            with pausing(partial(self._pause, lane, job)):
+                answer = job.asked()
+        except GivenUp:
+            answer = closing()
+        except BaseException as broken:  # noqa: BLE001 - whatever it is, the thread must live on
+            answer = caught(broken)
+        self._answered(lane, job, answer)
+        self._remember(lane, time.monotonic() - began)
+
+    def _pause(self, lane: Lane, job: Job) -> None:
+        """Let what is shorter through; work that nobody waits for ends here."""
+        if not job.future.done() and not self._stopping:
+            self._turn(Lane(lane - 1))
+        if job.future.done() or self._stopping:
+            raise GivenUp
+
+    def _answered(self, lane: Lane, job: Job, answer: Any) -> None:
+        with self._change:
+            self._in_hand.remove((lane, job))
+        job.answer(answer)
+
+    def _remember(self, lane: Lane, seconds: float) -> None:
+        self._takes[lane] += SLOWLY * (seconds - self._takes[lane])
 
 
-def caught(broken: Exception) -> Refusal:
+def caught(broken: BaseException) -> Refusal:
     """Any error as a refusal; what is unexpected is logged here and not told."""
     if isinstance(broken, Refusal):
         return broken

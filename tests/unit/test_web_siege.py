@@ -1,0 +1,224 @@
+"""Under siege: idle, dribbling and abandoned connections cost others nothing, and a signal ends in order."""
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from tests.unit.served import TEXT, allow_list, asking, running
+from tests.unit.test_web_command import command
+from tokenlight.web.app import application
+from tokenlight.web.guard import Guard
+from tokenlight.web.limits import Limits
+
+
+class Slow:
+    """An application that answers /healthz at once, and everything else when it is let go."""
+
+    def __init__(self):
+        self.go, self.begun, self.given_up = threading.Event(), threading.Event(), threading.Event()
+
+    async def __call__(self, scope, _receive, send):
+        if scope["type"] != "http":
+            return
+        if scope["path"] != "/healthz":
+            self.begun.set()
+            try:
+                await asyncio.to_thread(self.go.wait, 20)
+            except asyncio.CancelledError:
+                self.given_up.set()
+                raise
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+@contextmanager
+def slow(**limits):
+    app, bounds = Slow(), Limits(**limits)
+    with running(Guard(app, "127.0.0.1", bounds, lambda: True), bounds) as address:
+        try:
+            yield app, address
+        finally:
+            app.go.set()
+
+
+def connect(address, data=b""):
+    opened = socket.create_connection(httpx.URL(address).netloc.decode().split(":"), timeout=20)
+    opened.sendall(data)
+    return opened
+
+
+def everything(connection):
+    """All that comes until it is closed."""
+    found = b""
+    with connection:
+        while piece := connection.recv(65536):
+            found += piece
+    return found
+
+
+def error_of(answer):
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def test_a_crowd_of_idle_connections_shuts_nobody_out(capfd):
+    with slow(connections=8) as (_, address), ExitStack() as crowd:
+        for _ in range(100):
+            crowd.enter_context(connect(address))
+            assert httpx.get(f"{address}/healthz").status_code == 200
+    said = capfd.readouterr()
+    assert said.out + said.err == ""
+
+
+def test_where_all_connections_are_at_work_a_new_one_is_told_so():
+    with slow(connections=2) as (app, address), ThreadPoolExecutor(2) as pool:
+        at_work = [pool.submit(httpx.get, f"{address}/work", timeout=20) for _ in range(2)]
+        while at_work and not app.begun.wait(20):
+            pass
+        refused = None
+        while refused is None or refused.status_code == 200:  # until both have arrived
+            refused = httpx.get(f"{address}/healthz")
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "busy"
+        assert refused.headers["retry-after"] == "1"
+        app.go.set()
+        assert [one.result().status_code for one in at_work] == [200, 200]
+        assert httpx.get(f"{address}/healthz").status_code == 200
+
+
+POST = b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"GET /healthz HTT", POST, POST + b'Content-Length: 90\r\n\r\n{"text": "go'],
+    ids=["nothing", "a line", "headers", "a body"],
+)
+def test_a_request_that_does_not_arrive_is_cut(begun, capfd):
+    with slow(receive_seconds=0.2) as (app, address):
+        status, error = error_of(everything(connect(address, begun)))
+        assert (status, error["code"]) == (408, "timeout")
+        assert not app.begun.is_set()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_second_request_on_a_connection_has_its_own_time():
+    """One that has arrived is answered however long that takes."""
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with slow(receive_seconds=0.3) as (app, address):
+        waits = connect(address, whole.replace(b"healthz", b"work"))
+        assert not app.go.wait(0.6)  # twice as long as a request may take to arrive
+        app.go.set()
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += waits.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200")
+        waits.sendall(whole[:-2])
+        assert error_of(everything(waits))[0] == 408
+
+
+def test_what_nobody_waits_for_is_given_up():
+    with slow() as (app, address):
+        asker = connect(address, b"GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert app.begun.wait(20)
+        asker.close()
+        assert app.given_up.wait(20)
+
+
+def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
+    """Sixty-four leave before they are answered: the model is asked for none of them."""
+    asked, first, go = [], threading.Event(), threading.Event()
+    from tokenlight.web import service
+
+    explain = service.explain_batch
+
+    def watched(served, wanted, passes):
+        if wanted[0].inputs == "wait":
+            first.set()
+            assert go.wait(20)
+        asked.extend(one.inputs for one in wanted)
+        return explain(served, wanted, passes)
+
+    app = application(allow_list(), trials=False)
+    monkeypatch.setattr(service, "explain_batch", watched)
+    body = json.dumps({"text": TEXT}).encode()
+    post = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with running(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(client.post, "/api/explain", json={"text": "wait"})
+            assert first.wait(20)
+            for _ in range(64):
+                connect(address, post).close()
+            while len(address.server.server_state.connections) > 1:
+                assert not go.wait(0.01)
+            assert httpx.get(f"{address}/healthz").status_code == 200  # the loop has gone round
+            go.set()
+            assert waits.result().status_code == 200
+        assert client.post("/api/explain", json={"text": "good film"}).status_code == 200
+    assert asked == ["wait", "good film"]
+
+
+WORK_WITHOUT_END = """
+import signal, time
+from tokenlight.capture.pauses import pause
+from tokenlight.web import measure
+def endless(*_):
+    while True:
+        time.sleep(0.01)
+        pause()
+measure.evaluate = endless
+# As libraries do that start workers of their own, Ray among them.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_answers_who_waits_and_ends_with_0(sent, bert_folder):
+    server = command("--port", 0, "--model", bert_folder, before=WORK_WITHOUT_END)
+    try:
+        address = re.search(r"http://\S+", server.stdout.readline())[0]
+        with ThreadPoolExecutor(3) as pool, httpx.Client(base_url=address, timeout=60) as client:
+            ask = lambda _: client.post("/api/evaluate", json={"texts": [TEXT]})  # noqa: E731
+            waiting = [pool.submit(ask, number) for number in range(3)]
+            dribbling = connect(address, POST + b"Content-Length: 90\r\n\r\n{")
+            idle = connect(address)
+            assert client.get("/healthz").status_code == 200
+            while client.post("/api/explain", json={"text": "good film"}).status_code != 200:
+                pass
+            server.send_signal(sent)
+            for answer in (one.result() for one in waiting):
+                assert answer.status_code == 503, answer.text
+                assert answer.json()["error"]["code"] == "shutting_down"
+            assert everything(idle) == everything(dribbling) == b""
+    finally:
+        if server.poll() is None:
+            server.send_signal(sent)  # an impatient hand changes nothing
+        _, err = server.communicate(timeout=60)
+    assert server.returncode == 0, err
+    assert "Traceback" not in err
+    assert err.endswith("stopped\n")
+
+
+def test_a_long_request_is_finished_though_short_ones_keep_coming():
+    with asking() as client, ThreadPoolExecutor(9) as pool:
+        text = "the film is not bad, but the plot was dull. " * 40
+        asked = {
+            "text": text,
+            "long": "stride",
+            "method": ["gae", "integrated_gradients:n_steps=8"],
+        }
+        long = pool.submit(client.post, "/api/explain", json=asked)
+        short = 0
+        while not long.done():
+            assert client.post("/api/explain", json={"text": TEXT}).status_code == 200
+            short += 1
+        assert long.result().status_code == 200, long.result().text
+        assert short > 1
