@@ -16,8 +16,8 @@ from tokenlight.inputs.accents import carries_on
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import step, step_name
+from tokenlight.plots.facts import weight
 from tokenlight.plots.passages import passages
-from tokenlight.plots.views import weight
 
 TEXTS = [
     "The plot is thin, but never dull.",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.browser.conftest import HEADS, TEXT, serving
-from tokenlight.plots.views import number, weight
+from tokenlight.plots.facts import number, weight
 
 
 def test_the_layer_map_has_the_terms_of_the_library(visit, explainer):

@@ -168,8 +168,9 @@ def test_page_and_terminal_agree_when_special_tokens_are_worth_a_word(monkeypatc
     monkeypatch.setattr("tokenlight.plots.facts.HALF", half)
     row = row_of(["good"], [[(0, 4)]])
     a = attribution_of(row, [4.0, 2.0, 4.0])
-    assert ("special 80 % (+8)" in printed(a, colours=None)) is said
-    assert ("special tokens · 80 % of the weight, sum +8" in page(a)) is said
+    line = "most of what attcat sees (80 %) lies on [CLS] and [SEP], which are not words"
+    assert (line in printed(a, colours=None)) is said
+    assert (line in page(a)) is said
 
 
 def test_layers_are_hundredths_of_the_strongest_and_the_sum_is_last():
@@ -262,3 +263,18 @@ def test_equal_texts_are_two_texts():
     output = printed([a, b, a, b], colours=None)
     assert output.count("prediction ") == 2
     assert output.count("\nattcat\n") == 2
+
+
+def test_a_blank_line_stands_between_two_methods():
+    a = sample()
+    lines = printed([a, with_method(a, "gae", 1)], colours=None).splitlines()
+    assert lines[lines.index("gae (no sign)") - 1] == ""
+
+
+@pytest.mark.parametrize(
+    ("grade", "colour"),
+    [("faithful", "32"), ("better than chance", "33"), ("worse than chance", "31")],
+)
+def test_a_verdict_has_the_colour_of_its_grade(grade, colour):
+    a = replace(sample(), extras={"trust": {"verdict": "removing dull does it", "grade": grade}})
+    assert f"\x1b[{colour}m  {grade}: removing dull does it" in printed(a, colours="truecolor")

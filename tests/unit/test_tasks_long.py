@@ -22,8 +22,8 @@ from tokenlight.capture.recording import record
 from tokenlight.data.sentences import sentence_spans
 from tokenlight.evaluation.trust import trusted
 from tokenlight.plots.html import page
+from tokenlight.plots.scene import Scenery
 from tokenlight.plots.terminal import show
-from tokenlight.plots.zoom import sentence_parts
 
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
 LONG = "The film was very slow. We love the charming plot! " * 8 + "Never dull."
@@ -168,12 +168,16 @@ class TestTerminal:
             assert lines == [line.rstrip() for line in lines]
 
 
+def shown_sentences(attribution):
+    return Scenery(("tokens",)).of(attribution)[0].methods[0].views[0].sentences
+
+
 class TestParts:
     def test_join_to_the_whole_text(self):
-        parts = sentence_parts(FOUND)
-        joined = "".join(s.text for part in parts for s in part.stretches if not s.special)
+        parts = shown_sentences(FOUND)
+        joined = "".join(m.text for part in parts for m in part.marks if not m.special)
         assert joined == LONG
-        assert [part.number for part in parts] == list(range(1, len(parts) + 1))
+        assert [part.place for part in parts] == list(range(1, len(parts) + 1))
         assert [p.score for p in parts] == pytest.approx([s.score for s in FOUND.sentences()])
 
     def test_of_a_byte_level_tokenizer_begin_with_their_own_token(self):
@@ -183,7 +187,7 @@ class TestParts:
         row = encode("in the end! the cat sat.", tiny_bytes("roberta"), limit=None)
         scores = np.arange(len(row), dtype=float)
         made = attribution_of(row, scores, extras={"windows": []})
-        second = sentence_parts(made)[1]
+        second = shown_sentences(made)[1]
         assert second.text == "the cat sat."
         assert second.score == pytest.approx(made.sentences()[1].score)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 
@@ -17,6 +18,7 @@ from tokenlight import Attribution, Explainer, Tokens, load
 from tokenlight.capture.perturbation import Original, StandIns
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput
+from tokenlight.plots.facts import special_line
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
 
@@ -78,9 +80,11 @@ def test_shares_stand_in_terminal_page_and_file(family, tmp_path):
     found = FOUND[family]
     first, second, special = found.segment_shares()
     text, source = printed(found), page(found)
-    for part in (first, second, special):
+    for part in (first, second):
         assert f"{part.name} {100 * part.share:.0f} %" in text
         assert f"{100 * part.share:.0f} % of the weight" in source
+    assert html.escape(special_line(found, special)) in source
+    assert f"{100 * special.share:.0f} %" in text
     assert "premise ·" in source
     written = json.loads(found.save(tmp_path / "a.json").read_text())
     assert [part["name"] for part in written["segments"]] == ["premise", "hypothesis", "special"]

@@ -21,7 +21,7 @@ SCALED = "each scaled to Σ|score| = 1 over all tokens"  # what a difference is 
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ChanceBar:
     """A name, a number in words, and a bar of ``width`` per cent."""
 
     name: str
@@ -69,7 +69,7 @@ def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
     )
 
 
-def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:
+def prediction_bars(group: TextGroup) -> tuple[tuple[ChanceBar, ...], int]:
     """Probability bars, most probable first, and how many labels are left out."""
     prediction, shown = group.first.prediction, predicted_labels(group.first)
     targets = {target.name for target in group.targets}
@@ -79,7 +79,7 @@ def prediction_bars(group: TextGroup) -> tuple[tuple[Bar, ...], int]:
         name = prediction.labels[index]
         look = "predicted" if index == prediction.place else ""
         look += " explained" if name in targets else ""
-        bars.append(Bar(shown[index], percent(chance), round(100 * chance, 2), look.strip()))
+        bars.append(ChanceBar(shown[index], percent(chance), round(100 * chance, 2), look.strip()))
     return tuple(bars), max(0, len(ranked) - MOST_LABELS)
 
 
@@ -114,6 +114,26 @@ def weight_on_special(attribution: Attribution, *, always: bool) -> SegmentShare
     return own if own is not None and (always or own.share > HALF) else None
 
 
+def special_line(attribution: Attribution, own: SegmentShare) -> str:
+    """What special tokens weigh, in words where it is most of all."""
+    if own.share <= HALF:
+        return f"special tokens · {weight(own)}"
+    row = attribution.row
+    places = [i for i, special in enumerate(row.special) if special and attribution.scores[i]]
+    *others, last = dict.fromkeys(row.pieces[i] for i in places)
+    named = f"{', '.join(others)} and {last}" if others else last
+    said = f"{named}, which {'are not words' if others else 'is not a word'}"
+    whole = f"what {attribution.method} sees"
+    if "difference" in attribution.steps:
+        whole = "this difference"
+    return f"most of {whole} ({100 * own.share:.0f} %) lies on {said}"
+
+
+def weight(part: SegmentShare) -> str:
+    """What a part of the input weighs, in words."""
+    return f"{part.share:.0%} of the weight, sum {number(part.total)}".replace("%", " %")
+
+
 def percent(chance: float) -> str:
     """A probability in per cent that never claims a certainty it does not have."""
     if 0.999 < chance < 1:
@@ -136,15 +156,21 @@ def kind_of_scores(attribution: Attribution) -> str:
     return said
 
 
+def grade(attribution: Attribution) -> str:
+    """What the removal test came to, in a word; empty where it was not made."""
+    trust: Any = attribution.extras.get("trust")
+    return str(trust.get("grade", "untested")) if isinstance(trust, dict) else ""
+
+
 def verdict(attribution: Attribution) -> str:
     """What came of the removal test, its grade first; empty where it was not made."""
     trust: Any = attribution.extras.get("trust")
     if not isinstance(trust, dict) or not trust.get("verdict"):
         return ""
-    said, grade = str(trust["verdict"]), trust.get("grade", "untested")
-    if grade == "untested":
+    said, given = str(trust["verdict"]), grade(attribution)
+    if given == "untested":
         return said  # nothing was ranked, which a grade would belie
-    return f"{grade}: {said.removesuffix(f': {grade}')}"
+    return f"{given}: {said.removesuffix(f': {given}')}"
 
 
 def badges(attribution: Attribution) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, hexadecimal, ink, 
 from tokenlight.plots.facts import SCALED
 from tokenlight.plots.grids import VEIL
 from tokenlight.plots.groups import TextGroup, grouped, method_label
-from tokenlight.plots.layers import SUM, layer_table
 from tokenlight.plots.pieces import strongest_pieces
+from tokenlight.plots.tables import SUM, layer_table
 
 PANEL = 2.3  # inches of a picture
 

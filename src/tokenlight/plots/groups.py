@@ -50,12 +50,25 @@ class TextGroup:
     def __iter__(self) -> Iterator[Attribution]:
         return (a for target in self.targets for a in target.attributions)
 
-    def scale(self, attribution: Attribution) -> float:
-        """Strength of the full colour: the largest score of this method over all targets of this
-        text, so that the classes of one method compare by eye. Special tokens do not count: one
-        strong separator would make the whole text pale."""
+    def alike(self, attribution: Attribution) -> list[Attribution]:
+        """The explanations by one method, of all targets: they share a colour scale, so that the
+        classes of one method compare by eye."""
         mine = method_label(attribution)
-        return max(strongest(other) for other in self if method_label(other) == mine)
+        return [other for other in self if method_label(other) == mine]
+
+    def scale(self, attribution: Attribution) -> float:
+        """Strength of the full colour. Special tokens do not count: one strong separator would make
+        the whole text pale."""
+        return max(map(strongest, self.alike(attribution)))
+
+    def by_class(self) -> list[tuple[Attribution, ...]]:
+        """For each method its explanations of several classes; none for a method with one class, or
+        for pictures, whose heat maps say it better than a table of patches."""
+        methods: dict[str, list[Attribution]] = {}
+        for attribution in self:
+            if attribution.target.kind == "class" and attribution.row.image is None:
+                methods.setdefault(method_label(attribution), []).append(attribution)
+        return [tuple(found) for found in methods.values() if len(found) > 1]
 
 
 def method_label(attribution: Attribution) -> str:

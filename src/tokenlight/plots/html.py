@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -22,22 +21,15 @@ except ImportError as missing:
     raise MissingExtra.naming("jinja2", "cli", "an HTML page") from missing
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.plots import facts, views
+from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.classes import by_class
-from tokenlight.plots.colours import STEPS, rules, step_name
-from tokenlight.plots.continuation import is_continuation
-from tokenlight.plots.grids import photo
-from tokenlight.plots.groups import (
-    TargetGroup,
-    TextGroup,
-    check_reference,
-    differences,
-    grouped,
-    method_label,
-    strongest,
-)
-from tokenlight.plots.heat_tables import class_heats
+from tokenlight.plots.colours import STEPS, rules, step, step_name
+from tokenlight.plots.grids import grid, photo
+from tokenlight.plots.roles import LATER
+from tokenlight.plots.scene import Mark, Scenery, TextScene
+from tokenlight.plots.tables import SUM, ScoreTable
+
+MOST_COLUMNS = 300  # a book would make a page no browser opens
 
 
 def page(
@@ -54,118 +46,88 @@ def page(
     figure 6). ``words`` opens the page in its word view. ``rollout`` puts the product of the layers
     into the layer tables (AttCAT paper, figure 5).
     """
-    groups = grouped(attributions)
-    style = _style()
-    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
-    pictures = any(group.first.row.image is not None for group in groups)
+    texts = Scenery(reference=reference, rollout=rollout).of(attributions)
+    digest = base64.b64encode(hashlib.sha256(_style().encode("utf-8")).digest()).decode("ascii")
+    pictures = any(text.group.first.row.image is not None for text in texts)
     policy = (
         f"default-src 'none'; {'img-src data:; ' if pictures else ''}style-src 'sha256-{digest}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            title=_shortened(groups[0].first.text) if title is None else title,
-            policy=policy,
-            **_shown(groups, _Wish(reference, rollout), words),
-        )
-    )
+    title = _shortened(texts[0].group.first.text) if title is None else title
+    return _rendered("page.html.j2", texts, words=words, title=title, policy=policy)
 
 
 def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     """The same picture for a notebook cell; its style stays inside."""
-    groups = grouped(attributions)
-    template = _environment().get_template("fragment.html.j2")
-    return template.render(**_shown(groups, _Wish(), False))
+    return _rendered("fragment.html.j2", Scenery().of(attributions), words=False)
 
 
-class _Wish(NamedTuple):
-    """What is shown beside the scores."""
-
-    reference: str | None = None
-    rollout: bool = False
-
-
-def _shown(groups: Sequence[TextGroup], wish: _Wish, words: bool) -> dict[str, Any]:
-    if wish.reference is not None:
-        check_reference(groups, wish.reference)
-    shown = [_text(group, wish) for group in groups]
-    return {
-        "style": Markup(_style()),  # ours alone: no value of a user is in it
-        "texts": shown,
-        "words": words,
-        "both": any(len(method["views"]) > 1 for text in shown for method in text["methods"]),
-        "special": any(any(group.first.row.special) for group in groups),
-        "legend": [step_name(number) for number in range(-STEPS, STEPS + 1)],
-        "unfold": len(shown) == 1 and sum(1 for _ in groups[0]) <= 4,
-    }
+def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=Markup(_style()),  # ours alone: no value of a user is in it
+            texts=texts,
+            both=any(len(method.views) > 1 for text in texts for method in text.methods),
+            special=any(any(text.group.first.row.special) for text in texts),
+            legend=[step_name(number) for number in range(-STEPS, STEPS + 1)],
+            unfold=len(texts) == 1 and len(texts[0].methods) <= 4,
+            **more,
+        )
+    )
 
 
-def _text(group: TextGroup, wish: _Wish) -> dict[str, Any]:
-    bars, more = facts.prediction_bars(group)
-    compared = by_class(group)
-    shown = {id(a) for found in compared for a in found}
-    targets = [_target(group, target, wish, shown) for target in group.targets]
-    first = group.first
-    methods = [method for target in targets for method in target["methods"]]
-    return {
-        "prediction": first.prediction.label,
-        "null": facts.null_line(first),
-        "bars": bars,
-        "more": more,
-        "bars_of": facts.bars_belong_to(group),
-        "model": first.model,
-        "photo": None if first.row.image is None else photo(first.row.image),
-        "cut": first.row.cut,
-        "targets": targets,
-        "classes": [_classes(group, found, wish) for found in compared],
-        "methods": methods,
-        "shared": [
-            fact
-            for fact in methods[0]["provenance"]
-            if all(fact in method["provenance"] for method in methods)
-        ],
-    }
+class HeatCell(NamedTuple):
+    """A colour, a number or none, what hovering says, and whether a special token's."""
+
+    look: str
+    number: str
+    hover: str
+    special: bool
 
 
-def _classes(group: TextGroup, found: Sequence[Attribution], wish: _Wish) -> dict[str, Any]:
-    """One method's classes side by side, on one scale."""
-    written = is_continuation(found[0])
-    return {
-        "label": method_label(found[0]),
-        "title": "Token by token" if written else "Class by class",
-        "written": written,
-        "heats": class_heats(found),
-        "rows": [(a.target.name, _method(a, group.scale(a), wish)) for a in found],
-    }
+def _cells(table: ScoreTable) -> Iterator[tuple[str, list[HeatCell]]]:
+    """The rows of a table; numbers stand in the sum of the layers, else in every word's cell."""
+    shares = table.normalised().values
+    for row, (name, scale) in enumerate(zip(table.rows, table.scales, strict=True)):
+        cells = []
+        for column, (token, special) in enumerate(zip(table.columns, table.special, strict=True)):
+            score, about = float(table.values[row, column]), f"{token}  {name}  "
+            if table.unread[row, column]:
+                cells.append(HeatCell(LATER, "", f"{about}not yet written", special))
+                continue
+            shown = "" if special else facts.number(score)
+            if table.summed:
+                share = f"{shares[row, column]:+.2f}".replace("-", "−")
+                shown = share if name == SUM else ""
+            look = step_name(step(score, scale))
+            cells.append(HeatCell(look, shown, about + facts.number(score), special))
+        yield name, cells
 
 
-def _target(group: TextGroup, target: TargetGroup, wish: _Wish, shown: set[int]) -> dict[str, Any]:
-    compared = [] if wish.reference is None else differences(target, wish.reference)
-    return {
-        "name": target.name,
-        "title": target.title,
-        "kind": target.attributions[0].target.kind,
-        # What the view of the classes has shown is not shown twice.
-        "rows": not all(id(a) in shown for a in target.attributions),
-        "methods": [_method(a, group.scale(a), wish) for a in target.attributions],
-        # What is known about a method is not known about a difference.
-        "differences": [
-            _method(replace(a, extras={}, notes=()), strongest(a), wish) for a in compared
-        ],
-    }
+def _look(mark: Mark) -> str:
+    """The classes of a mark in the style sheet."""
+    if mark.score is None:
+        return " ".join(mark.roles)
+    kind = ["chip" if mark.special else "token", step_name(mark.strength)]
+    return " ".join(filter(None, [*kind, *mark.roles, *["masked"] * mark.masked]))
 
 
-def _method(attribution: Attribution, scale: float, wish: _Wish) -> dict[str, Any]:
-    return {
-        "label": method_label(attribution),
-        "target": attribution.target.name,
-        "views": views.views(attribution, scale, rollout=wish.rollout),
-        "badges": facts.badges(attribution),
-        "notes": attribution.notes,
-        "provenance": facts.provenance(attribution),
-    }
+def _bar_look(score: float, scale: float) -> str:
+    """The colour of a bar, which has one however short it is."""
+    return step_name(step(score, scale) or (score > 0) - (score < 0))
+
+
+def _width(score: float, scale: float) -> float:
+    """The length of a bar in per cent."""
+    return round(min(1.0, abs(score) / scale) * 100, 1) if scale else 0.0
+
+
+def _shared(text: TextScene) -> list[tuple[str, str]]:
+    """What was the same in the making of all explanations of a text."""
+    known = [method.provenance for method in text.methods]
+    return [fact for fact in known[0] if all(fact in other for other in known)]
 
 
 def _shortened(text: str, most: int = 70) -> str:
@@ -182,8 +144,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["visible"] = visible
-    made.filters["in_line"] = in_line
+    filters = {"visible": visible, "in_line": in_line, "number": facts.number, "look": _look}
+    bars = {"width": _width, "bar_look": _bar_look, "even": facts.even, "weight": facts.weight}
+    made.filters |= filters | bars | {"cells": _cells, "shared": _shared}
+    made.globals |= {"facts": facts, "grid": grid, "photo": photo, "MOST_COLUMNS": MOST_COLUMNS}
     return made
 
 

@@ -26,21 +26,31 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """One segment of the input; its stretches without the special ones join to its text."""
+class SegmentText:
+    """One segment of the input, or a sentence of it; its stretches without the special ones join
+    to its text."""
 
     segment: int | None
     stretches: tuple[Stretch, ...]
 
+    @property
+    def written(self) -> str:
+        """The text as the person wrote it."""
+        return "".join(s.text for s in self.stretches if not s.special).strip()
 
-def passages(row: TokenRow) -> list[Passage]:
+    @property
+    def read(self) -> bool:
+        """Whether the model read any of it."""
+        return any(s.positions for s in self.stretches if not s.special)
+
+
+def passages(row: TokenRow) -> list[SegmentText]:
     """The row as passages, one a segment; a row that knows no text is one passage of pieces."""
     if not any(span is not None for span in row.spans):
-        return [Passage(None, tuple(_pieces(row)))]
+        return [SegmentText(None, tuple(_pieces(row)))]
     homes = _homes(row)
-    return [
-        Passage(segment, tuple(_segment(row, segment, homes))) for segment in range(len(row.texts))
-    ]
+    segments = range(len(row.texts))
+    return [SegmentText(number, tuple(_segment(row, number, homes))) for number in segments]
 
 
 def stretch_score(attribution: Attribution, stretch: Stretch) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.plots.continuation import explained_text, is_continuation, unread
-from tokenlight.plots.passages import Passage, Stretch
+from tokenlight.plots.passages import SegmentText, Stretch
 
 ANSWER, RIVAL = "answer", "rival"
 EXPLAINED, LATER = "explained", "later"
@@ -39,7 +39,7 @@ def word_roles(attribution: Attribution) -> Roles:
 
 
 def with_roles(
-    attribution: Attribution, passage: Passage, roles: Roles
+    attribution: Attribution, passage: SegmentText, roles: Roles
 ) -> Iterator[tuple[Stretch, tuple[str, ...]]]:
     """The stretches of a passage with their roles; text behind the last token is cut where the
     explained token ends."""

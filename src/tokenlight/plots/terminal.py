@@ -23,39 +23,26 @@ except ImportError as missing:
     raise MissingExtra.naming("rich", "cli", "a picture in the terminal") from missing
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.postprocess import merge_words
 from tokenlight.data.segments import SegmentShare
-from tokenlight.plots.blocks import blocks, legend
+from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.classes import by_class, class_table
-from tokenlight.plots.colours import step
-from tokenlight.plots.continuation import is_continuation, unread_whole
-from tokenlight.plots.facts import (
-    chance_of_written,
-    even,
-    kind_of_scores,
-    null_line,
-    predicted_labels,
-    verdict,
-    weight_on_special,
+from tokenlight.plots.continuation import is_continuation
+from tokenlight.plots.roles import EXPLAINED, LATER
+from tokenlight.plots.scene import (
+    TOKENS,
+    WORDS,
+    Mark,
+    MethodScene,
+    Scenery,
+    TargetScene,
+    TextScene,
+    View,
 )
-from tokenlight.plots.groups import (
-    TargetGroup,
-    TextGroup,
-    check_reference,
-    differences,
-    grouped,
-    method_label,
-    strongest,
-)
-from tokenlight.plots.passages import Passage, passages, stretch_score
-from tokenlight.plots.roles import EXPLAINED, LATER, Roles, token_roles, with_roles, word_roles
 from tokenlight.plots.terminal_colours import Paint, painter, reading_aid
-from tokenlight.plots.terminal_tables import class_tables, layer_tables, top_tables
-from tokenlight.plots.zoom import Part, sentence_parts
+from tokenlight.plots.terminal_tables import blocks, class_tables, layer_tables, legend, top_tables
 
-SENTENCES = 6  # of a long text; its page shows all
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
+VERDICTS = {"faithful": "green", "better than chance": "yellow", "worse than chance": "red"}
 
 
 def show(
@@ -85,10 +72,8 @@ def render(
     reference: str | None = None,
 ) -> RenderableType:
     """The picture as something rich can print; it looks at the console to choose its colours."""
-    groups = grouped(attributions)
-    if reference is not None:
-        check_reference(groups, reference)
-    return _Picture(groups, words, layers, reference)
+    scenery = Scenery((WORDS if words else TOKENS,), reference)
+    return _Picture(scenery.of(attributions), layers)
 
 
 def console_on(stream: IO[str]) -> Console:
@@ -98,85 +83,63 @@ def console_on(stream: IO[str]) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """An attribution by tokens or words, what these play, and how strength is shown."""
-
-    attribution: Attribution
-    roles: Roles
-    scale: float
-    paint: Paint | None
-
-
 @dataclass(frozen=True)
 class _Picture:
-    groups: Sequence[TextGroup]
-    words: bool
+    texts: Sequence[TextScene]
     layers: bool
-    reference: str | None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         paint = painter(console)
-        for number, group in enumerate(self.groups):
+        for number, text in enumerate(self.texts):
+            first = text.group.first
             if number:
                 yield Text()
-            yield _prediction(group)
+            yield _prediction(first)
             if paint is not None and not number:
                 yield Text(reading_aid(), style="dim")
-            if null := null_line(group.first):
+            if null := facts.null_line(first):
                 yield Text(null, style="dim")
-            if group.first.row.image is not None:
-                yield Text(
-                    f"{legend(paint is not None)}  {in_line(group.first.row.image.name)}",
-                    style="dim",
-                )
-            for found in by_class(group) if group.first.row.image is None else ():
-                written = is_continuation(found[0])
-                how = "token by token" if written else "class by class"
-                yield Text.assemble(f"\n{how}  ", _named(found[0]))
-                merged = [merge_words(a) for a in found] if self.words else found
-                yield from class_tables(class_table(merged), paint, options.max_width)
-            for target in group.targets:
-                yield from self._target(group, target, paint, options.max_width)
+            if first.row.image is not None:
+                yield Text(f"{legend(paint)}  {in_line(first.row.image.name)}", style="dim")
+            for one in text.classes:
+                how = "token by token" if one.written else "class by class"
+                yield Text.assemble(f"\n{how}  ", _named(one.methods[0]))
+                yield from class_tables(one.tables[0][1], paint, options.max_width)
+            for target in text.targets:
+                yield from self._target(target, paint, options.max_width)
 
     def _target(
-        self, group: TextGroup, target: TargetGroup, paint: Paint | None, width: int
+        self, target: TargetScene, paint: Paint | None, width: int
     ) -> Iterable[RenderableType]:
-        shown = [self._read(a, group.scale(a), paint) for a in target.attributions]
-        chance = chance_of_written(target.attributions[0])
-        yield Text.assemble(
-            "\nfor ", (in_line(target.title), "bold"), (f"  {in_line(chance)}", "dim")
-        )
-        for one in shown:
-            yield _head(one.attribution)
-            lines = _sentences(one) if sentence_parts(one.attribution) else _highlighted(one)
+        chance = facts.chance_of_written(target.methods[0].attribution)
+        title = in_line(target.group.title)
+        yield Text.assemble("\nfor ", (title, "bold"), (f"  {in_line(chance)}", "dim"))
+        for number, method in enumerate(target.methods):
+            if number:
+                yield Text()
+            yield _head(method)
+            view = method.views[0]
+            lines = _sentences(view, paint) if view.sentences else _highlighted(view, paint)
             yield Padding(lines, (0, 0, 0, 2))
-        for a in [] if self.reference is None else differences(target, self.reference):
-            name = Text(in_line(a.method), style="italic")
-            yield name.append(f" ({kind_of_scores(a)})", "not italic dim")
-            yield Padding(_highlighted(self._read(a, strongest(a), paint)), (0, 0, 0, 2))
+        for other in target.differences:
+            name = Text(f"\n{in_line(other.attribution.method)}", style="italic")
+            yield name.append(f" ({facts.kind_of_scores(other.attribution)})", "not italic dim")
+            yield Padding(_highlighted(other.views[0], paint), (0, 0, 0, 2))
         yield Text()
-        read = [one.attribution for one in shown]
-        for number, table in enumerate(top_tables(read, paint, width - 2)):
+        for number, table in enumerate(top_tables(target.methods, paint, width - 2)):
             yield Padding(table, (1 if number else 0, 0, 0, 2))
-        for a in read:
-            if self.layers and a.layers is None:
-                yield Text(f"\n{in_line(a.method)} has no terms layer by layer", style="dim")
-            elif self.layers:
-                yield Text(f"\n{in_line(a.method)}, layer by layer", style="bold")
-                yield from layer_tables(a, paint, width)
-
-    def _read(self, a: Attribution, scale: float, paint: Paint | None) -> _Reading:
-        if not self.words:
-            return _Reading(a, token_roles(a), scale, paint)
-        merged = merge_words(a)
-        return _Reading(merged, word_roles(a), max(scale, strongest(merged)), paint)
+        for method in target.methods if self.layers else ():
+            method_name = in_line(method.attribution.method)
+            if method.attribution.layers is None:
+                yield Text(f"\n{method_name} has no terms layer by layer", style="dim")
+            else:
+                yield Text(f"\n{method_name}, layer by layer", style="bold")
+                yield from layer_tables(method.views[0], paint, width)
 
 
-def _prediction(group: TextGroup) -> Text:
-    first = group.first
+def _prediction(first: Attribution) -> Text:
     prediction, line = first.prediction, Text("prediction  ")
-    labels = predicted_labels(first)
+    labels = facts.predicted_labels(first)
     if is_continuation(first):
         line.append(f"at {in_line(first.target.name)}:  ", "dim")
     best = labels[prediction.place] if prediction.ids else prediction.label
@@ -198,40 +161,37 @@ def _prediction(group: TextGroup) -> Text:
     return line
 
 
-def _head(attribution: Attribution) -> Text:
-    head = _named(attribution)
-    if said := verdict(attribution):
-        head.append(f"  {in_line(said)}", "not bold dim")
+def _head(method: MethodScene) -> Text:
+    head, attribution = _named(method), method.attribution
+    if said := facts.verdict(attribution):
+        head.append(
+            f"  {in_line(said)}", f"not bold {VERDICTS.get(facts.grade(attribution), 'dim')}"
+        )
     for note in attribution.notes:
         head.append(f"  {in_line(note)}", "not bold dim")
     return head
 
 
-def _named(attribution: Attribution) -> Text:
+def _named(method: MethodScene) -> Text:
     """The method, and what its scores cannot tell."""
-    name = Text(in_line(method_label(attribution)), style="bold")
-    if said := kind_of_scores(attribution):
+    name = Text(in_line(method.label), style="bold")
+    if said := facts.kind_of_scores(method.attribution):
         name.append(f" ({in_line(said)})", "not bold dim")
     return name
 
 
-def _highlighted(one: _Reading) -> Text:
-    text, attribution = Text(), one.attribution
-    if attribution.row.image is not None:
-        return blocks(attribution.patches(), one.scale, one.paint)
-    found = passages(attribution.row)
-    several = len(found) > 1
-    weights = {part.segment: part for part in attribution.segment_shares()} if several else {}
-    for passage in found:
-        part = weights.get(passage.segment)
-        if part is not None:
-            start = "\n" if passage.segment else ""
-            nothing = unread_whole(attribution, passage.segment)
-            weighs = f"{in_line(part.name)}, nothing yet" if nothing else _weight(part)
-            text.append(f"{start}{weighs}  ", "dim")
-        _append(text, one, passage)
-    special = weight_on_special(attribution, always=several)
-    text.append("" if special is None else f"\n{_weight(special)}", "dim")
+def _highlighted(view: View, paint: Paint | None) -> Text:
+    text = Text()
+    if view.attribution.row.image is not None:
+        return blocks(view.attribution.patches(), view.scale, paint)
+    for number, line in enumerate(view.lines):
+        if line.share is not None:
+            name = in_line(line.share.name)
+            weighs = f"{name}, nothing yet" if line.unread else _weight(line.share)
+            text.append("\n" * (number > 0) + f"{weighs}  ", "dim")
+        _append(text, line.marks, paint)
+    if view.special is not None:
+        text.append(f"\n{_special(view, view.special)}", "dim")
     return text
 
 
@@ -239,45 +199,43 @@ def _weight(part: SegmentShare) -> str:
     return f"{in_line(part.name)} {100 * part.share:.0f} % ({part.total:+.2g})"
 
 
-def _append(text: Text, one: _Reading, passage: Passage) -> None:
+def _special(view: View, own: SegmentShare) -> str:
+    if own.share <= facts.HALF:
+        return _weight(own)
+    return in_line(facts.special_line(view.attribution, own))
+
+
+def _append(text: Text, marks: Iterable[Mark], paint: Paint | None) -> None:
     """Special tokens and what is not yet written are left out."""
-    for stretch, played in with_roles(one.attribution, passage, one.roles):
-        if stretch.special or LATER in played:
+    for mark in marks:
+        if mark.special or LATER in mark.roles:
             continue
-        score = stretch_score(one.attribution, stretch)
-        strength = step(score, one.scale) if stretch.positions else 0
-        written, style = visible(stretch.text), one.paint(strength) if one.paint else Style()
-        if EXPLAINED in played:
-            written = written if one.paint else f"»{written}«"
-            style += Style(underline=one.paint is not None)
+        written, style = visible(mark.text), paint(mark.strength) if paint else Style()
+        if EXPLAINED in mark.roles:
+            written = written if paint else f"»{written}«"
+            style += Style(underline=paint is not None)
         text.append(written, style)
-        if one.paint is None and abs(strength) >= NUMBERED:
-            text.append(f"({score:+.2g})")
+        if paint is None and abs(mark.strength) >= NUMBERED:
+            text.append(f"({mark.score:+.2g})")
 
 
-def _sentences(one: _Reading) -> Text:
+def _sentences(view: View, paint: Paint | None) -> Text:
     """The strongest sentences of a long text, in its order, each with its sum."""
-    attribution = one.attribution
-    parts = sentence_parts(attribution)
-    found = [part for part in parts if part.read]
-    kept = sorted(sorted(found, key=lambda part: -abs(part.score))[:SENTENCES], key=_number)
-    weights = attribution.segment_shares() if len(attribution.row.texts) > 1 else ()
+    found, kept = [one for one in view.sentences if one.read], view.strongest
+    weights = [line.share for line in view.lines if line.share is not None]
+    weights += [view.special] if weights and view.special is not None else []
     text = Text(", ".join(map(_weight, weights)) + "\n" if weights else "", "dim")
     if len(found) > len(kept):
-        unread = f" that were read, of {len(parts)}" if len(parts) > len(found) else ""
-        told = f"the {len(kept)} strongest of {len(found)} sentences{unread}, by number\n"
+        unread = len(view.sentences) > len(found)
+        read = f" that were read, of {len(view.sentences)}" if unread else ""
+        told = f"the {len(kept)} strongest of {len(found)} sentences{read}, by number\n"
         text.append(told, "dim")
-    largest = max(abs(part.score) for part in found)
-    for part in kept:
-        text.append(f"{part.number:4}  {even(part.score, largest)}  ", "dim")
-        _append(text, one, Passage(part.segment, part.stretches))
+    for one in kept:
+        text.append(f"{one.place:4}  {facts.even(one.score, view.largest)}  ", "dim")
+        _append(text, one.marks, paint)
         text.rstrip()
         text.append("\n")
     text.rstrip()
-    special = None if weights else weight_on_special(attribution, always=False)
-    text.append("" if special is None else f"\n{_weight(special)}", "dim")
+    if view.special is not None and view.special.share > facts.HALF:
+        text.append(f"\n{_special(view, view.special)}", "dim")
     return text
-
-
-def _number(part: Part) -> int:
-    return part.number

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from math import isnan
 
 import numpy as np
 from rich.console import RenderableType
@@ -13,28 +12,24 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.data.attribution import Attribution
-from tokenlight.plots.blocks import blocks
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.classes import ClassTable
 from tokenlight.plots.colours import STEPS, step
 from tokenlight.plots.grids import layer_maps
-from tokenlight.plots.groups import method_label
-from tokenlight.plots.layers import layer_table
-from tokenlight.plots.pieces import Piece, strongest_pieces
+from tokenlight.plots.pieces import Piece
+from tokenlight.plots.scene import MethodScene, View
+from tokenlight.plots.tables import ScoreTable
 from tokenlight.plots.terminal_colours import Paint
 
 MOST_TOKENS = 40  # of a table of classes
 BAR = 12  # cells of a full bar
+NARROW = 76  # cells of a narrow terminal, less the margin
 
 
-def top_tables(
-    attributions: Sequence[Attribution], paint: Paint | None, width: int
-) -> Iterable[Table]:
+def top_tables(methods: Sequence[MethodScene], paint: Paint | None, width: int) -> Iterable[Table]:
     """The strongest tokens of each method, side by side, in as many tables as the width needs; a
     single method gets bars."""
-    single = len(attributions) == 1
-    columns = [(method_label(a), _top_cells(a, paint, bars=single)) for a in attributions]
+    single = len(methods) == 1
+    columns = [(one.label, _top_cells(one.views[0].top, paint, bars=single)) for one in methods]
     while columns:
         chosen: list[tuple[str, list[Text]]] = []
         room = width
@@ -53,8 +48,9 @@ def _widest(cells: Sequence[Text]) -> int:
     return max((cell.cell_len for cell in cells), default=0)
 
 
-def _top_cells(attribution: Attribution, paint: Paint | None, *, bars: bool) -> list[Text]:
-    best = strongest_pieces(attribution)
+def _top_cells(
+    best: Sequence[tuple[Piece, float]], paint: Paint | None, *, bars: bool
+) -> list[Text]:
     names = [_name(piece, paint) for piece, _ in best]
     widest = min(24, max((name.cell_len for name in names), default=0))
     largest = max((abs(score) for _, score in best), default=0.0)
@@ -80,68 +76,84 @@ def _name(piece: Piece, paint: Paint | None) -> Text:
     return Text.assemble(*((in_line(text), style) for text, style in parts))
 
 
-def class_tables(whole: ClassTable, paint: Paint | None, width: int) -> Iterable[RenderableType]:
+def class_tables(whole: ScoreTable, paint: Paint | None, width: int) -> Iterable[RenderableType]:
     """Tokens down, classes across, in as many blocks as the width needs; one scale for all."""
     table = whole.without_special().strongest(MOST_TOKENS)
-    values = np.where(table.unread, np.nan, table.values)
-    columns = [(in_line(name), values[row]) for row, name in enumerate(table.rows)]
-    scales = [table.scale] * len(columns)
-    yield from _table(table.columns, columns, scales, paint, width)
+    yield from _table(table, paint, width)
     left_out = f"; {table.left_out} weaker tokens left out" if table.left_out else ""
     later = "; empty: not yet written" if table.unread.any() else ""
     yield Text(f"  hundredths of the strongest score{later}{left_out}", style="dim")
 
 
-def layer_tables(
-    attribution: Attribution, paint: Paint | None, width: int
-) -> Iterable[RenderableType]:
+def layer_tables(view: View, paint: Paint | None, width: int) -> Iterable[RenderableType]:
     """Tokens down, layers across, the sum last, in as many blocks as the width needs.
 
     Terms are written in hundredths of the strongest: of all layers for a layer, of the sum for it.
     """
-    if attribution.row.image is not None:
-        maps = layer_maps(attribution)
+    if view.layers is None:  # of a picture
+        maps = layer_maps(view.attribution)
+        largest = float(np.abs(maps).max())
         for number, terms in enumerate(maps):
             yield Text(f"  L{number}", style="dim")
-            largest = float(np.abs(maps).max())
-            drawn = blocks(terms, largest, paint)
-            yield Padding(drawn, (0, 0, 0, 2))
+            yield Padding(blocks(terms, largest, paint), (0, 0, 0, 2))
         return
-    table = layer_table(attribution).without_special()
-    columns = list(zip(table.rows, table.values, strict=True))
-    yield from _table(table.columns, columns, table.scales, paint, width)
+    yield from _table(view.layers.without_special(), paint, width)
     yield Text("  hundredths of the strongest term; the sum has a scale of its own", style="dim")
 
 
-def _table(
-    tokens: Sequence[str],
-    columns: Sequence[tuple[str, np.ndarray]],
-    scales: Sequence[float],
-    paint: Paint | None,
-    width: int,
-) -> Iterable[RenderableType]:
-    """Blocks of a table with a line a token; numbers are hundredths of each column's scale, NaN
-    an empty cell."""
-    names = [in_line(token) for token in tokens]
+def _table(table: ScoreTable, paint: Paint | None, width: int) -> Iterable[RenderableType]:
+    """Blocks of a table with a line a token; numbers are hundredths of each row's scale, a cell
+    not yet written is empty."""
+    names = [in_line(token) for token in table.columns]
+    heads = [Text(in_line(name)) for name in table.rows]
     widest = min(16, max((Text(name).cell_len for name in names), default=1))
-    broad = min(14, max(4, *(Text(name).cell_len for name, _ in columns)))
+    broad = min(14, max(4, *(head.cell_len for head in heads)))
     per_block = max(1, (width - widest - 4) // (broad + 1))
-    for start in range(0, len(columns), per_block):
+    for start in range(0, len(heads), per_block):
         block = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
         block.add_column("", no_wrap=True, overflow="ellipsis", max_width=widest)
-        chosen = range(start, min(start + per_block, len(columns)))
-        for number in chosen:
-            head = Text(columns[number][0])
-            block.add_column(head, justify="right", no_wrap=True, min_width=4, max_width=broad)
+        chosen = range(len(heads))[start : start + per_block]
+        for row in chosen:
+            block.add_column(
+                heads[row], justify="right", no_wrap=True, min_width=4, max_width=broad
+            )
         for place, name in enumerate(names):
-            cells = [Text(name)]
-            for number in chosen:
-                value, scale = float(columns[number][1][place]), scales[number]
-                if isnan(value):
-                    cells.append(Text())
-                    continue
-                style = paint(step(value, scale)) if paint is not None else Style()
-                share = 100 * value / scale if scale else 0.0
-                cells.append(Text(f"{share:+4.0f}", style))
-            block.add_row(*cells)
+            block.add_row(Text(name), *(_cell(table, row, place, paint) for row in chosen))
         yield Padding(block, (0, 0, 0, 2))
+
+
+def _cell(table: ScoreTable, row: int, column: int, paint: Paint | None) -> Text:
+    if table.unread[row, column]:
+        return Text()
+    value, scale = float(table.values[row, column]), table.scales[row]
+    style = paint(step(value, scale)) if paint is not None else Style()
+    return Text(f"{100 * value / scale if scale else 0.0:+4.0f}", style)
+
+
+def blocks(values: np.ndarray, scale: float, paint: Paint | None = None) -> Text:
+    """A heat map ``row column`` as lines of cells; without ``paint``: the sign and tenths of the
+    strongest."""
+    space = "" if 3 * values.shape[1] > NARROW else " "
+    text = Text()
+    for number, line in enumerate(values):
+        if number:
+            text.append("\n")
+        for value in map(float, line):
+            if paint is not None:
+                strength = step(value, scale)
+                text.append("  " if strength else " ·", paint(strength))
+            else:
+                text.append(f"{_tenths(value, scale)}{space}")
+    return text
+
+
+def _tenths(value: float, scale: float) -> str:
+    tenths = min(9, round(10 * abs(value) / scale)) if scale else 0
+    return f"{'+' if value > 0 else '-'}{tenths}" if tenths else " ·"
+
+
+def legend(paint: Paint | None) -> str:
+    """How to read the blocks."""
+    if paint is not None:
+        return "one block per patch, from the top left"
+    return "one cell per patch, from the top left: sign and tenths of the strongest patch"

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.sentences import sentence_spans
-from tokenlight.plots.passages import Passage, Stretch, passages, stretch_score
+from tokenlight.plots.passages import SegmentText, Stretch, passages
 
 LONG = 250  # tokens from which a text is shown by sentences first
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One sentence of a passage; special tokens and the white space behind it go with it."""
-
-    number: int  # counted from 1 through the whole input
-    segment: int
-    stretches: tuple[Stretch, ...]
-    score: float
-
-    @property
-    def text(self) -> str:
-        """The sentence as the person wrote it."""
-        return "".join(s.text for s in self.stretches if not s.special).strip()
-
-    @property
-    def read(self) -> bool:
-        """Whether the model read any of it: what was cut off has no score."""
-        return any(s.positions for s in self.stretches if not s.special)
 
 
 def is_long(attribution: Attribution) -> bool:
@@ -39,20 +16,22 @@ def is_long(attribution: Attribution) -> bool:
     return len(attribution) > LONG or "windows" in attribution.extras
 
 
-def sentence_parts(attribution: Attribution) -> list[Part]:
-    """The sentences of a long text in order; none for a short one, or where there is just one."""
+def sentence_texts(attribution: Attribution) -> list[SegmentText]:
+    """The sentences of a long text in order; none for a short one, or where there is just one.
+
+    Special tokens and the white space behind a sentence go with it.
+    """
     if not is_long(attribution):
         return []
-    found: list[Part] = []
+    texts, found = attribution.row.texts, []
     for passage in passages(attribution.row):
         if passage.segment is not None:
-            found += _of(attribution, passage, len(found))
+            found += _sentences(passage, passage.segment, texts[passage.segment])
     return found if len(found) > 1 else []
 
 
-def _of(attribution: Attribution, passage: Passage, before: int) -> list[Part]:
-    assert passage.segment is not None
-    starts = [start for start, _ in sentence_spans(attribution.row.texts[passage.segment])]
+def _sentences(passage: SegmentText, segment: int, text: str) -> list[SegmentText]:
+    starts = [start for start, _ in sentence_spans(text)]
     groups: list[list[Stretch]] = [[] for _ in starts]
     offset = 0
     for stretch in passage.stretches:
@@ -62,11 +41,4 @@ def _of(attribution: Attribution, passage: Passage, before: int) -> list[Part]:
             groups[max(0, number)].append(stretch)
         if not stretch.special:
             offset += len(stretch.text)
-    return [
-        Part(before + i + 1, passage.segment, tuple(group), _score(attribution, group))
-        for i, group in enumerate(groups)
-    ]
-
-
-def _score(attribution: Attribution, stretches: Sequence[Stretch]) -> float:
-    return sum(stretch_score(attribution, s) for s in stretches if not s.special)
+    return [SegmentText(segment, tuple(group)) for group in groups]
