@@ -14,6 +14,7 @@ import transformers
 from hypothesis import HealthCheck, settings
 
 from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.tolerance import EverythingInFloat64
 
 BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if BESIDE.is_dir():
@@ -42,6 +43,13 @@ def bert_folder(tmp_path_factory, tokenizer) -> Path:
     tiny_bert(dtype=torch.float32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def in_float64():
+    """No family computes in float32 inside while the test runs."""
+    with EverythingInFloat64():
+        yield
 
 
 @pytest.fixture(scope="session")

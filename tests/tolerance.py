@@ -14,6 +14,9 @@ test holds every method to what is assumed here.
 :math:`\epsilon` is that of the coarsest dtype inside. Many families keep norms, softmax or rotary angles in
 float32 whatever the dtype of their weights; ``EverythingInFloat64`` lifts them for the comparison, so that
 no family needs a tolerance of its own.
+
+Conservation is asked to 1e-6 for another reason: rules divide by :math:`x+10^{-9}`, so each division keeps
+:math:`10^{-9}/x` of a share for itself, and a thousandth is the smallest :math:`x` that matters.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import GraniteConfig, GraniteForCausalLM, MarianConfig, MarianMTModel
 
+from tests import tolerance
 from tests.families import DECODER, SEQ2SEQ, build
 from tests.tiny import randomised, tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 
 READ_TWICE = ["bart", "mbart", "plbart", "mvp", "t5", "umt5"]
-ROUNDING = 1e-9  # of the maximum, in float64
 
 
 def texts(count=3, length=8):
@@ -25,10 +25,9 @@ def texts(count=3, length=8):
     return ids
 
 
-def close(ours, theirs, tolerance=ROUNDING):
-    scale = np.abs(theirs).max()
-    assert scale > 0
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
+def close(ours, theirs):
+    assert np.abs(theirs).max() > 0
+    tolerance.close(ours, theirs)
 
 
 def at_both_places(family, values):
@@ -41,9 +40,9 @@ def at_both_places(family, values):
     return scores.numpy()
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("family", READ_TWICE)
 def test_what_a_decoder_reads_of_the_text_is_in_the_scores(family):
-    # T5's norms compute in float32 unless their weights are wider, and those are.
     model = build(family).double().requires_grad_(False)
     ids = texts()
     found = Explainer(model).explain(Tokens.from_ids(ids), "grad_x_input", target=1)
@@ -62,10 +61,11 @@ def test_what_a_decoder_reads_of_the_text_is_in_the_scores(family):
         slopes = torch.autograd.grad(outputs.logits[0, 1], states)
         brought = [(s * g).sum(dim=-1)[0].detach() for s, g in zip(states, slopes, strict=True)]
         assert brought[1].abs().max() > 0
-        close(ours.scores, at_both_places(family, brought), 1e-6)
+        close(ours.scores, at_both_places(family, brought))
     assert table is model.get_input_embeddings()
 
 
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("family", READ_TWICE)
 def test_a_path_moves_all_that_its_rise_measures(family):
     model = build(family).double()
@@ -81,7 +81,7 @@ def test_a_path_moves_all_that_its_rise_measures(family):
     found = Explainer(model).explain(Tokens.from_ids(ids), asked, target=1)
     for number, one in enumerate(found):
         rise = rises[number // 2]
-        assert one.extras["convergence"]["rise"] == pytest.approx(rise, abs=1e-6)
+        assert one.extras["convergence"]["rise"] == pytest.approx(rise, abs=1e-9)
         if one.method == "integrated_gradients":
             # T5's feed-forward has corners, at which the sum over 300 steps converges slowly.
             reach = (1e-2 if "t5" in family else 1e-4) * np.abs(one.scores).sum()
@@ -125,6 +125,7 @@ def test_the_gradient_at_a_turned_table_is_the_models_own():
         close(shares.scores, (share / share.sum()).numpy())
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_embeddings_that_a_model_scales_outside_its_modules_are_replaced():
     """Granite's first module to take h^0 in is its rotary table, which reads only its dtype."""
     config = GraniteConfig(**DECODER, embedding_multiplier=3.0)
@@ -136,7 +137,7 @@ def test_embeddings_that_a_model_scales_outside_its_modules_are_replaced():
     with torch.no_grad():
         ends = [model(i).logits[0, -1, 9] for i in (ids, torch.full_like(ids, 7))]
     rise = float(ends[0] - ends[1])
-    assert found.extras["convergence"]["rise"] == pytest.approx(rise, abs=1e-5)
+    assert found.extras["convergence"]["rise"] == pytest.approx(rise, abs=1e-9)
     assert found.scores.sum() == pytest.approx(rise, abs=1e-3 * np.abs(found.scores).sum())
 
 
