@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.entries import DataSet, MetricEntry, Suite
+from tokenlight.bench.entries import DataSet, MetricEntry
 from tokenlight.bench.report.words import claims, order, what_was_run
 from tokenlight.bench.report.write import RunReport
-from tokenlight.bench.suite import load
+from tokenlight.bench.suite import Suite, load
 from tokenlight.files.write import write_text
 
 SUITES = (  # the longest first, so that no long one is left for the end

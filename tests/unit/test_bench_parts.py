@@ -11,13 +11,13 @@ from tests.bench_runs import make, rows_of, sentences
 from tests.tiny import tiny_bert_lm
 from tokenlight.bench import digests
 from tokenlight.bench import request as planning
-from tokenlight.bench.entries import DataSet, Suite
+from tokenlight.bench.entries import DataSet
 from tokenlight.bench.examples import examples_of, locate, relabelled, source
 from tokenlight.bench.part import counted, load
 from tokenlight.bench.plan import Cell, Plan, Request, changed
 from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.store import Run
-from tokenlight.bench.suite import read
+from tokenlight.bench.suite import Suite, read
 from tokenlight.errors import BadInput
 
 pytestmark = pytest.mark.xdist_group("bench")

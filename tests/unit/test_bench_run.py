@@ -21,9 +21,8 @@ from tokenlight.bench.plan import Request
 from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.status import in_time, status
 from tokenlight.bench.store import Run, locked, tidy
-from tokenlight.bench.suite import read
+from tokenlight.bench.suite import SuiteRefused, read
 from tokenlight.bench.tasks import Outcome, Task
-from tokenlight.bench.yaml_values import SuiteRefused
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
 

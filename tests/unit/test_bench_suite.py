@@ -8,8 +8,7 @@ from tokenlight.bench import request as planning
 from tokenlight.bench.entries import MethodEntry
 from tokenlight.bench.plan import Request, slug
 from tokenlight.bench.run import run_suite
-from tokenlight.bench.suite import find, from_dict, load, read, shipped
-from tokenlight.bench.yaml_values import SuiteRefused
+from tokenlight.bench.suite import SuiteRefused, find, from_dict, load, read, shipped
 from tokenlight.cli import main
 from tokenlight.errors import DamagedFile, UnknownName
 
@@ -35,7 +34,7 @@ def test_a_suite_of_a_users_own_needs_four_lines():
     )
     assert suite.methods[1].options == {"row_normalize": "false"}
     assert [one.label for one in suite.metrics] == ["aopc", "lodds"]
-    assert (suite.slice, suite.seed, suite.protocol["long"]) == (64, 0, "truncate")
+    assert (suite.slice, suite.seed, suite.protocol.long) == (64, 0, "truncate")
 
 
 def test_every_shipped_suite_can_be_read_and_names_real_methods_and_metrics():

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokenlight import registry
-from tokenlight.bench.entries import MethodEntry, MetricEntry, Suite
+from tokenlight.bench.entries import MethodEntry, MetricEntry
 from tokenlight.bench.examples import task_of
+from tokenlight.bench.suite import Suite
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.labels import read_labels
 from tokenlight.evaluation.measure import Known, check
@@ -102,14 +103,10 @@ class Doctor:
         asked = {key: value for key, value in options.items() if key != "seed"}
         key = (self.place, f"{name} {sorted(asked.items(), key=str)}")
         if key not in self.found:
-            how = _short(self.suite)
+            said = self.suite.protocol
+            how = {"explain_mask": said.explain_mask, "token_types": said.token_types}
             self.found[key] = attempt(explainer, (name, _tried(options)), **how)[0]
         return self.found[key]
-
-
-def _short(suite: Suite) -> dict[str, Any]:
-    protocol = suite.protocol
-    return {key: protocol[key] for key in ("explain_mask", "token_types") if key in protocol}
 
 
 def _tried(options: Mapping[str, Any]) -> dict[str, Any]:

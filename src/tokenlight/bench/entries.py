@@ -1,24 +1,52 @@
-"""What stands in a suite: data sets, models, methods, metrics, and the suite itself. Frozen values.
-
-:mod:`tokenlight.bench.suite` reads them from YAML.
-"""
+"""What stands in a suite: data sets, models, methods, metrics, claims. Frozen values that check
+themselves; :mod:`tokenlight.bench.suite` reads them from YAML."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-TASKS = ("classification", "pair", "qa")
-DEEPEST = 200  # layers that `each: layers` is filled in for where labels are looked up
+from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, field_validator, model_validator
+from pydantic.dataclasses import dataclass
+
+from tokenlight import registry
+from tokenlight.errors import BadInput, shown
+
 LAYERS = "layers"  # in `each`: every layer of the model, the embedding first
+# YAML reads 2024 as a number, which is a fine text; what it does not know is a mistake.
+STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
 
-@dataclass(frozen=True)
+def _listed(given: Any) -> Any:
+    """A list of texts; one text is a list of one."""
+    if isinstance(given, str):
+        return [given]
+    return [str(one) for one in given] if isinstance(given, list | tuple) else given
+
+
+def _text_keys(given: Any) -> Any:
+    return {str(key): value for key, value in given.items()} if isinstance(given, dict) else given
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Mapped = Annotated[dict[str, Any], BeforeValidator(_text_keys)]
+Whole = Annotated[StrictInt, Field(ge=0)]
+Count = Annotated[StrictInt, Field(ge=1)]
+
+
+def filled(given: Any, short: str = "") -> Any:
+    """A mapping without what is left empty; a bare text stands for ``{short: text}``."""
+    if short and isinstance(given, str):
+        return {short: given}
+    if not isinstance(given, dict):
+        return given
+    return {str(key): value for key, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, config=STRICT)
 class DataSet:
     """Examples: where they are on the hub and on this machine, and which of them are taken.
 
@@ -37,14 +65,26 @@ class DataSet:
     otherwise: str = ""
     text: str = ""
     label: str = ""
-    task: str = ""
-    size: int | None = None
-    sample: str = "first"
-    classes: tuple[str, ...] = ()
+    task: Literal["", "classification", "pair", "qa"] = ""
+    size: Count | None = None
+    sample: Literal["first", "random"] = "first"
+    classes: Texts = ()
     note: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        """sst2/dev is named sst2, reviews.jsonl reviews."""
+        given = filled(given, "local")
+        if not isinstance(given, dict):
+            return given
+        *folders, file = Path(str(given.get("local", ""))).parts or ("",)
+        name = given.get("name") or (folders[-1] if folders else file.split(".")[0])
+        usual = {"title": name, "local": name} | ({"name": name} if name else {})
+        return usual | {key: value for key, value in given.items() if value or key != "local"}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, config=STRICT)
 class Model:
     """A checkpoint for one or more data sets (``data``; empty: all).
 
@@ -55,15 +95,45 @@ class Model:
 
     name: str
     hub: str = ""
-    data: tuple[str, ...] = ()
+    data: Texts = ()
     twin: str = ""
     lm: str = ""
     heads: str = ""
-    labels: tuple[str, ...] = ()
+    labels: Texts = ()
     note: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        given = filled(given, "hub")
+        if not isinstance(given, dict):
+            return given
+        hub = str(given.get("hub", ""))
+        twin = given.get("twin", hub if hub.startswith("tokenlight/") else "")
+        name = given.get("name") or Path(hub).name or Path(str(twin)).name
+        named = {"name": name} if name else {}
+        return given | {"twin": "" if twin == "none" else twin} | named
 
-@dataclass(frozen=True)
+
+def _with_options(given: Any) -> Any:
+    """Name and options, from ``name:option=value,...`` and the keys ``options`` and ``preset``."""
+    given = filled(given, "name")
+    if not isinstance(given, dict):
+        return given
+    if not given.get("name"):
+        return {"label": ""} | {key: value for key, value in given.items() if key != "name"}
+    said = str(given["name"])
+    try:
+        name, options = registry.parse(said)
+    except BadInput as broken:
+        raise ValueError(str(broken)) from broken
+    more, preset = given.pop("options", {}), given.pop("preset", None)
+    if isinstance(more, dict):
+        more = options | _text_keys(more) | ({"preset": str(preset)} if preset else {})
+    return {"label": said} | given | {"name": name, "options": more}
+
+
+@dataclass(frozen=True, config=STRICT)
 class MethodEntry:
     """A method with options, under the name it has in the tables (``label``).
 
@@ -74,11 +144,23 @@ class MethodEntry:
 
     name: str
     label: str
-    options: dict[str, Any] = field(default_factory=dict)
-    each: dict[str, Any] = field(default_factory=dict)
-    twin: dict[str, Any] = field(default_factory=dict)
-    data: tuple[str, ...] = ()
+    options: Mapped = field(default_factory=dict)
+    each: Mapped = field(default_factory=dict)
+    twin: Mapped = field(default_factory=dict)
+    data: Texts = ()
     group: str = ""
+
+    _read = model_validator(mode="before")(_with_options)
+
+    @field_validator("each")
+    @classmethod
+    def _lists(cls, each: dict[str, Any]) -> dict[str, Any]:
+        for option, values in each.items():
+            if values != LAYERS and not (isinstance(values, list) and values):
+                raise ValueError(
+                    f"each: {option} is {shown(values)}, but must be a list, or {LAYERS!r}"
+                )
+        return each
 
     def expanded(self, layers: int | None = None) -> Iterator[MethodEntry]:
         """One entry for every combination of ``each``; ``layers`` in it needs their number."""
@@ -99,105 +181,63 @@ class MethodEntry:
             yield replace(self, label=label, group=group, options=options, each={})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class MetricEntry:
     """A metric with options, under the name it has in the tables (``label``)."""
 
     name: str
     label: str
-    options: dict[str, Any] = field(default_factory=dict)
-    data: tuple[str, ...] = ()
+    options: Mapped = field(default_factory=dict)
+    data: Texts = ()
+
+    _read = model_validator(mode="before")(_with_options)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
+class Protocol:
+    """Keywords of explain(): how a text is read and what of it is explained."""
+
+    target: str = "predicted"
+    explain_mask: Literal["none", "cls_sep", "sep"] = "none"
+    token_types: Literal["tokenizer", "zeros"] = "tokenizer"
+    long: Literal["error", "truncate", "stride"] = "truncate"
+
+    _filled = model_validator(mode="before")(filled)
+
+    @field_validator("target")
+    @classmethod
+    def _one(cls, target: str) -> str:
+        if target == "all":
+            raise ValueError(
+                "target: all explains several classes of a text, but a row holds one; name one"
+            )
+        return target
+
+
+@dataclass(frozen=True, config=STRICT)
 class Heads:
     """How heads files are made for the models that bring none: parsed text under ``--data``."""
 
     conllu: str
-    limit: int | None = None
-    align: str = "offsets"
+    limit: Count | None = None
+    align: Literal["offsets", "official"] = "offsets"
     margin: float = 0.1
     share: float = 0.8
 
+    _filled = model_validator(mode="before")(filled)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, config=STRICT)
 class Claim:
     """A claim of the paper that the report checks: ``better`` beats every one of ``than``."""
 
-    claim: str
+    claim: str = ""
     metric: str = ""
     better: str = ""
-    than: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
+    than: Texts = ()
+    data: Texts = ()
 
-
-@dataclass(frozen=True)
-class Suite:
-    """All that a run depends on, models and data files aside.
-
-    ``published``: data set (or ``model/data set``) to method label to metric label to number.
-    ``report``: how the report shows it; the runner does not read it. ``keep``: of how many examples
-    a data set the whole explanation is kept, for heat maps and coloured texts.
-    """
-
-    name: str
-    title: str = ""
-    paper: str = ""
-    kind: str = "table"
-    data: tuple[DataSet, ...] = ()
-    models: tuple[Model, ...] = ()
-    methods: tuple[MethodEntry, ...] = ()
-    metrics: tuple[MetricEntry, ...] = ()
-    protocol: dict[str, Any] = field(default_factory=dict)
-    heads: Heads | None = None
-    batch_tokens: int = 2048
-    seed: int = 0
-    slice: int = 64
-    keep: int = 0
-    published: dict[str, Any] = field(default_factory=dict)
-    expect: tuple[Claim, ...] = ()
-    notes: tuple[str, ...] = ()
-    report: dict[str, Any] = field(default_factory=dict)
-    folder: str = ""  # where the suite's file stands; files beside it are found by it
-
-    @cached_property
-    def rows(self) -> dict[str, MethodEntry]:
-        """Row of a table to its (first) entry: draws of a group share one."""
-        found: dict[str, MethodEntry] = {}
-        for one in self._expanded:
-            found.setdefault(one.group or one.label, one)
-        return found
-
-    @cached_property
-    def row_of(self) -> dict[str, str]:
-        """Method label to the row it stands in."""
-        return {one.label: one.group or one.label for one in self._expanded}
-
-    @cached_property
-    def _expanded(self) -> list[MethodEntry]:
-        return [one for entry in self.methods for one in entry.expanded(DEEPEST)]
-
-    def data_set(self, name: str) -> DataSet:
-        """The data set of that name."""
-        return next(one for one in self.data if one.name == name)
-
-    def model(self, name: str, data: str) -> Model:
-        """The model of that name for a data set."""
-        of = (one for one in self.models if one.name == name)
-        return next(one for one in of if not one.data or data in one.data)
-
-    def metrics_for(self, data: str) -> tuple[MetricEntry, ...]:
-        """The metrics measured on a data set."""
-        return tuple(one for one in self.metrics if not one.data or data in one.data)
-
-    def digest(self) -> str:
-        """Hash of what changes a number: published numbers, notes and the report's wishes do not."""
-        content = asdict(self)
-        silent = ("published", "expect", "notes", "report", "folder", "title", "paper", "kind")
-        for name in silent:
-            del content[name]
-        for entry in (*content["data"], *content["models"], *content["methods"]):
-            entry.pop("note", None)
-            entry.pop("group", None)
-        plain = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
-        return hashlib.sha256(plain.encode()).hexdigest()
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        return filled(given, "claim")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenlight.bench.entries import DataSet, Suite
+from tokenlight.bench.entries import DataSet
+from tokenlight.bench.suite import Suite
 from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
 from tokenlight.files.tables import ENDINGS, Example, read

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -120,7 +121,7 @@ def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]
     metrics = {one.label: registry.build("metrics", one.name, one.options) for one in entries}
     options = _options(run, cell)
     budget = run.plan.batch_tokens
-    how = {**run.suite.protocol, "batch_tokens": budget}
+    how = {**asdict(run.suite.protocol), "batch_tokens": budget}
     job = Job([(cell.name, options)], [], how, run.suite.seed)
     begun = time.perf_counter()
     with counted(explainer) as explaining:

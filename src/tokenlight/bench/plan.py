@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenlight.bench.entries import MetricEntry, Suite
+from tokenlight.bench.entries import MetricEntry
+from tokenlight.bench.suite import Suite
 
 
 @dataclass(frozen=True)

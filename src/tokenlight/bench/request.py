@@ -12,7 +12,7 @@ from typing import Any
 from tokenlight import registry
 from tokenlight.bench.checks import Checked, Doctor, entry_problems
 from tokenlight.bench.digests import digest_of, weights_digest
-from tokenlight.bench.entries import LAYERS, DataSet, MethodEntry, MetricEntry, Model, Suite
+from tokenlight.bench.entries import LAYERS, DataSet, MethodEntry, MetricEntry, Model
 from tokenlight.bench.examples import (
     check_task,
     examples_of,
@@ -21,6 +21,7 @@ from tokenlight.bench.examples import (
     source,
 )
 from tokenlight.bench.plan import Cell, Plan, Request
+from tokenlight.bench.suite import Suite
 from tokenlight.errors import TokenlightError
 from tokenlight.files.tables import Example
 from tokenlight.models import embedded

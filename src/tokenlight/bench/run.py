@@ -14,9 +14,8 @@ from tokenlight.bench import local_engine, ray_engine, tables
 from tokenlight.bench import request as planning
 from tokenlight.bench.plan import Part, Request
 from tokenlight.bench.store import FULL, Run, free_bytes, locked, refuse_foreign, tidy
-from tokenlight.bench.suite import LIBRARIES, find, read
+from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
 from tokenlight.bench.tasks import Outcome, Task
-from tokenlight.bench.yaml_values import SuiteRefused
 from tokenlight.errors import MissingExtra, TokenlightError
 from tokenlight.progress import progress as progress_bar
 

@@ -21,8 +21,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenlight.bench.entries import Suite
 from tokenlight.bench.plan import Cell, Part, Plan, changed
+from tokenlight.bench.suite import Suite
 from tokenlight.bench.suite import read as read_suite
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in

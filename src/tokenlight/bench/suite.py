@@ -1,36 +1,149 @@
 """A suite file: which methods are measured by which metrics on which models and data sets.
 
 Readable YAML. What a suite leaves out has a default, so that one of a user's own
-fits in ten lines; what it misspells is noted with the nearest name.
+fits in ten lines; all that is wrong with it is told at once, with the nearest name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from tokenlight import registry
+from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+
 from tokenlight.bench.entries import (
     LAYERS,
-    TASKS,
+    STRICT,
     Claim,
+    Count,
     DataSet,
     Heads,
+    Mapped,
     MethodEntry,
     MetricEntry,
     Model,
-    Suite,
+    Protocol,
+    Texts,
+    Whole,
+    filled,
 )
-from tokenlight.bench.yaml_values import Keys, SuiteRefused, near
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName, shown
+from tokenlight.errors import (
+    BadInput,
+    DamagedFile,
+    MissingExtra,
+    TokenlightError,
+    UnknownName,
+    near_names,
+    shown,
+)
 from tokenlight.files.documents import text_of, yaml_of
 
-__all__ = ["Suite", "find", "from_dict", "load", "read", "shipped"]
-
 LARGEST = 1 << 20  # bytes of a suite
+DEEPEST = 200  # layers that `each: layers` is filled in for where labels are looked up
 LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`, without which nothing runs
 SHIPPED = Path(__file__).parent / "suites"
+SILENT = ("published", "expect", "notes", "report", "folder", "title", "paper", "kind")
+
+
+class SuiteRefused(TokenlightError):
+    """A suite that cannot be run; the message lists every problem."""
+
+    def __init__(self, name: str, problems: list[str]) -> None:
+        self.problems = tuple(dict.fromkeys(problems))
+        count = len(self.problems)
+        listed = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(
+            f"the suite {name} has {count} problem{'s' * (count != 1)}; nothing was run:{listed}"
+        )
+
+
+def _numbers(value: Any) -> Any:
+    """YAML 1.1 reads -.641 as a text: what reads as a number is one."""
+    if isinstance(value, dict):
+        return {str(key): _numbers(inner) for key, inner in value.items()}
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+@dataclass(frozen=True, config=STRICT)
+class Suite:
+    """All that a run depends on, models and data files aside.
+
+    ``published``: data set (or ``model/data set``) to method label to metric label to number.
+    ``report``: how the report shows it; the runner does not read it. ``keep``: of how many examples
+    a data set the whole explanation is kept, for heat maps and coloured texts.
+    """
+
+    name: str
+    title: str = ""
+    paper: str = ""
+    kind: Literal["table", "figure"] = "table"
+    data: tuple[DataSet, ...] = ()
+    models: tuple[Model, ...] = ()
+    methods: tuple[MethodEntry, ...] = ()
+    metrics: tuple[MetricEntry, ...] = ()
+    protocol: Protocol = field(default_factory=Protocol)
+    heads: Annotated[Heads | None, BeforeValidator(lambda given: given or None)] = None
+    batch_tokens: Count = 2048
+    seed: Whole = 0
+    slice: Count = 64
+    keep: Whole = 0
+    published: Annotated[Mapped, BeforeValidator(_numbers)] = field(default_factory=dict)
+    expect: tuple[Claim, ...] = ()
+    notes: Texts = ()
+    report: Mapped = field(default_factory=dict)
+    folder: str = ""  # where the suite's file stands; files beside it are found by it
+
+    _filled = model_validator(mode="before")(filled)
+
+    @cached_property
+    def rows(self) -> dict[str, MethodEntry]:
+        """Row of a table to its (first) entry: draws of a group share one."""
+        found: dict[str, MethodEntry] = {}
+        for one in self._expanded:
+            found.setdefault(one.group or one.label, one)
+        return found
+
+    @cached_property
+    def row_of(self) -> dict[str, str]:
+        """Method label to the row it stands in."""
+        return {one.label: one.group or one.label for one in self._expanded}
+
+    @cached_property
+    def _expanded(self) -> list[MethodEntry]:
+        return [one for entry in self.methods for one in entry.expanded(DEEPEST)]
+
+    def data_set(self, name: str) -> DataSet:
+        """The data set of that name."""
+        return next(one for one in self.data if one.name == name)
+
+    def model(self, name: str, data: str) -> Model:
+        """The model of that name for a data set."""
+        of = (one for one in self.models if one.name == name)
+        return next(one for one in of if not one.data or data in one.data)
+
+    def metrics_for(self, data: str) -> tuple[MetricEntry, ...]:
+        """The metrics measured on a data set."""
+        return tuple(one for one in self.metrics if not one.data or data in one.data)
+
+    def digest(self) -> str:
+        """Hash of what changes a number: published numbers, notes and the report's wishes do not."""
+        content = {key: value for key, value in asdict(self).items() if key not in SILENT}
+        for entry in (*content["data"], *content["models"], *content["methods"]):
+            entry.pop("note", None)
+            entry.pop("group", None)
+        plain = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
+        return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def shipped() -> list[str]:
@@ -74,213 +187,101 @@ def read(place: Path) -> tuple[Suite, list[str]]:
 
 
 def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Suite, list[str]]:
-    """A suite from the mapping in its file, and every problem found."""
-    problems: list[str] = []
-    keys = Keys(content, "", problems)
-    suite = Suite(
-        name=keys.text("name", name),
-        title=keys.text("title"),
-        paper=keys.text("paper"),
-        kind=keys.choice("kind", ("table", "figure"), "table"),
-        data=tuple(_data(one, keys, i) for i, one in enumerate(keys.entries("data"), 1)),
-        models=tuple(_model(one, keys, i) for i, one in enumerate(keys.entries("models"), 1)),
-        methods=tuple(_method(one, keys, i) for i, one in enumerate(keys.entries("methods"), 1)),
-        metrics=_metrics(keys),
-        protocol=_protocol(keys),
-        heads=_heads(keys),
-        batch_tokens=keys.number("batch_tokens", 2048, least=1) or 2048,
-        seed=keys.number("seed", 0) or 0,
-        slice=keys.number("slice", 64, least=1) or 64,
-        keep=keys.number("keep", 0) or 0,
-        published=_as_numbers(keys.mapping("published")),
-        expect=tuple(_claim(one, keys, i) for i, one in enumerate(keys.entries("expect"), 1)),
-        notes=keys.texts("notes"),
-        report=keys.mapping("report"),
-        folder=folder,
-    )
-    keys.finish()
-    for needed in ("data", "models", "methods", "metrics"):
-        if not getattr(suite, needed):
-            keys.complain(f"{needed} is missing or empty")
-    _cross_check(suite, problems)
-    return suite, problems
-
-
-def _entry(given: Any, short: str, keys: Keys, place: str) -> Keys:
-    """The keys of a list entry; a bare text stands for ``{short: text}``."""
-    content = {short: given} if isinstance(given, str) else given
-    if not isinstance(content, dict):
-        keys.problems.append(f"{place}: {shown(given)} must be a text or a mapping")
-        content = {}
-    return Keys(content, place, keys.problems)
-
-
-def _data(given: Any, parent: Keys, number: int) -> DataSet:
-    keys = _entry(given, "local", parent, f"data, entry {number}")
-    local = keys.text("local")
-    # sst2/dev is named sst2, reviews.jsonl reviews.
-    parts = Path(local).parts
-    default = parts[-2] if len(parts) > 1 else (parts[0].split(".")[0] if parts else "")
-    name = keys.text("name", default)
-    found = DataSet(
-        name=name,
-        title=keys.text("title", name),
-        hub=keys.text("hub"),
-        hub_split=keys.text("hub_split", "validation"),
-        local=local or name,
-        otherwise=keys.text("otherwise"),
-        text=keys.text("text"),
-        label=keys.text("label"),
-        task=keys.choice("task", ("", *TASKS), ""),
-        size=keys.number("size", None, least=1),
-        sample=keys.choice("sample", ("first", "random"), "first"),
-        classes=keys.texts("classes"),
-        note=keys.text("note"),
-    )
-    if not name:
-        keys.complain("name is missing")
-    keys.finish()
-    return found
-
-
-def _model(given: Any, parent: Keys, number: int) -> Model:
-    keys = _entry(given, "hub", parent, f"models, entry {number}")
-    hub = keys.text("hub")
-    twin = keys.text("twin", hub if hub.startswith("tokenlight/") else "")
-    found = Model(
-        name=keys.text("name", Path(hub).name or Path(twin).name),
-        hub=hub,
-        data=keys.texts("data"),
-        twin="" if twin == "none" else twin,
-        lm=keys.text("lm"),
-        heads=keys.text("heads"),
-        labels=keys.texts("labels"),
-        note=keys.text("note"),
-    )
-    if not found.name:
-        keys.complain("name is missing")
-    keys.finish()
-    return found
-
-
-def _method(given: Any, parent: Keys, number: int) -> MethodEntry:
-    keys = _entry(given, "name", parent, f"methods, entry {number}")
-    name, options = _named(keys)
-    each = keys.mapping("each")
-    for option, values in each.items():
-        if values != LAYERS and not (isinstance(values, list) and values):
-            keys.complain(f"each: {option} is {shown(values)}, but must be a list, or {LAYERS!r}")
-            each[option] = [None]
-    found = MethodEntry(
-        name=name,
-        label=keys.text("label", keys.text("name", name)),
-        options=options,
-        each=each,
-        twin=keys.mapping("twin"),
-        data=keys.texts("data"),
-        group=keys.text("group"),
-    )
-    keys.finish()
-    return found
-
-
-def _metrics(parent: Keys) -> tuple[MetricEntry, ...]:
-    found = []
-    for number, given in enumerate(parent.entries("metrics"), 1):
-        keys = _entry(given, "name", parent, f"metrics, entry {number}")
-        name, options = _named(keys)
-        label = keys.text("label", keys.text("name", name))
-        found.append(MetricEntry(name, label, options, keys.texts("data")))
-        keys.finish()
-    return tuple(found)
-
-
-def _named(keys: Keys) -> tuple[str, dict[str, Any]]:
-    """Name and options, from ``name:option=value,...`` and the keys ``options`` and ``preset``."""
-    given = keys.text("name")
-    if not given:
-        keys.complain("name is missing")
-    try:
-        name, options = registry.parse(given)
-    except BadInput as broken:
-        keys.complain(str(broken))
-        name, options = given.partition(":")[0], {}
-    preset = keys.text("preset")
-    return name, options | keys.mapping("options") | ({"preset": preset} if preset else {})
-
-
-def _protocol(parent: Keys) -> dict[str, Any]:
-    """Keywords of explain(): how a text is read and what of it is explained."""
-    keys = Keys(parent.mapping("protocol"), "protocol", parent.problems)
-    found = {
-        "target": keys.text("target", "predicted"),
-        "explain_mask": keys.choice("explain_mask", ("none", "cls_sep", "sep"), "none"),
-        "token_types": keys.choice("token_types", ("tokenizer", "zeros"), "tokenizer"),
-        "long": keys.choice("long", ("error", "truncate", "stride"), "truncate"),
-    }
-    if found["target"] == "all":
-        keys.complain(
-            "target: all explains several classes of a text, but a row holds one; name one"
-        )
-    keys.finish()
-    return found
-
-
-def _heads(parent: Keys) -> Heads | None:
-    content = parent.mapping("heads")
-    if not content:
-        return None
-    keys = Keys(content, "heads", parent.problems)
-    found = Heads(
-        conllu=keys.text("conllu"),
-        limit=keys.number("limit", None, least=1),
-        align=keys.choice("align", ("offsets", "official"), "offsets"),
-        margin=_share(keys, "margin", 0.1),
-        share=_share(keys, "share", 0.8),
-    )
-    if not found.conllu:
-        keys.complain(
-            "conllu is missing: a parsed text under --data, such as ud_ewt/train.conllu.gz"
-        )
-    keys.finish()
-    return found
-
-
-def _share(keys: Keys, key: str, default: float) -> float:
-    given = keys.text(key, str(default))
-    try:
-        return float(given)
-    except ValueError:
-        keys.complain(f"{key} is {shown(given)}, but must be a number")
-        return default
-
-
-def _claim(given: Any, parent: Keys, number: int) -> Claim:
-    keys = _entry(given, "claim", parent, f"expect, entry {number}")
-    found = Claim(
-        claim=keys.text("claim"),
-        metric=keys.text("metric"),
-        better=keys.text("better"),
-        than=keys.texts("than"),
-        data=keys.texts("data"),
-    )
-    keys.finish()
-    return found
-
-
-def _as_numbers(value: Any) -> Any:
-    """YAML 1.1 reads -.641 as a text: what reads as a number is one."""
-    if isinstance(value, dict):
-        return {str(key): _as_numbers(inner) for key, inner in value.items()}
-    if isinstance(value, str):
+    """A suite from the mapping in its file, and every problem found. What is refused is taken out,
+    and the rest read once more."""
+    given = copy.deepcopy(filled(dict(content)))
+    for key in LISTS:  # one entry may stand without the list
+        if key in given and not isinstance(given[key], list):
+            given[key] = [given[key]]
+    problems = [f"{key} is missing or empty" for key in LISTS[:4] if not given.get(key)]
+    if given.pop("folder", None) is not None:
+        problems.append(_unknown((), "folder"))
+    while True:
         try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+            usual = {"name": name, "folder": folder}
+            suite = TypeAdapter(Suite).validate_python(usual | given)
+            return suite, [*problems, *_cross_check(suite)]
+        except ValidationError as refused:
+            errors = refused.errors(include_url=False)
+        problems += map(_told, errors)
+        _take_out(given, {e["loc"][: -1 if e["type"] == "missing" else None] for e in errors})
 
 
-def _cross_check(suite: Suite, problems: list[str]) -> None:
+LISTS = ("data", "models", "methods", "metrics", "expect")
+ENTRIES: dict[str, tuple[type, str]] = {
+    "data": (DataSet, ""),
+    "models": (Model, ""),
+    "methods": (MethodEntry, "preset"),
+    "metrics": (MetricEntry, "preset"),
+    "expect": (Claim, ""),
+    "protocol": (Protocol, ""),
+    "heads": (Heads, ""),
+}
+KINDS = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "dict_type": "a mapping",
+    "dataclass_type": "a mapping",
+    "tuple_type": "a list",
+    "float_parsing": "a number",
+    "float_type": "a number",
+}
+
+
+def _told(error: Any) -> str:
+    """A problem in words: where it stands, what was given, what it must be."""
+    *where, key = error["loc"]
+    if isinstance(key, int):
+        where, key = [*where, key], ""
+    place = ", entry ".join(str(one + 1) if isinstance(one, int) else one for one in where[:2])
+    found, limits = error["input"], error.get("ctx", {})
+    match error["type"]:
+        case "unexpected_keyword_argument":
+            said = _unknown(where, str(key))
+        case "missing":
+            more = ": a parsed text under --data, such as ud_ewt/train.conllu.gz"
+            said = f"{key} is missing{more if key == 'conllu' else ''}"
+        case "value_error":
+            said = str(limits["error"])
+        case "literal_error":
+            known = re.findall(r"'([^']*)'", limits["expected"])
+            hint = near(str(found), known)
+            said = f"{key} is {shown(found)}{hint}; it may be {', '.join(known)}"
+        case "greater_than_equal":
+            said = f"{key} is {shown(found)}, but must be at least {limits['ge']}"
+        case kind if key:
+            said = f"{key} is {shown(found)}, but must be {KINDS.get(kind, error['msg'])}"
+        case _:
+            said = f"{shown(found)} must be a text or a mapping"
+    return f"{place}: {said}" if place else said
+
+
+def _unknown(where: Iterable[str | int], key: str) -> str:
+    kind, more = ENTRIES.get(str(next(iter(where), "")), (Suite, ""))
+    known = {one.name for one in fields(kind)} - {"folder"} | ({more} if more else set())
+    return f"unknown key {shown(key)}{near(key, known)}; known: {', '.join(sorted(known))}"
+
+
+def _take_out(content: dict[str, Any], places: Iterable[tuple[Any, ...]]) -> None:
+    """Take what was refused out of what is read, inner values and last entries first."""
+    for place in sorted(places, key=lambda place: (len(place), place), reverse=True):
+        *way, last = place
+        inner: Any = content
+        for step in way:
+            inner = inner[step] if isinstance(inner[step], dict | list) else {}
+        if isinstance(inner, list):
+            del inner[last]
+        else:
+            inner.pop(last, None)
+
+
+def near(given: str, known: Iterable[str]) -> str:
+    """``" (did you mean 'x'?)"`` where a known name is near, else nothing."""
+    found = near_names(given, known)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def _cross_check(suite: Suite) -> Iterator[str]:
     """Names that stand for another entry must be one of them; names must be distinct."""
     data = tuple(one.name for one in suite.data)
     metrics = tuple(one.label for one in suite.metrics)
@@ -290,7 +291,7 @@ def _cross_check(suite: Suite, problems: list[str]) -> None:
     rows = tuple(dict.fromkeys((*methods, *(entry.group for entry in expanded if entry.group))))
     for kind, names in (("data set", data), ("metric", metrics), ("method", methods)):
         for name in sorted({name for name in names if names.count(name) > 1}):
-            problems.append(f"the {kind} {name!r} is there twice; give each a label of its own")
+            yield f"the {kind} {name!r} is there twice; give each a label of its own"
     named = [
         *((f"model {one.name}", one.data) for one in suite.models),
         *((f"method {one.label}", one.data) for one in suite.methods),
@@ -300,9 +301,9 @@ def _cross_check(suite: Suite, problems: list[str]) -> None:
     for said, listed in named:
         for name in listed:
             if name not in data:
-                problems.append(f"{said}: unknown data set {name!r}{near(name, data)}")
+                yield f"{said}: unknown data set {name!r}{near(name, data)}"
     for cell, by_method in suite.published.items():
-        problems += _published(cell, by_method, suite, () if open_ended else rows)
+        yield from _published(cell, by_method, suite, () if open_ended else rows)
 
 
 def _published(cell: str, by_method: Any, suite: Suite, methods: tuple[str, ...]) -> Iterator[str]:

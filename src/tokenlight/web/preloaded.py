@@ -117,9 +117,9 @@ def _report(place: Path) -> bytes | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / REPORT
-        from tokenlight.bench.report.write import report
-
         try:
+            from tokenlight.bench.report.write import report
+
             report(place, "html", output=made)
         except TokenlightError:
             return None  # its tables are shown all the same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from pathlib import Path
 from statistics import fmean
 
@@ -204,7 +204,7 @@ def _accuracy(report: Report, panel: Panel) -> str:
 
 def protocol(report: Report) -> list[str]:
     """How texts were explained and measured, then the suite's own notes."""
-    chosen = report.suite.protocol
+    chosen = asdict(report.suite.protocol)
     words = ", ".join(f"{key}={value}" for key, value in chosen.items())
     metrics = "; ".join(map(_measured, report.suite.metrics))
     return [f"Explained with {words}.", f"Measured: {metrics}.", *report.suite.notes]
