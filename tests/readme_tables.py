@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from tests.families import FAMILIES
+from tests.twins.test_relevance_every_family import FOLLOWED
 from tests.unit.test_house import ROWS
 from tests.unit.test_relevance_models import REFUSED as WITHOUT_RELEVANCE
 from tests.vision import FAMILIES as PICTURED
@@ -42,8 +43,13 @@ def families() -> str:
     merging = sorted(NOT_PICTURED)
     rows.append(f"| images, refused | {len(merging)} | {', '.join(merging)} |")
     rows.append(
-        f"| with relevance: lrp, partial_lrp, transatt, attnlrp, cp_lrp | "
+        f"| with relevance by rules: lrp, partial_lrp, transatt | "
         f"{len(working) - len(without)} | all that work but {', '.join(without)} |"
+    )
+    followed = sorted(set(FOLLOWED) - set(working))
+    rows.append(
+        f"| with relevance by gradients: attnlrp, cp_lrp | {len({*FOLLOWED, *working})} | all that "
+        f"work, and {', '.join(followed)} |"
     )
     return "\n".join(["| route | families | |", "|---|---|---|", *rows])
 

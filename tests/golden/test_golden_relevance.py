@@ -27,6 +27,7 @@ from tokenlight.methods.mask_lrp import MaskedRelevance
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG
 
 INPUTS = [f"in{i}" for i in range(6)]
+BY_RULES = [("attnlrp", {"way": "rules"}), ("cp_lrp", {"way": "rules"})]  # with the papers' epsilon
 
 
 def heads():
@@ -158,9 +159,7 @@ def test_the_official_gpt2_rules_lose_relevance_and_the_meter_says_how_much():
 
 
 def test_rules_that_do_not_conserve_say_so_on_the_meter():
-    found = classifier().explain(
-        tokens("in3", "ones"), [("lrp", {"rules": "orig"}), "attnlrp", "cp_lrp"]
-    )
+    found = classifier().explain(tokens("in3", "ones"), [("lrp", {"rules": "orig"}), *BY_RULES])
     # Doubled in every linear layer; and what the biases took or gave.
     figures = [
         [47235.36, 3221.617, 358.3669, 43.79103, 4.0],

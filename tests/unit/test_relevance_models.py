@@ -28,12 +28,8 @@ REFUSED = {
     "convbert": "conv1d", "nystromformer": "conv2d", "xlm": "masked_fill_",
     "flaubert": "masked_fill_", "mixtral": "topk", "gpt_oss": "topk",
 }  # fmt: skip
-# A number added to every key of a query (ALiBi counts from the padding) moves the stabiliser's share.
-MOVED = pytest.mark.xfail(reason="padding changes the relevance of MPT", raises=AssertionError)
 WORKING = [
-    pytest.param(name, marks=MOVED) if name == "mpt" else name
-    for name, (_, _, fate) in FAMILIES.items()
-    if fate != "refused" and name not in REFUSED
+    name for name, (_, _, fate) in FAMILIES.items() if fate != "refused" and name not in REFUSED
 ]
 
 

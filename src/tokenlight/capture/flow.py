@@ -62,7 +62,7 @@ class Flow:
 def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) -> Flow:
     """Put relevance in at ``places``, one logit an example, and catch it on its way down."""
     passage, logits = recording.passage, recording.logits
-    assert passage is not None, "this recording was made without Site.RELEVANCE"
+    assert passage is not None, "this recording was made without a site of relevance"
     put = [(example, *place) for example, place in enumerate(places)]
     at = tuple(sent(put, logits.device).T)
     seed = torch.zeros_like(logits)
@@ -81,19 +81,39 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
                 top.sum(dim=1, keepdim=True) * (real / real.sum(dim=1, keepdim=True))[..., None]
             )
         found = torch.autograd.grad(source, caught, put_in, retain_graph=True, allow_unused=True)
-    # Where no relevance arrives at all (an attention map that counts as a constant) it is zero.
-    arrived = [
+    start = seed.flatten(1).sum(dim=1)
+    layers = _layers(hidden, found)
+    if route.rules.rewrites_gradients:
+        start = start * value.to(start)
+        layers = [
+            _wide(state.detach()) * gradient for state, gradient in zip(hidden, layers, strict=True)
+        ]
+    # Where none arrives (an attention map that counts as a constant) relevance is zero.
+    maps = [
         torch.zeros_like(tensor) if relevance is None else relevance
-        for tensor, relevance in zip(caught, found, strict=True)
+        for tensor, relevance in zip(attention, found[len(hidden) :], strict=True)
     ]
-    flow = Flow(
-        arrived[: len(hidden)],
-        arrived[len(hidden) :],
-        seed.flatten(1).sum(dim=1),
-        [before[block] for block in sorted(before)],
-    )
+    flow = Flow(layers, maps, start, [before[block] for block in sorted(before)])
     require_finite(flow.hidden, route.rules.name)
     return flow
+
+
+def _layers(hidden: Sequence[Tensor], found: Sequence[Tensor | None]) -> list[Tensor]:
+    """What arrived at each layer, which is never nothing."""
+    arrived = []
+    for layer, relevance in enumerate(found[: len(hidden)]):
+        if relevance is None:
+            raise UnsupportedModel(
+                f"no relevance arrives at hidden state {layer} (0 is the embedding) as this model "
+                "reports it, so nothing can be said of its tokens; choose a method that reads no "
+                "layer, such as occlusion."
+            )
+        arrived.append(relevance)
+    return arrived
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 @contextmanager

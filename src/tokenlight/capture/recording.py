@@ -19,7 +19,8 @@ from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, S
 from tokenlight.capture.transfer import Fetched
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance.tracing import forked
+from tokenlight.relevance.rulesets import ATTNLRP_GRADIENT
+from tokenlight.relevance.tracing import Ways, forked
 from tokenlight.relevance.walk import check
 
 WANTING: dict[At, Sites] = {
@@ -58,9 +59,14 @@ def record(
     shape = sites, real.shape[1], len({len(row) for row in rows}) > 1
     looked_at = _looked_at.setdefault(live.model, set())
     watch = shape not in looked_at
+    ways = Ways(
+        rules=Site.RELEVANCE in sites,
+        gradients=Site.RELEVANCE_GRADIENT in sites,
+        own=bool(GRADIENTS & sites - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}),
+    )
     forking = (
-        forked(live.model, examples=len(rows), watch=watch)
-        if Site.RELEVANCE in sites
+        forked(live.model, examples=len(rows), watch=watch, ways=ways)
+        if ways.rules or ways.gradients
         else nullcontext()
     )
     flags = {"output_attentions": True} if eager else {}
@@ -82,7 +88,10 @@ def record(
     if wanted != "nothing":
         _one_map_a_block(live, eager, len(attention) or len(listener.received), hidden)
     if fork is not None and watch:
-        check([logits], hidden[0], fork[1])
+        if ways.rules:
+            check([logits], hidden[0], fork[1])
+        if ways.gradients:
+            check([logits], hidden[0], fork[1], ATTNLRP_GRADIENT)
         looked_at.add(shape)
     maps = _maps_kept(attention, sites) if wanted != "nothing" else ()
     return Recording(

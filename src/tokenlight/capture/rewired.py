@@ -87,7 +87,8 @@ def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
     with _wiring_guard:
         known = _wirings.get(model)
         if known is None or [module() for module in known.modules] != modules:
-            embeddings = [modules.index(embedding) for embedding in token_embeddings(model)]
+            tables = [*token_embeddings(model), *_decoder_tables(model)]
+            embeddings = [modules.index(table) for table in dict.fromkeys(tables)]
             configs = _configs(modules)
             locks = locks_of([*modules, *configs])
             known = _Wiring([ref(module) for module in modules], configs, locks, embeddings)
@@ -123,6 +124,15 @@ def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
             )
         found[id(embedding)] = embedding
     return list(found.values())
+
+
+def _decoder_tables(model: PreTrainedModel) -> list[nn.Module]:
+    """The table of a decoder beside the encoder: it reads the text, too, so that what it gives is an
+    activation to relevance, whatever hooks and methods there are (``enable_input_require_grads``)."""
+    if not model.config.is_encoder_decoder:
+        return []
+    table = model.get_decoder().get_input_embeddings()
+    return [table] if isinstance(table, nn.Module) else []
 
 
 def reads_pictures(model: PreTrainedModel) -> bool:

@@ -35,6 +35,7 @@ class Site(enum.Enum):
     RECEIVED: mean attention each token receives, ``batch token``, without the n × n map.
     HIDDEN: h^0 … h^L, ``batch token hidden``; HIDDEN_GRADIENT: ∂y/∂h^l.
     READOUT: which tokens the head reads. RELEVANCE: relevance at h^l and A^l by any rule set.
+    RELEVANCE_GRADIENT: relevance at h^l by rewritten gradients, without the n × n map.
     VALUES: attention contexts and values. MIXING: how each block adds attention to its input.
     EMBEDDED: h^0 wherever the text comes in, its decoder included; EMBEDDED_GRADIENT: ∂y/∂h^0 there.
     WORDS: token embeddings, before positions and norm. GRAPH: the graph, kept for ``Tape.rerun``.
@@ -47,6 +48,7 @@ class Site(enum.Enum):
     HIDDEN_GRADIENT = "hidden gradient"
     READOUT = "read-out"
     RELEVANCE = "relevance"
+    RELEVANCE_GRADIENT = "relevance by gradients"
     VALUES = "attention values"
     MIXING = "mixing"
     EMBEDDED = "embeddings"
@@ -58,7 +60,12 @@ class Site(enum.Enum):
 Sites = frozenset[Site]
 ENTERED = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT, Site.WORDS, Site.GRAPH})
 # Need no attention.
-UNLISTENED = ENTERED | {Site.HIDDEN, Site.HIDDEN_GRADIENT, Site.READOUT}
+UNLISTENED = ENTERED | {
+    Site.HIDDEN,
+    Site.HIDDEN_GRADIENT,
+    Site.READOUT,
+    Site.RELEVANCE_GRADIENT,
+}
 GRADIENTS = UNLISTENED - {Site.HIDDEN, Site.EMBEDDED} | {Site.ATTENTION_GRADIENT, Site.RELEVANCE}
 MAPS = frozenset(
     {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.RELEVANCE, Site.VALUES, Site.MIXING}
@@ -79,7 +86,7 @@ class Recording:
     sites: Sites
     live: LiveModel
     budget: int  # tokens that may go through the model at once
-    passage: Passage | None = None  # to relevance, where Site.RELEVANCE was asked for
+    passage: Passage | None = None  # to relevance, where it was asked for
     contexts: tuple[Tensor, ...] = ()
     values: tuple[Tensor, ...] = ()
     mixings: tuple[Mixing, ...] = ()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from tokenlight.capture.flow import Flow, Route
-from tokenlight.capture.tape import Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
 from tokenlight.methods._sides import weighted
 from tokenlight.relevance.case import RuleSet
@@ -24,10 +25,37 @@ PRESETS: dict[str, dict[str, object]] = {
 RULES: dict[str, RuleSet] = {"ours": CHEFER, "orig": CHEFER_ORIG, "gpt2_official": MASK_LRP_GPT2}
 
 
+HALF = (
+    "computed in {}: relevance is divided by sums that nearly cancel, so these are not the numbers of "
+    "float32: load the model in float32, or take attnlrp"
+)
+BESIDE = (
+    "an adapter stands beside its weights and is not merged: these rules share relevance between the "
+    "two, so merging it (merge_and_unload) gives other scores for the same model, but not of attnlrp"
+)
+
+
+def _beside_its_weights(module: nn.Module) -> bool:
+    """Whether this is a layer of PEFT's, or one like it, whose adapters are not merged."""
+    return hasattr(module, "base_layer") and getattr(module, "merged", None) is False
+
+
 class RelevanceMethod(Method):
     """A method that sends relevance down; its Attributions carry the conservation meter."""
 
     needs_precision: ClassVar[bool] = True
+
+    def note(self, tape: Tape) -> str | None:
+        """That half precision, or an adapter beside the weights, gives other numbers."""
+        if Site.RELEVANCE not in self.needs:  # a gradient does not divide
+            return None
+        model, dtype = tape.recording.live.model, tape.recording.logits.dtype
+        found = []
+        if dtype in (torch.float16, torch.bfloat16):
+            found.append(HALF.format(str(dtype).removeprefix("torch.")))
+        if any(map(_beside_its_weights, model.modules())):
+            found.append(BESIDE)
+        return "; ".join(found) or None
 
     @classmethod
     def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
@@ -54,6 +82,26 @@ class RelevanceMethod(Method):
     def flow(self, tape: Tape) -> Flow:
         """The relevance of a tape of one logit; followed once."""
         return tape.relevance(self.route(tape))
+
+
+@dataclass(frozen=True, slots=True)
+class InputRelevance(RelevanceMethod):
+    """Relevance at h^0 by a rule set that is a rewritten gradient; ``way="rules"`` goes rule by rule."""
+
+    way: Literal["gradient", "rules"] = "gradient"
+    needs_precision: ClassVar[bool] = False
+    by_gradient: ClassVar[RuleSet]
+    by_rules: ClassVar[RuleSet]
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.RELEVANCE if self.way == "rules" else Site.RELEVANCE_GRADIENT})
+
+    def route(self, tape: Tape) -> Route:  # noqa: ARG002 - one route for every target
+        return Route(self.by_rules if self.way == "rules" else self.by_gradient)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        return over_terms(tape, lambda single: self.flow(single).hidden[0].sum(dim=-1))
 
 
 def routed(tape: Tape, rules: Rules, qa: QaRelevance, **further: Any) -> Route:

@@ -30,13 +30,12 @@ def shared_out(tape: Tape, gradient: Tensor, multiply: Multiply, method: str) ->
     """
     gradient = gradient.masked_fill(~_inside(tape), 0.0)
     words = word_embeddings(tape)
-    if multiply == "none":
-        values = gradient.sum(dim=-1)
-        _refuse_rounding_noise(
-            values, gradient, words_dtype=tape.recording.logits.dtype, name=method
-        )
-    else:
-        values = torch.linalg.vecdot(gradient, words if multiply == "own" else words[:, :1])
+    factors = {"own": words, "first": words[:, :1], "none": torch.ones_like(words[:, :1])}
+    terms = gradient * factors[multiply]
+    values = terms.sum(dim=-1)
+    _refuse_rounding_noise(
+        values, terms, tape.recording.logits.dtype, f"{method} (multiply={multiply!r})"
+    )
     return l1_shares(tape.words.folded(values).masked_fill(~tape.real, 0.0))
 
 
@@ -47,14 +46,15 @@ def l1_shares(values: Tensor) -> Tensor:
     return magnitude / torch.where(total > 0, total, torch.ones_like(total))
 
 
-def _refuse_rounding_noise(
-    values: Tensor, gradient: Tensor, *, words_dtype: torch.dtype, name: str
-) -> None:
-    whole = gradient.abs().sum(dim=-1).amax(dim=-1)
-    noise = values.abs().amax(dim=-1) <= torch.finfo(words_dtype).eps ** 0.5 * whole
+def _refuse_rounding_noise(values: Tensor, terms: Tensor, dtype: torch.dtype, name: str) -> None:
+    """A norm right behind the token table does not see a token's length, nor its mean: the gradient
+    stands at right angles to the embedding, and to ones. What is left is rounding and the norm's
+    stabiliser."""
+    whole = terms.abs().sum(dim=-1).amax(dim=-1)
+    noise = values.abs().amax(dim=-1) <= max(1e-3, torch.finfo(dtype).eps) * whole
     if bool((noise & (whole > 0)).any()):
         raise BadInput(
-            f"{name} with multiply='none' adds up a gradient whose features sum "
-            "to zero: this model norms its embeddings, so what would be left is rounding noise. Use "
-            "multiply='own'."
+            f"{name} adds up products of gradient and embedding that cancel: this model norms its "
+            "token embeddings before anything else reads them, so what is left is rounding noise. Use "
+            "grad_x_input, which reads the embeddings behind that norm, or another multiply."
         )

@@ -5,39 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from tokenlight.capture.flow import Route
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._relevance import RelevanceMethod, over_terms
-from tokenlight.relevance.rulesets import ATTNLRP
+from tokenlight.methods._relevance import InputRelevance
+from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.rulesets import ATTNLRP, ATTNLRP_GRADIENT
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionAwareRelevance(RelevanceMethod):
+class AttentionAwareRelevance(InputRelevance):
     r"""How much of the logit each token's embedding brought.
 
-    .. math:: s_i = \sum_k R^0_{i,k}
+    .. math:: s_i = \sum_k R^0_{i,k}, \qquad R^0 = h^0\odot\tilde\nabla_{h^0}\,y
 
-    :math:`R^0` (``batch token hidden``) is the relevance at h^0 of the logit's own value, by the
-    epsilon rule in linear layers and sums, halves in products of two activations,
-    :math:`R_i = x_i(R_i - s_i\sum_j R_j)` through the softmax, identity through activations and
-    through the division by a norm's deviation (its mean and weight are linear, so epsilon again).
-    Biases keep what they brought: the meter shows how much. Achtibat et al., ICML 2024.
+    :math:`R^0` (``batch token hidden``) is the relevance at h^0 of the logit's own value :math:`y`:
+    h^0 times the gradient with a few gradients rewritten. A norm's deviation is a constant, the slope
+    of an activation is output over input (0 where the input is below 1e-12), products of two
+    activations leave half to each factor (attention: V 1/2, Q and K 1/4; a mixture of experts: half to
+    an expert's output, half to its router's weight), the softmax is its own gradient. Biases keep what
+    they brought: the meter shows how much. No other stabiliser, no n × n map. Achtibat et al., ICML
+    2024.
     Differs from the paper: relevance ends at h^0, after the embeddings' own sum and norm.
+    ``way="rules"`` sends relevance rule by rule, as the paper writes it, with the epsilon of its code
+    (1e-6) in every denominator: slow, and equal in the limit of no epsilon.
     """
 
     cites: ClassVar[str] = "achtibat2024attnlrp"
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.RELEVANCE})
-
-    def route(self, tape: Tape) -> Route:  # noqa: ARG002 - one route for every target
-        return Route(ATTNLRP)
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_terms(tape, lambda single: self.flow(single).hidden[0].sum(dim=-1))
+    by_gradient: ClassVar[RuleSet] = ATTNLRP_GRADIENT
+    by_rules: ClassVar[RuleSet] = ATTNLRP
 
 
 METHOD = AttentionAwareRelevance

@@ -5,39 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from tokenlight.capture.flow import Route
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._relevance import RelevanceMethod, over_terms
-from tokenlight.relevance.rulesets import CP_LRP
+from tokenlight.methods._relevance import InputRelevance
+from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.rulesets import CP_LRP, CP_LRP_GRADIENT
 
 
 @dataclass(frozen=True, slots=True)
-class ConservativeRelevance(RelevanceMethod):
+class ConservativeRelevance(InputRelevance):
     r"""How much of the logit each token brought through the values alone.
 
-    .. math:: s_i = \sum_k R^0_{i,k}
+    .. math:: s_i = \sum_k R^0_{i,k}, \qquad R^0 = h^0\odot\tilde\nabla_{h^0}\,y
 
-    :math:`R^0` (``batch token hidden``) is the relevance at h^0 of the logit's own value: the
-    attention map is a constant weight (its queries and keys take nothing), LayerNorm a linear map
-    with constant deviation, every linear layer and sum the epsilon rule. Ali et al., ICML 2022.
-    Differs from the paper: activations pass relevance unchanged, as in the comparison of Achtibat et
-    al. 2024, where the paper takes gradient × input; gates, which it does not treat, halve it;
-    relevance ends at h^0.
+    :math:`R^0` (``batch token hidden``) is the relevance at h^0 of the logit's own value :math:`y`:
+    h^0 times the gradient with attention maps and the norms' deviations held constant, so queries and
+    keys take nothing. Ali et al., ICML 2022.
+    Differs from the paper: activations pass relevance unchanged (slope: output over input, 0 where
+    the input is below 1e-12), as in the comparison of Achtibat et al. 2024, where the paper takes
+    gradient × input; gates, which it does not treat, halve it, a router's weights of experts among
+    them; relevance ends at h^0. ``way="rules"`` sends relevance rule by rule with an epsilon of 1e-6 in
+    every denominator: slow, and equal in the limit of no epsilon.
     """
 
     cites: ClassVar[str] = "ali2022xai"
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.RELEVANCE})
-
-    def route(self, tape: Tape) -> Route:  # noqa: ARG002 - one route for every target
-        return Route(CP_LRP)
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_terms(tape, lambda single: self.flow(single).hidden[0].sum(dim=-1))
+    by_gradient: ClassVar[RuleSet] = CP_LRP_GRADIENT
+    by_rules: ClassVar[RuleSet] = CP_LRP
 
 
 METHOD = ConservativeRelevance

@@ -104,8 +104,10 @@ class MaskedRelevance(RelevanceMethod):
         sites = {Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT}
         return frozenset(sites if self.mask == "none" else sites | {Site.VALUES, Site.ATTENTION})
 
-    def note(self, tape: Tape) -> str | None:  # noqa: ARG002 - the same for every tape
-        return OWN_HEADS if self.heads is None and self.mask != "none" else None
+    def note(self, tape: Tape) -> str | None:
+        own = OWN_HEADS if self.heads is None and self.mask != "none" else None
+        # Zero-argument super() knows no class that slots made anew.
+        return "; ".join(filter(None, (own, RelevanceMethod.note(self, tape)))) or None
 
     def route(self, tape: Tape) -> Route:
         if self.mask == "none":

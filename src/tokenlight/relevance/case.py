@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +16,8 @@ class Operation(enum.Enum):
     LINEAR, CONV1D: features × weight (+ bias); the second is GPT-2's own module. MATMUL, EINSUM:
     product of two activations. GATE: their element-wise product. ADD: their sum. SHIFT, SCALE: an
     activation plus, or times, a constant. QUOTIENT: an activation over another. TOTAL: sum or mean
-    over axes. SOFTMAX, ACTIVATION, NORM: as the names say.
+    over axes. SOFTMAX, ACTIVATION, NORM: as the names say. ATTENTION: queries, keys and values in
+    one fused call. MAP: any other linear map, or a choice among numbers (convolution, top-k).
     """
 
     LINEAR = "linear"
@@ -32,6 +33,12 @@ class Operation(enum.Enum):
     SOFTMAX = "softmax"
     ACTIVATION = "activation"
     NORM = "norm"
+    ATTENTION = "attention"
+    MAP = "map"
+
+
+# A gradient goes through these by itself; a rule would have to take them apart.
+WITHOUT_RULE = frozenset({Operation.ATTENTION, Operation.MAP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class Case:
 # Relevance of the output in, relevance of each operand out (None: takes no part).
 # An operand that was broadcast may be answered in the output's shape: autograd sums it back.
 Rule = Callable[[Tensor, Case], tuple[Tensor | None, ...]]
+# Which operands are activations in, the share of its own gradient that each keeps out.
+Split = Callable[[tuple[bool, ...]], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -66,9 +75,13 @@ class RuleSet:
     ``starts_at_value``: from the explained logit itself, so that scores share it out (the epsilon
     family); else from one (Chefer et al.). ``divides_clones``: relevance of a value that several
     operations read is divided by it and multiplied again (Chefer et al.'s Clone).
+    ``rewrites_gradients``: what goes down is the gradient, and relevance is value × gradient;
+    ``rules`` then answer with gradients, ``splits`` scale them, and any other operation keeps its own.
     """
 
     name: str
     rules: Mapping[Operation, Rule]
     starts_at_value: bool = False
     divides_clones: bool = False
+    rewrites_gradients: bool = False
+    splits: Mapping[Operation, Split] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tokenlight.relevance.case import Case
 from tokenlight.relevance.division import epsilon_divide
+from tokenlight.relevance.gradients import norm_slope
 
 
 def passed(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
@@ -19,14 +20,12 @@ def epsilon_shifted(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     r""":math:`y = x + b`: :math:`R_x = x\,R/y`, the constant keeps what it brought.
 
     The epsilon rule of a bias. It makes :func:`softmax_taylor` blind to a constant added to all
-    scores of a row (ALiBi counted from the end of a padded batch), as the softmax itself is. A mere
-    number added to all elements takes nothing, nor does a 0 (of a mask that hides no token).
+    scores of a row (ALiBi counted from the end of a padded batch), as the softmax itself is. A 0 (of
+    a mask that hides no token) takes nothing.
     """
     constant = case.operands[1]
-    if constant is None:
-        return passed(relevance, case)
     carried = case.operand(0) * epsilon_divide(relevance, case.output)
-    return torch.where(constant == 0, relevance, carried), None
+    return carried if constant is None else torch.where(constant == 0, relevance, carried), None
 
 
 def scaled(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
@@ -44,7 +43,8 @@ def softmax_taylor(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     """
     scores, share = case.operand(0), case.output
     total = relevance.sum(dim=case.detail, keepdim=True)
-    return (torch.where(share == 0, 0.0, scores * (relevance - share * total)),)
+    carried = torch.where(share == 0, 0.0, scores * (relevance - share * total))
+    return carried, *(None for _ in case.operands[1:])
 
 
 def norm_linear(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
@@ -54,17 +54,15 @@ def norm_linear(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad S=R/y,\quad
         R_x = x\odot\bigl(c\odot S-\overline{c\odot S}\bigr)
 
-    RMSNorm subtracts no mean; the rule is then :math:`R_x=R`.
+    RMSNorm subtracts no mean; where it adds no :math:`\beta`, the rule is :math:`R_x=R`.
     """
-    centres, stabiliser = case.detail
-    if not centres:
+    centres, _ = case.detail
+    bias = case.operands[2]
+    if not centres and bias is None:
         return passed(relevance, case)
-    features, weight = case.operand(0), case.operands[1]
-    variance = features.var(dim=-1, correction=0, keepdim=True)
-    slope = torch.rsqrt(variance + stabiliser)
-    if weight is not None:
-        slope = slope * weight
-    share = slope * epsilon_divide(relevance, case.output)
-    return features * (share - share.mean(dim=-1, keepdim=True)), *(None,) * (
-        len(case.operands) - 1
-    )
+    slope, *others = norm_slope(epsilon_divide(relevance, case.output), case)
+    assert slope is not None
+    carried = case.operand(0) * slope
+    if not centres and bias is not None:
+        carried = torch.where(bias == 0, relevance, carried)
+    return carried, *others

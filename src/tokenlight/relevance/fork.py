@@ -1,9 +1,10 @@
-"""One value, two ways back: the model's own gradient, or relevance by a rule."""
+"""One value, several ways back: the model's own gradient, relevance by a rule, a rewritten gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ class Passage:
     def fork(
         self, operation: Operation, value: Tensor, operands: tuple[Tensor | None, ...], detail: Any
     ) -> Tensor:
-        """``value``, which the model computed from ``operands``, with both ways back."""
+        """``value``, which the model computed from ``operands``, with a rule's way back as well."""
         for operand in operands:
             made_by = None if operand is None else operand.grad_fn
             # The node of a value is the context of the fork that made it.
@@ -45,10 +46,18 @@ class Passage:
         forked: Tensor = Fork.apply(self, operation, detail, value, *operands)  # type: ignore[no-untyped-call]
         return forked
 
+    def shared(self, operation: Operation, operands: Sequence[Any]) -> list[Any]:
+        """``operands`` of a product, each with its share of the gradient where that is rewritten."""
+        active = tuple(isinstance(one, Tensor) and one.requires_grad for one in operands)
+        return [
+            Share.apply(self, operation, active, index, one) if active[index] else one  # type: ignore[no-untyped-call]
+            for index, one in enumerate(operands)
+        ]
+
 
 class Fork(torch.autograd.Function):
-    """Hand on ``value``. Its gradient goes back into the graph in which the model computed it; its
-    relevance skips that graph and goes to the operands."""
+    """Hand on ``value``. Its gradient goes back into the graph in which the model computed it; what
+    a rule answers skips that graph and goes to the operands."""
 
     @staticmethod
     def forward(
@@ -60,6 +69,7 @@ class Fork(torch.autograd.Function):
         *operands: Tensor | None,
     ) -> Tensor:
         ctx.forked = passage, operation, detail
+        ctx.operation = operation
         ctx.consumers = 0  # operations that read the value
         ctx.save_for_backward(value, *operands)
         ctx.set_materialize_grads(False)  # the way not taken stays empty and costs nothing
@@ -70,10 +80,55 @@ class Fork(torch.autograd.Function):
         (carried,) = incoming
         passage, operation, detail = ctx.forked
         rules: RuleSet | None = passage.rules
-        if carried is None or rules is None:
+        if carried is None or rules is None or operation not in rules.rules:
             return None, None, None, carried, *(None,) * (len(ctx.needs_input_grad) - 4)
-        value, *operands = ctx.saved_tensors
-        if rules.divides_clones and ctx.consumers > 1:
-            carried = stabilised(carried, value)
-        case = Case(value, tuple(operands), passage.examples, detail)
-        return None, None, None, None, *rules.rules[operation](carried, case)
+        # Rules compute in float32 at least: half precision cannot hold their stabilisers, and a
+        # forward under autocast leaves operands of several dtypes.
+        with torch.autocast(carried.device.type, enabled=False):
+            carried, value, *operands = _wide((carried, *ctx.saved_tensors))
+            if rules.divides_clones and ctx.consumers > 1:
+                carried = stabilised(carried, value)
+            case = Case(value, tuple(operands), passage.examples, detail)
+            return None, None, None, None, *rules.rules[operation](carried, case)
+
+
+def _wide(tensors: Sequence[Any]) -> list[Any]:
+    given = [one for one in tensors if one is not None]
+    dtype = reduce(torch.promote_types, (one.dtype for one in given), torch.float32)
+    active = [one is not None and one.requires_grad for one in tensors]
+    found = [None if one is None else one.to(dtype) for one in tensors]
+    # Rules ask which operands are activations.
+    return [
+        one if one is None or one.requires_grad == on else one.requires_grad_(on)
+        for one, on in zip(found, active, strict=True)
+    ]
+
+
+class Share(torch.autograd.Function):
+    """Hand on an operand, and of its gradient the share that the rule set gives it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        passage: Passage,
+        operation: Operation,
+        active: tuple[bool, ...],
+        index: int,
+        operand: Tensor,
+    ) -> Tensor:
+        ctx.shared = passage, operation, active, index
+        return operand.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Any) -> Any:
+        (carried,) = incoming
+        kept = Share.kept(ctx, ctx.shared[0].rules)
+        none = (None,) * 4
+        return *none, None if kept == 0 else carried if kept == 1 else carried * kept
+
+    @staticmethod
+    def kept(ctx: Any, rules: RuleSet | None) -> float:
+        """The share of the gradient that ``rules`` leave."""
+        _, operation, active, index = ctx.shared
+        split = None if rules is None else rules.splits.get(operation)
+        return 1.0 if split is None else split(active)[index]

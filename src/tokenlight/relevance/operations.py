@@ -18,11 +18,12 @@ from tokenlight.relevance.sums import Pooling
 
 
 class Reading(NamedTuple):
-    """A call as an operation on operands."""
+    """A call as an operation on operands; ``factors``: those of them that share one gradient."""
 
     operation: Operation
     operands: tuple[Tensor | None, ...]
     detail: Any = None
+    factors: tuple[Any, ...] = ()
 
 
 def active(value: Any) -> bool:
@@ -52,7 +53,7 @@ def _addmm(
 
 def _matmul(input: Tensor, other: Tensor) -> Reading | None:
     if active(input) and active(other):
-        return Reading(Operation.MATMUL, (input, other))
+        return Reading(Operation.MATMUL, (input, other), None, (input, other))
     if active(input) and other.dim() > 1:
         return Reading(Operation.LINEAR, (input, other.mT, None))
     return (
@@ -74,7 +75,7 @@ def _einsum(equation: str, *operands: Any) -> Reading | None:
     alone = set(left) - set(right + out) or set(right) - set(left + out)
     if alone or len({*left}) < len(left) or len({*right}) < len(right):
         return None
-    return Reading(Operation.EINSUM, tuple(given), (left, right, out))
+    return Reading(Operation.EINSUM, tuple(given), (left, right, out), tuple(given))
 
 
 def _add(input: Any, other: Any, *, alpha: float = 1) -> Reading | None:
@@ -92,7 +93,7 @@ def _subtract(input: Any, other: Any, *, alpha: float = 1) -> Reading | None:
 
 def _multiply(input: Any, other: Any) -> Reading:
     if active(input) and active(other):
-        return Reading(Operation.GATE, (input, other))
+        return Reading(Operation.GATE, (input, other), None, (input, other))
     term, factor = (input, other) if active(input) else (other, input)
     return Reading(Operation.SCALE, (term, _tensor(factor)))
 
@@ -102,7 +103,7 @@ def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Read
         return None
     if active(other):
         # The numerator takes all, so nothing need be known about how the denominator was made.
-        return Reading(Operation.QUOTIENT, (input, other.detach()))
+        return Reading(Operation.QUOTIENT, (input, other.detach()), None, (input, other))
     return Reading(Operation.SCALE, (input, None))
 
 
@@ -115,8 +116,28 @@ def _softmax(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Readi
     return None if dim is None else Reading(Operation.SOFTMAX, (input,), dim)
 
 
-def _activation(input: Tensor, *_: Any, **__: Any) -> Reading:
+def _activation(input: Any, *others: Any, **named: Any) -> Reading | None:
+    """Of one activation alone: ``2 ** x`` and ``x ** y`` are none."""
+    if not active(input) or any(map(active, (*others, *named.values()))):
+        return None
     return Reading(Operation.ACTIVATION, (input,))
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any
+) -> Reading | None:
+    factors = query, key, value
+    return None if active(attn_mask) else Reading(Operation.ATTENTION, (), None, factors)
+
+
+def _map(*given: Any, **named: Any) -> Reading | None:
+    """A map that is linear in one activation, or picks numbers out of it."""
+    return Reading(Operation.MAP, ()) if sum(map(active, (*given, *named.values()))) == 1 else None
+
+
+def _mixed(*_: Any, **__: Any) -> Reading:
+    """A sum of activations, laid out by places."""
+    return Reading(Operation.MAP, ())
 
 
 def _layer_norm(
@@ -132,8 +153,16 @@ def _layer_norm(
     return Reading(Operation.NORM, (input, weight, bias), (True, eps))
 
 
-def _rms_norm(input: Tensor, *_: Any, **__: Any) -> Reading:
-    return Reading(Operation.NORM, (input,), (False, 0.0))
+def _rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Reading | None:
+    if len(normalized_shape) != 1:
+        return None
+    added = torch.finfo(input.dtype).eps if eps is None else eps
+    return Reading(Operation.NORM, (input, weight, None), (False, added))
 
 
 def _pool(is_mean: bool) -> Callable[..., Reading | None]:
@@ -155,6 +184,15 @@ _ACTIVATIONS = (
     "pow", "__pow__",
 )  # fmt: skip
 
+_MAPS = (
+    "conv1d", "conv2d", "cumsum", "topk", "sort", "grouped_mm", "_grouped_mm", "grouped_mm_fallback",
+    "repeat_interleave", "avg_pool1d", "unfold",
+)  # fmt: skip
+
+_LAID_OUT = (
+    "index_add", "index_add_", "scatter_add", "scatter_add_", "copy_", "__setitem__",
+)  # fmt: skip
+
 READERS: dict[str, Callable[..., Reading | None]] = {
     "linear": _linear,
     "addmm": _addmm,
@@ -169,7 +207,10 @@ READERS: dict[str, Callable[..., Reading | None]] = {
     "softmax": _softmax,
     **dict.fromkeys(_ACTIVATIONS, _activation),
     "layer_norm": _layer_norm,
-    **dict.fromkeys(("rms_norm", "normalize"), _rms_norm),
+    "rms_norm": _rms_norm,
+    "scaled_dot_product_attention": _attention,
+    **dict.fromkeys(_MAPS, _map),
+    **dict.fromkeys(_LAID_OUT, _mixed),
     "sum": _pool(is_mean=False),
     "mean": _pool(is_mean=True),
 }
@@ -186,10 +227,24 @@ def _offset_product(
     return torch.add(torch.mul(torch.bmm(batch1, batch2), alpha), input * beta)
 
 
-# Calls that are two operations in one, written as those; each has the same value.
-REWRITES: dict[str, Callable[..., Tensor]] = {
-    **dict.fromkeys(("sub", "subtract", "__sub__"), _difference),
-    "baddbmm": _offset_product,
+def _unit_length(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, **_: Any
+) -> Tensor:
+    return torch.div(input, input.norm(p, dim, keepdim=True).clamp_min(eps))
+
+
+class Rewrite(NamedTuple):
+    """A call that is two operations in one, written as those, with the same value; where at least so
+    many of its arguments are activations."""
+
+    written: Callable[..., Tensor]
+    least: int
+
+
+REWRITES: dict[str, Rewrite] = {
+    **dict.fromkeys(("sub", "subtract", "__sub__"), Rewrite(_difference, 2)),
+    "baddbmm": Rewrite(_offset_product, 2),
+    "normalize": Rewrite(_unit_length, 1),
 }
 
 # Augmented assignments reach a function mode as these; each has a twin that changes nothing.

@@ -84,7 +84,9 @@ uniform_einsum = _einsum(epsilon_divide)
 
 
 def second_only_einsum(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
-    """All to the values, as :func:`second_only_matmul`."""
+    """All to the values, as :func:`second_only_matmul`; where they are constants, to what is none."""
+    if not _activations(case)[1]:
+        return uniform_einsum(relevance, case)
     left, right, out = case.detail
     share = epsilon_divide(relevance, case.output)
     return None, case.operand(1) * torch.einsum(f"{left},{out}->{right}", case.operand(0), share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenlight.relevance import elements, linear, products, sums
+from tokenlight.relevance import elements, gradients, linear, products, sums
 from tokenlight.relevance.case import Operation, Rule, RuleSet
 
 _PASSED: dict[Operation, Rule] = {
@@ -44,9 +44,9 @@ CHEFER_ORIG = RuleSet(
     divides_clones=True,
 )
 
-# Achtibat et al., ICML 2024.
+# Achtibat et al., ICML 2024, rule by rule.
 ATTNLRP = RuleSet(
-    "attnlrp",
+    "attnlrp by rules",
     _PASSED
     | {
         Operation.LINEAR: linear.epsilon,
@@ -62,9 +62,9 @@ ATTNLRP = RuleSet(
     starts_at_value=True,
 )
 
-# Ali et al., ICML 2022 ("conservative propagation").
+# Ali et al., ICML 2022 ("conservative propagation"), rule by rule.
 CP_LRP = RuleSet(
-    "cp_lrp",
+    "cp_lrp by rules",
     {
         **ATTNLRP.rules,
         Operation.MATMUL: products.second_only_matmul,
@@ -72,6 +72,31 @@ CP_LRP = RuleSet(
         Operation.SOFTMAX: elements.passed,
     },
     starts_at_value=True,
+)
+
+# The same two by rewritten gradients: equal to the rules in the limit of no epsilon.
+ATTNLRP_GRADIENT = RuleSet(
+    "attnlrp",
+    {Operation.ACTIVATION: gradients.activation_slope, Operation.NORM: gradients.norm_slope},
+    rewrites_gradients=True,
+    splits={
+        Operation.MATMUL: gradients.equal_parts,
+        Operation.EINSUM: gradients.equal_parts,
+        Operation.GATE: gradients.equal_parts,
+        Operation.QUOTIENT: gradients.first_alone,
+        Operation.ATTENTION: gradients.attention_parts,
+    },
+)
+CP_LRP_GRADIENT = RuleSet(
+    "cp_lrp",
+    ATTNLRP_GRADIENT.rules,
+    rewrites_gradients=True,
+    splits={
+        **ATTNLRP_GRADIENT.splits,
+        Operation.MATMUL: gradients.last_alone,
+        Operation.EINSUM: gradients.last_alone,
+        Operation.ATTENTION: gradients.last_alone,
+    },
 )
 
 # The official Mask-LRP code on GPT-2: loses relevance in every Conv1D.

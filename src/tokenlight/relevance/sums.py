@@ -64,19 +64,21 @@ def balanced_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     All of it stays on the scores, but for the stabiliser of the division, which takes what stands on
     scores next to 0. The official code adds a mask whether or not it hides a token.
     """
-    (carried,) = proportional_mask(relevance, case)
+    carried, *others = proportional_mask(relevance, case)
     assert carried is not None
     share = _by_example(carried, case.examples)
     arrived = _by_example(relevance, case.examples).sum(dim=1)
     scales = safe_divide(arrived, share.sum(dim=1))[:, None]
-    return (share.mul_(scales).reshape(relevance.shape),)
+    return share.mul_(scales).reshape(relevance.shape), *others
 
 
 def proportional_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     r""":math:`R_a = a\odot R/a`: the same in ``layers_lrp``, without the totals."""
+    # The second operand: the scores before a constant was added, which is no part of them.
+    scores = next(found for found in reversed(case.operands) if found is not None)
     # A masked score may be infinite; no relevance stands on it.
-    scores = case.operand(0)
-    return (stabilised(relevance, scores.clamp(min=torch.finfo(scores.dtype).min)),)
+    carried = stabilised(relevance, scores.clamp(min=torch.finfo(scores.dtype).min))
+    return carried, *(None for _ in case.operands[1:])
 
 
 class Pooling(NamedTuple):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dis
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -15,35 +14,53 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tokenlight.relevance.case import Operation
+from tokenlight.relevance.case import WITHOUT_RULE, Operation
 from tokenlight.relevance.fork import Passage
-from tokenlight.relevance.operations import AUGMENTED, READERS, REWRITES, active
-from tokenlight.relevance.walk import Strangers, is_fork, is_structural, nodes_above
+from tokenlight.relevance.operations import AUGMENTED, READERS, REWRITES, Reading, active
+from tokenlight.relevance.roots import Roots
+from tokenlight.relevance.units import Unit, is_candidate, norm_of, unit_of
+from tokenlight.relevance.walk import Strangers, is_fork, is_structural, nodes_above, unshifted
 
-# Modules that write a norm or an activation out in elementary operations: one unit each, since
-# their parts have no relevance rule of their own (NewGELU written out leaks a thousandth).
-_NORM = re.compile(r"(Norm|LayerNorm|RMSNorm)\d*$")
-_ACTIVATION = re.compile(r"(GELU|Gelu|SiLU|ReLU|Swish|Tanh|Activation)$")
-_FORKED = READERS.keys() | REWRITES.keys() | AUGMENTED.keys()
+_READ = READERS.keys() | REWRITES.keys() | AUGMENTED.keys()
+_NONLINEAR = frozenset(
+    {Operation.ACTIVATION, Operation.NORM}
+)  # a rewritten gradient replaces theirs
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The ways back that one forward must offer: relevance by ``rules``, rewritten ``gradients``,
+    the model's ``own`` gradients. Without ``rules`` the graph is the model's own but for the few
+    operations whose gradient is rewritten."""
+
+    rules: bool = True
+    gradients: bool = False
+    own: bool = True
 
 
 @contextmanager
 def forked(
-    model: nn.Module, *, examples: int, watch: bool = True
+    model: nn.Module, *, examples: int, watch: bool = True, ways: Ways | None = None
 ) -> Iterator[tuple[Passage, Strangers]]:
-    """Every operation inside the ``with`` keeps its value and gets a second way back.
+    """Every operation inside the ``with`` keeps its value and gets other ways back.
 
     ``examples`` is the size of the batch. Also given: the operations that were not understood, for
     :func:`tokenlight.relevance.walk.check`; without ``watch``, for a pass whose like was checked
     before, they are not looked for. Values and gradients stay the model's own.
     """
     passage, strangers = Passage(examples), Strangers(model)
-    mode = _Forking(passage, strangers, watch=watch)
-    handles = [handle for module in modules_of(model) for handle in _unit_hooks(module, mode)]
+    mode = _Forking(passage, strangers, ways or Ways(), watch=watch)
+    handles = [
+        handle
+        for module in modules_of(model)
+        if is_candidate(module)
+        for handle in _unit_hooks(module, mode)
+    ]
     try:
         with mode:
             yield passage, strangers
     finally:
+        mode.roots.clear()
         for handle in handles:
             handle.remove()
 
@@ -62,13 +79,13 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
 
 
 class _Forking(TorchFunctionMode):
-    """Swap each call for a fork; inside a unit, leave it alone."""
+    """Give each call its ways back; inside a unit, leave it alone."""
 
-    def __init__(self, passage: Passage, strangers: Strangers, *, watch: bool) -> None:
+    def __init__(self, passage: Passage, strangers: Strangers, ways: Ways, *, watch: bool) -> None:
         super().__init__()
-        self.passage = passage
-        self.watch = watch
+        self.passage, self.ways, self.watch = passage, ways, watch
         self.strangers = strangers
+        self.roots = Roots()
         self.depth = 0  # of units entered
 
     def __torch_function__(
@@ -77,7 +94,7 @@ class _Forking(TorchFunctionMode):
         keywords = kwargs or {}
         name = getattr(func, "__name__", "")
         # Most calls only move numbers, and a model makes hundreds: out with them first.
-        if self.depth or not (self.watch or name in _FORKED) or not torch.is_grad_enabled():
+        if self.depth or not (self.watch or name in _READ) or not torch.is_grad_enabled():
             return func(*args, **keywords)
         given = (*args, *keywords.values())
         if not any(map(_holds_active, given)):
@@ -85,33 +102,94 @@ class _Forking(TorchFunctionMode):
         if name in AUGMENTED and _is_augmented_assignment(sys._getframe(1)):
             func = AUGMENTED[name]
             name = func.__name__
-        reader = READERS.get(name)
-        reading = reader(*args, **keywords) if reader is not None else None
-        if reading is None and name in REWRITES and sum(map(active, given)) > 1:
+        reading = self._read(name, args, keywords)
+        if reading is None and name in REWRITES and sum(map(active, given)) >= REWRITES[name].least:
             with self:
-                return REWRITES[name](*args, **keywords)
+                return REWRITES[name].written(*args, **keywords)
         if reading is None:
             return self._watched(func, args, keywords) if self.watch else func(*args, **keywords)
-        value = func(*args, **keywords)
-        return self.passage.fork(reading.operation, value, reading.operands, reading.detail)
+        return self._taken(func, reading, args, keywords)
+
+    def _read(self, name: str, args: Any, keywords: Any) -> Reading | None:
+        reader = READERS.get(name)
+        in_place = reader is None and name.endswith("_") and not name.endswith("__")
+        if in_place and not self.ways.rules and not is_fork(args[0].grad_fn):
+            reader = READERS.get(name[:-1])
+        reading = None if reader is None else reader(*args, **keywords)
+        if reading is None or (self.ways.rules and reading.operation in WITHOUT_RULE):
+            return None
+        # What is rewritten would have to keep the value that is overwritten.
+        rewritten = reading.operation in _NONLINEAR or sum(map(active, reading.factors)) > 1
+        return None if in_place and rewritten else reading
+
+    def _taken(self, func: Callable[..., Any], reading: Reading, args: Any, keywords: Any) -> Any:
+        """A call that is understood."""
+        reading, root = self.roots.read(reading)
+        replaced = reading.operation in _NONLINEAR
+        if self.ways.gradients and sum(map(active, reading.factors)) > 1:
+            shared = self.passage.shared(reading.operation, reading.factors)
+            args, keywords = _exchanged(args, keywords, reading.factors, shared)
+        before = _made_by(args, keywords)
+        # Nobody will ask for the gradient that a rewritten one replaces: its parts need not be kept.
+        with torch.set_grad_enabled(self.ways.own or self.ways.rules or not replaced):
+            value = func(*args, **keywords)
+        if self.watch and self.ways.gradients:
+            for made in _tensors(args[0] if value is None else value):  # ``x[i] = y`` gives None
+                self.strangers.know(nodes_above(made, before))
+        if self.ways.rules or replaced:
+            operands = reading.operands
+            if reading.operation is Operation.SOFTMAX:
+                operands = (*operands, unshifted(operands[0]))
+            value = self.passage.fork(reading.operation, value, operands, reading.detail)
+        self.roots.remember(value, root)
+        return value
 
     def _watched(self, func: Callable[..., Any], args: Any, keywords: Any) -> Any:
         """A call without a rule goes through; where it does more than move numbers, or overwrites
         what a rule will read, the nodes it puts into the graph are remembered by its name."""
         name = getattr(func, "__name__", "")
-        before = {value.grad_fn for value in args if isinstance(value, Tensor)}
+        before = _made_by(args, keywords)
         spoils = name.endswith("_") and not name.endswith("__") and is_fork(args[0].grad_fn)
         made = func(*args, **keywords)
-        for tensor in made if isinstance(made, tuple | list) else (made,):
-            if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
-                for node in nodes_above(tensor, before):
-                    if not is_structural(node) or (spoils and node is tensor.grad_fn):
-                        self.strangers.add(node, name, _calling_module())
+        for tensor in _tensors(made):
+            for node in nodes_above(tensor, before):
+                if not is_structural(node) or (spoils and node is tensor.grad_fn):
+                    self.strangers.add(node, name, _calling_module())
         return made
 
 
 def _holds_active(value: Any) -> bool:
     return active(value) or (isinstance(value, tuple | list) and any(map(active, value)))
+
+
+def _tensors(made: Any) -> list[Tensor]:
+    """The tensors on the graph among what a call gave."""
+    found = made if isinstance(made, tuple | list) else (made,)
+    return [one for one in found if isinstance(one, Tensor) and one.grad_fn is not None]
+
+
+def _made_by(args: Any, keywords: Any) -> set[Any]:
+    """The graph's nodes that made the arguments of a call."""
+    given = (*args, *keywords.values())
+    return {one.grad_fn for value in given for one in _tensors(value)}
+
+
+def _exchanged(
+    args: Any, keywords: Any, old: Sequence[Any], new: Sequence[Any]
+) -> tuple[Any, dict[str, Any]]:
+    """A call's arguments with each of ``old`` replaced by its like in ``new``, in turn."""
+    pending = list(zip(old, new, strict=True))
+
+    def exchange(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(map(exchange, value))
+        for place, (before, after) in enumerate(pending):
+            if value is before:
+                del pending[place]
+                return after
+        return value
+
+    return tuple(map(exchange, args)), {name: exchange(value) for name, value in keywords.items()}
 
 
 def _is_augmented_assignment(frame: FrameType) -> bool:
@@ -131,44 +209,38 @@ def _calling_module() -> nn.Module | None:
 
 
 def _unit_hooks(module: nn.Module, mode: _Forking) -> list[Any]:
-    operation = _unit(module)
-    if operation is None:
-        return []
-    # A norm with a bias subtracts the mean; RMSNorm has none.
-    centres = getattr(module, "bias", None) is not None
-    epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", 0.0))
-    detail = (centres, epsilon) if operation is Operation.NORM else None
-    constants = (getattr(module, "weight", None),) if operation is Operation.NORM else ()
+    """Make a module that is one operation a unit, for as long as it runs."""
+    running: list[Unit | None] = []
 
-    def enter(_module: nn.Module, _args: Any) -> None:
-        mode.depth += 1
+    def enter(_module: nn.Module, args: Any) -> None:
+        asked = not mode.depth and len(args) == 1 and active(args[0]) and torch.is_grad_enabled()
+        unit = unit_of(module, args[0]) if asked else None
+        running.append(unit)
+        if unit is not None and unit.operation in _NONLINEAR:
+            mode.depth += 1
+            torch.set_grad_enabled(mode.ways.own or mode.ways.rules)
 
     def leave(_module: nn.Module, args: Any, output: Any) -> Any:
-        mode.depth -= 1
-        alone = isinstance(output, Tensor) and len(args) == 1 and active(args[0])
-        if mode.depth or not alone or not output.requires_grad or output.shape != args[0].shape:
+        unit = running.pop()
+        if unit is None:
             return None
-        return mode.passage.fork(operation, output, (args[0], *constants), detail)
+        if unit.operation is Operation.MAP:
+            if mode.watch and mode.ways.gradients:
+                for made in _tensors(output):
+                    mode.strangers.know(nodes_above(made, {args[0].grad_fn}))
+            return None
+        torch.set_grad_enabled(True)
+        mode.depth -= 1
+        if not isinstance(output, Tensor):  # an error is on its way
+            return None
+        operands: tuple[Tensor, ...] = (args[0],)
+        detail: Any = None
+        if unit.operation is Operation.NORM:
+            norm = norm_of(module, unit, args[0])
+            operands, detail = (args[0], norm.weight, norm.bias), (norm.centres, norm.stabiliser)
+        return mode.passage.fork(unit.operation, output, operands, detail)
 
     return [
         module.register_forward_pre_hook(enter),
         module.register_forward_hook(leave, always_call=True),
     ]
-
-
-def _unit(module: nn.Module) -> Operation | None:
-    kind = type(module)
-    operation = _unit_named(kind.__module__, kind.__name__)
-    if operation is None or kind.forward is nn.LayerNorm.forward:
-        return None
-    trained = operation is Operation.ACTIVATION and next(module.parameters(), None) is not None
-    return None if trained or next(module.children(), None) is not None else operation
-
-
-@cache
-def _unit_named(home: str, name: str) -> Operation | None:
-    if _NORM.search(name):
-        return Operation.NORM
-    if home == "transformers.activations" or _ACTIVATION.search(name):
-        return Operation.ACTIVATION
-    return None

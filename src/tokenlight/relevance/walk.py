@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from tokenlight.errors import UnsupportedModel
+from tokenlight.relevance.case import Operation, RuleSet
+from tokenlight.relevance.fork import Share
 
 # Operations that only move numbers: autograd's own backward carries relevance through them.
 _STRUCTURAL = frozenset(
@@ -49,13 +51,32 @@ def nodes_above(made: Tensor, before: set[Any]) -> Iterator[Any]:
             pending.extend(below for below, _ in node.next_functions)
 
 
+def unshifted(scores: Any) -> Tensor | None:
+    """What ``scores`` were before constants were added to them (a mask; ALiBi, which MPT counts from
+    the end of the padded row), if any were."""
+    node, found = scores.grad_fn, None
+    while node is not None:
+        if is_fork(node) and node.operation is Operation.SHIFT:
+            found, node = node.saved_tensors[1].detach(), node.next_functions[1][0]
+        elif is_structural(node) and node.next_functions:
+            node = node.next_functions[0][0]
+        else:
+            break
+    return found if found is not None and found.shape == scores.shape else None
+
+
 class Strangers:
-    """Operations without a rule, with the module that called them. Holds the graph's nodes, so it
-    must not outlive the check."""
+    """Operations without a rule, with the module that called them; and the nodes of those whose own
+    gradient is relevant. Holds the graph's nodes, so it must not outlive the check."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._found: dict[Any, tuple[str, str]] = {}
+        self.known: set[Any] = set()
+
+    def know(self, nodes: Iterable[Any]) -> None:
+        """That ``nodes`` were put into the graph by an operation that is understood."""
+        self.known.update(node for node in nodes if node not in self._found)
 
     def add(self, node: Any, operation: str, module: nn.Module | None) -> None:
         """Remember who made ``node``."""
@@ -75,9 +96,12 @@ class Strangers:
         return f"the operation {_plain(node)!r}, which torch's function mode does not show"
 
 
-def check(outputs: Iterable[Tensor], floor: Tensor, strangers: Strangers) -> None:
+def check(
+    outputs: Iterable[Tensor], floor: Tensor, strangers: Strangers, rules: RuleSet | None = None
+) -> None:
     """Raise UnsupportedModel unless every node on the paths of relevance from ``outputs`` down to
-    ``floor`` is a fork or only moves numbers."""
+    ``floor`` is a fork or only moves numbers; where ``rules`` rewrite gradients, those on the paths
+    of the gradient."""
     pending = [tensor.grad_fn for tensor in outputs]
     below = {floor.grad_fn}
     seen: set[Any] = set()
@@ -86,14 +110,21 @@ def check(outputs: Iterable[Tensor], floor: Tensor, strangers: Strangers) -> Non
         if node is None or node in seen or node in below:
             continue
         seen.add(node)
-        if is_fork(node):
-            # The first edge leads into the graph of the value, where only gradients go.
-            edges = node.next_functions[1:]
-        elif is_structural(node) and node not in strangers:
-            edges = node.next_functions
-        else:
-            raise UnsupportedModel(
-                f"{strangers.describe(node)} has no relevance rule, so relevance cannot be "
-                "followed through this model; choose a method that needs none, such as attcat."
-            )
-        pending.extend(edge for edge, _ in edges)
+        pending.extend(edge for edge, _ in _edges(node, strangers, rules))
+
+
+def _edges(node: Any, strangers: Strangers, rules: RuleSet | None) -> Any:
+    """Where relevance goes on from ``node``."""
+    if is_fork(node):
+        # The first edge leads into the graph of the value, where only gradients go.
+        skips = rules is None or node.operation in rules.rules
+        return node.next_functions[1:] if skips else node.next_functions[:1]
+    if _plain(node) == "Share":
+        return node.next_functions if rules is None or Share.kept(node, rules) else ()
+    known = is_structural(node) or (rules is not None and node in strangers.known)
+    if known and node not in strangers:
+        return node.next_functions
+    raise UnsupportedModel(
+        f"{strangers.describe(node)} has no relevance rule, so relevance cannot be "
+        "followed through this model; choose a method that needs none, such as attcat."
+    )

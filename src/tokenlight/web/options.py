@@ -142,7 +142,7 @@ def _group(name: str, method: Method) -> str:
     needs = method.needs
     if "lm" in registry.options_of("methods", name):
         return "decoded"
-    if Site.RELEVANCE in needs:
+    if {Site.RELEVANCE, Site.RELEVANCE_GRADIENT} & needs:
         return "relevance"
     if method.cost(100).forwards > 1:
         return "many passes"

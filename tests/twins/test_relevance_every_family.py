@@ -1,0 +1,129 @@
+"""AttnLRP and CP-LRP on every family, in float64: the package's rewritten gradient against the surrogate
+of ``tests.twins.gradient_form``, and against the package's own way rule by rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from tests.families import DECODER, FAMILIES, build
+from tests.tolerance import EverythingInFloat64, close
+from tests.twins.gradient_form import scores
+from tests.unit.test_language_models import FAMILIES as WRITERS
+from tests.unit.test_language_models import built
+from tests.unit.test_relevance_models import REFUSED as WITHOUT_RULES
+from tokenlight import Explainer, Tokens
+from tokenlight.errors import UnsupportedModel
+from tokenlight.relevance import division
+
+METHODS = {"attnlrp": False, "cp_lrp": True}  # whether attention maps are constants
+# What the gradient cannot be followed through, and why.
+UNFOLLOWED = {
+    "funnel": "changes the number or width of its tokens",
+    "longformer": "no relevance arrives at hidden state 0",
+    "xlnet": "no relevance arrives at hidden state 0",
+    "perceiver": "no table of token embeddings",
+    "canine": "no table of token embeddings",
+    "fnet": "'__get__'",
+    "reformer": "'_ReversibleFunction'",
+}
+# Their kernels have no float64, or they do not run here at all.
+LEFT_OUT = {"gpt_oss", "jamba", "mra", "yoso"}
+FOLLOWED = [name for name in FAMILIES if name not in {*UNFOLLOWED, *LEFT_OUT}]
+EXPERTS = {**DECODER, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_experts": 4}
+# Norms that subtract a mean without a bias, and mixtures of experts: class prefix, configuration.
+FURTHER = {
+    "olmo": ("Olmo", DECODER),
+    "cohere": ("Cohere", {**DECODER, "use_qk_norm": True}),
+    "cohere2": ("Cohere2", {**DECODER, "sliding_window": 4}),
+    "qwen2_moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 24}),
+    "qwen3_moe": ("Qwen3Moe", EXPERTS),
+    "olmoe": ("Olmoe", EXPERTS),
+    "deepseek_v3": (
+        "DeepseekV3",
+        {**EXPERTS, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1,
+         "kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
+         "v_head_dim": 8, "num_key_value_heads": 4, "head_dim": 4},
+    ),
+    "mixtral": ("Mixtral", {**DECODER, "num_local_experts": 4}),
+}  # fmt: skip
+TEXTS = [[7, 31, 90, 18, 55, 64, 23, 101, 2], [44, 12, 83, 29, 2]]
+
+
+def causal(name):
+    prefix, arguments = FURTHER[name]
+    config = getattr(transformers, f"{prefix}Config")(**arguments)
+    config._experts_implementation = "eager"  # a grouped matrix product has no float64
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{prefix}ForCausalLM")(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3) if parameter.dim() > 1 else parameter.uniform_(0.5, 1.5)
+    return model.double().eval()
+
+
+def classifier(name):
+    model = build(name).double()
+    with torch.no_grad():  # biases and weights of norms that matter
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.linspace(-0.2, 0.2, len(parameter)).double())
+    if name == "mixtral":
+        model.config._experts_implementation = "eager"
+    return model
+
+
+def padded():
+    ids = torch.zeros(2, 9, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, text in enumerate(TEXTS):
+        ids[row, : len(text)], mask[row, : len(text)] = torch.tensor(text), 1
+    return Tokens.from_ids(ids, mask)
+
+
+def assert_the_twin_agrees(model, pick, target, by_rules):
+    explainer = Explainer(model)
+    with EverythingInFloat64():
+        for method, constant_maps in METHODS.items():
+            found = explainer.explain(padded(), method, target=target)
+            for text, ours in zip(TEXTS, found, strict=True):
+                ids = torch.tensor([text])
+                arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+                twin = scores(model, arguments, pick, constant_maps=constant_maps)
+                assert np.abs(twin).max() > 0
+                close(ours.scores, twin, 1e-6)
+            if by_rules:
+                slow = explainer.explain(padded(), (method, {"way": "rules"}), target=target)
+                for ours, theirs in zip(found, slow, strict=True):
+                    close(ours.scores, theirs.scores, 1e-6)
+
+
+@pytest.fixture(autouse=True)
+def no_epsilon(monkeypatch):
+    monkeypatch.setattr(division, "EPSILON", 1e-13)
+
+
+@pytest.mark.parametrize("family", FOLLOWED)
+def test_a_classifier_is_explained_by_the_rewritten_gradient(family):
+    fate = FAMILIES[family][2]
+    by_rules = fate != "refused" and family not in WITHOUT_RULES
+    assert_the_twin_agrees(classifier(family), lambda o: o.logits[0, 1], 1, by_rules)
+
+
+@pytest.mark.parametrize("family", UNFOLLOWED)
+def test_a_family_that_a_gradient_cannot_be_followed_through_is_refused(family):
+    with pytest.raises(UnsupportedModel, match=UNFOLLOWED[family]):
+        Explainer(build(family)).explain(padded(), "attnlrp")
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_a_language_model_is_explained_by_the_rewritten_gradient(family):
+    assert_the_twin_agrees(built(family), lambda o: o.logits[0, -1, 9], 9, by_rules=True)
+
+
+@pytest.mark.parametrize("family", FURTHER)
+def test_norms_without_bias_and_experts_are_explained_by_the_rewritten_gradient(family):
+    experts = "experts" in str(FURTHER[family][1])
+    assert_the_twin_agrees(causal(family), lambda o: o.logits[0, -1, 9], 9, by_rules=not experts)
