@@ -18,14 +18,21 @@ A message says what was given, why it cannot be, and what to do.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
 
+LONGEST_WORD = 400  # of a message: what was given is named, not poured out
+
 
 class TokenlightError(Exception):
     """Root of the tree: ``except TokenlightError`` catches all that tokenlight raises on purpose."""
+
+    def __init__(self, message: str = "") -> None:
+        long = rf"\S{{{LONGEST_WORD + 1},}}"
+        super().__init__(re.sub(long, lambda word: f"{word[0][:200]}…{word[0][-100:]}", message))
 
 
 def shown(value: object, most: int = 60) -> str:

@@ -20,7 +20,15 @@ from tokenlight.data.tokens import ExplainMask, Long, TokenRow
 from tokenlight.errors import BadInput
 from tokenlight.explaining.batch import explain_rows
 from tokenlight.explaining.jobs import jobs, together
-from tokenlight.explaining.options import How, listed, naming, one_of, unrolled, whole_number
+from tokenlight.explaining.options import (
+    How,
+    listed,
+    naming,
+    one_of,
+    refuse_arrays,
+    unrolled,
+    whole_number,
+)
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.similarity import explain_likeness
 from tokenlight.explaining.stream import answered
@@ -110,6 +118,8 @@ class Explainer(Session):
             batch_tokens=self._budget(batch_tokens),
             progress=progress,
         )
+        for one in target if isinstance(target, list) else [target]:
+            refuse_arrays(one)
         if isinstance(inputs, Iterator):
             if isinstance(target, list):
                 raise BadInput("a list of targets needs a list of texts, not an iterator.")

@@ -19,19 +19,25 @@ BAD: tuple[Any, ...] = (
     "9" * 5000, "x" * 5000, [], [None], [[]], [0, 1], ["x"], [[[[1]]]], {}, {"a": 1}, {"": None}, {"0": []},
 )  # fmt: skip
 # Words of Python and of other libraries that no message of ours needs.
-RAW = re.compile(r"Traceback|<class '|object at 0x|<function|NoneType|panicked| File \"")
+RAW = re.compile(r"Traceback|panicked| File \"")
+PYTHON = re.compile(
+    r"<class '|object at 0x|<function|NoneType"
+)  # but who calls from Python knows it
 
 
 class Hanging(BaseException):
     """No except of the code under test takes this for one of its own."""
 
 
-def judge(inputs: dict[str, Callable[[], Any]]) -> Counter[str]:
-    """Try every input; what is neither right nor refused in words is reported by name."""
+def judge(inputs: dict[str, Callable[[], Any]], *, python: bool = False) -> Counter[str]:
+    """Try every input; what is neither right nor refused in words is reported by name.
+
+    ``python``: objects of Python are given, so that a message may name them.
+    """
     found: Counter[str] = Counter()
     faults = []
     for name, act in inputs.items():
-        outcome = _outcome(act)
+        outcome = _outcome(act, python)
         found[outcome.partition(":")[0]] += 1
         if outcome not in ("right", "refused"):
             faults.append(f"{name[:120]}: {outcome}")
@@ -39,7 +45,7 @@ def judge(inputs: dict[str, Callable[[], Any]]) -> Counter[str]:
     return found
 
 
-def _outcome(act: Callable[[], Any]) -> str:
+def _outcome(act: Callable[[], Any], python: bool) -> str:
     def ring(*_: Any) -> None:
         raise Hanging
 
@@ -49,7 +55,7 @@ def _outcome(act: Callable[[], Any]) -> str:
     try:
         act()
     except TokenlightError as refused:
-        return _words(str(refused))
+        return _words(str(refused), python)
     except Hanging:
         return "hang"
     except BaseException as raw:
@@ -63,9 +69,9 @@ def _outcome(act: Callable[[], Any]) -> str:
     return "right"
 
 
-def _words(message: str) -> str:
+def _words(message: str, python: bool) -> str:
     """A message is a sentence, or several: nothing raw in it, and no flood of what was given."""
-    found = RAW.search(message)
+    found = RAW.search(message) or (None if python else PYTHON.search(message))
     if found:
         return f"not plain: {found[0]} in {message[:200]}"
     if not message or len(message) > 4000:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadTarget, long_way, way
+from tokenlight.errors import BadTarget, long_way, shown, way
 
 LONGEST_ANSWER = 30  # tokens; the bound the question-answering pipelines use for a valid span
 NO_ANSWER = "no answer"
@@ -49,6 +49,13 @@ class SpanTarget:
                 f"{self!r} names the span in two ways; give one of start/end, answer, characters "
                 "or no_answer."
             )
+        if not isinstance(self.answer, str | None):
+            raise BadTarget(f"the answer {shown(self.answer)} is no text; give its words.")
+        if self.characters is not None and not _is_pair(self.characters):
+            raise BadTarget(
+                f"characters={shown(self.characters)} is no place; give (first character, behind the "
+                "last)."
+            )
         if self.occurrence is not None and self.answer is None:
             raise BadTarget("occurrence counts places of an answer; give answer='…' with it.")
 
@@ -56,6 +63,12 @@ class SpanTarget:
     def given(self) -> bool:
         """Whether a person named the answer, by its text or its characters."""
         return self.answer is not None or self.characters is not None
+
+
+def _is_pair(given: object) -> bool:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return False
+    return all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given)
 
 
 def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[str, Terms]:

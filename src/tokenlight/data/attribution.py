@@ -171,7 +171,7 @@ class Attribution:
     def from_dict(cls, values: Mapping[str, Any]) -> Attribution:
         """Rebuild from :meth:`to_dict`."""
         found = values.get("format") if isinstance(values, Mapping) else values
-        if found != FORMAT or not isinstance(values, Mapping):
+        if not isinstance(values, Mapping) or found != FORMAT:
             raise DamagedFile(
                 f"this is no attribution of format {FORMAT} (found {str(found)[:40]!r}); "
                 "it was made by another version of tokenlight or is another kind of file."

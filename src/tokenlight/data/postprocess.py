@@ -60,7 +60,7 @@ def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
 
     Words never join two segments; special tokens stay by themselves.
     """
-    if how not in _MERGERS:
+    if not isinstance(how, str) or how not in _MERGERS:
         raise UnknownName.among("way to merge words", how, _MERGERS)
     merge, row = _MERGERS[how], attribution.row
     if row.image is not None:

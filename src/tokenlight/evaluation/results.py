@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokenizer import apart
-from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.errors import BadInput, MissingExtra, shown
 from tokenlight.evaluation.corpus import Frequencies
 from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, together
 from tokenlight.evaluation.labels import read_labels, read_spans
@@ -236,7 +236,14 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
 ) -> Evaluation:
     """Measure explanations; see :meth:`tokenlight.Explainer.evaluate`."""
     MissingExtra.check(["scipy"], "bench", "an evaluation, whose means have intervals,")
-    given = [attributions] if isinstance(attributions, Attribution) else list(attributions)
+    given: list[Any] = [attributions]
+    if isinstance(attributions, Iterable) and not isinstance(attributions, str):
+        given = list(attributions)
+    if not all(isinstance(one, Attribution) for one in given):
+        raise BadInput(f"{shown(attributions)} cannot be evaluated; give what explain() returned.")
+    for name, known in (("labels", labels), ("spans", spans)):
+        if known is not None and (isinstance(known, str) or not hasattr(known, "__len__")):
+            raise BadInput(f"{name}={shown(known)} is no list; give one entry a text.")
     if not given:
         raise BadInput("there is no explanation to evaluate; give what explain() returned.")
     chosen = built(metrics)
@@ -246,15 +253,17 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
     numbers = by_text(given, next((len(s) for s in (labels, spans) if s is not None), None))
     rows = {number: a.row for number, a in reversed(list(zip(numbers, given, strict=True)))}
     marks = read_spans(spans, [rows[number] for number in sorted(rows)])
-    known = Known(truths, marks, texts=numbers)
-    records = measure(explainer, given, chosen, known, batch_tokens=batch_tokens, progress=progress)
+    truth = Known(truths, marks, texts=numbers)
+    records = measure(explainer, given, chosen, truth, batch_tokens=batch_tokens, progress=progress)
     counted = frequencies_for(explainer, chosen)
     return Evaluation(tuple(records), chosen, seed, counted)
 
 
 def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
     """Metrics by key, from names, (name, options) pairs, or metrics."""
-    listed = [metrics] if isinstance(metrics, str | tuple | Metric) else list(metrics)
+    listed: list[Any] = [metrics]
+    if isinstance(metrics, Iterable) and not isinstance(metrics, str | tuple | Metric):
+        listed = list(metrics)
     if isinstance(metrics, tuple) and not _is_pair(metrics):
         listed = list(metrics)
     if not listed:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from tokenlight.data.tokens import ExplainMask, Long, Question, TokenRow, Tokens
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput, BadTarget, TokenlightError
 from tokenlight.inputs.picture import is_picture, is_pictures
 from tokenlight.inputs.prompt import Chat
 from tokenlight.methods._method import Method
@@ -31,9 +31,20 @@ class How:
 
 def one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
     """``value``, which must be one of ``known``."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise BadInput(f"{option}={value!r} cannot be: it is one of {', '.join(map(repr, known))}.")
     return value
+
+
+def refuse_arrays(target: Any) -> None:
+    """A target is one thing, and so is each part of it: an array of them compares with nothing."""
+    parts = [getattr(target, one.name) for one in fields(target)] if is_dataclass(target) else []
+    for one in (target, *parts):
+        if getattr(one, "shape", ()) != ():
+            raise BadTarget(
+                f"an array of shape {tuple(one.shape)} is no target; give one target, or a list with "
+                "one a text."
+            )
 
 
 @dataclass(slots=True)

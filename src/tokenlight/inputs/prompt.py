@@ -34,7 +34,7 @@ class Chat:
     answer: bool = True
 
     def __init__(self, messages: Sequence[Mapping[str, str]], answer: bool = True) -> None:
-        if not messages or isinstance(messages, str | Mapping):
+        if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
             raise BadInput(
                 "a chat is a list of messages, for example "
                 + way(

@@ -97,7 +97,8 @@ def name_of(given: Any) -> str | None:
     model = given[0] if isinstance(given, tuple) else given
     if model is None or isinstance(model, str):
         return model
-    return str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
+    config = getattr(model, "config", None)
+    return str(getattr(config, "_name_or_path", "")) or type(model).__name__
 
 
 def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:

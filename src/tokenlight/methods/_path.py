@@ -16,6 +16,8 @@ from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
 
+MOST = 1 << 20  # steps or samples of one text
+
 
 @dataclass(frozen=True, eq=False)
 class Ends:
@@ -137,6 +139,6 @@ class Outcome:
 
 def at_least_one(option: str, value: int) -> int:
     """Refuse a number of steps or samples that leaves none."""
-    if value < 1:
-        raise BadInput(f"{option}={value} leaves nothing to average; give 1 or more.")
+    if not 1 <= value <= MOST:
+        raise BadInput(f"{option}={value} cannot be averaged over; give 1 to {MOST:,}.")
     return value

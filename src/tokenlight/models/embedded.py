@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.errors import DamagedFile, UnknownName
+from tokenlight.errors import DamagedFile, UnknownName, shown
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +72,11 @@ def resolve(name_or_path: str | Path) -> str:
     Only names that begin with ``tokenlight/`` are embedded models: paths and hub ids pass through.
     """
     given = str(name_or_path)
+    if "\x00" in given or len(given) > 4096 or any(len(part) > 255 for part in given.split("/")):
+        raise UnknownName(
+            f"no model can be called {shown(given)}: no file system has such a name. Give an embedded "
+            "model, a folder or a hub id."
+        )
     if not given.startswith(PREFIX):
         return given
     verify(given)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel, shown
 from tokenlight.files.documents import json_in
 from tokenlight.models.embedded import ENCODER, FOLDER
 from tokenlight.models.fields import refuse_odd
@@ -51,6 +51,8 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
                 f"{word} is not taken: tokenlight opens safetensors files alone and fetches no code. "
                 "Load the model yourself and give Explainer(model, tokenizer)."
             )
+    if not isinstance(hub.get("subfolder"), str | None):
+        raise BadInput(f"subfolder={shown(hub['subfolder'])} is no name of a folder; give a text.")
     folder = Path(place, hub.get("subfolder") or "")
     if folder.is_dir():
         _only_own_files(folder)

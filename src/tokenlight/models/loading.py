@@ -90,6 +90,8 @@ def put(model: Any, device: str | torch.device | None) -> None:
     """Move a model to a device, and say in words why it cannot go there."""
     if device is None:
         return
+    if str(device).partition(":")[0] == "meta":
+        raise BadInput("the device 'meta' holds shapes and no numbers; give cpu or cuda.")
     try:
         model.to(device)
     except torch.OutOfMemoryError as full:
@@ -98,7 +100,7 @@ def put(model: Any, device: str | torch.device | None) -> None:
             f"the device {str(device)!r} has no room left for this model, whose weights alone take "
             f"{needed:.2g} GB. End what else fills it, or give another device or cpu."
         ) from full
-    except (AssertionError, RuntimeError) as refused:
+    except (AssertionError, RuntimeError, TypeError) as refused:
         raise BadInput(
             f"the model cannot go to device {str(device)!r}: {first_sentence(refused)} Give cpu, "
             "or cuda on a machine whose torch sees a GPU."

@@ -1,0 +1,228 @@
+"""Calls of the library with what does not belong there."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import tokenlight
+from tests.fuzz.judge import judge
+from tests.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa
+from tokenlight import (
+    Attribution,
+    Chat,
+    Continuation,
+    Contrast,
+    Explainer,
+    NextToken,
+    Picture,
+    Question,
+    SpanTarget,
+    Tokens,
+    TokenTarget,
+    postprocess,
+    registry,
+)
+
+TEXT = "good film , slow plot"
+QUESTION = Question("who ?", "we love the film")
+VALUES = (
+    None, True, -1, 0, 3, 10**9, 10**30, 0.5, float("nan"), float("inf"), "", "x", "\ud800", "\x00", "x" * 5000, b"x", [],
+    [None], ["x"], [[1]], (), (1, 2), {}, {"a": 1}, object(), int, np.array([]), np.array([1.5]), torch.zeros(2, 2), {1, 2},
+)  # fmt: skip
+
+
+def inputs_to_explain(explainer):
+    for value in VALUES:
+        yield f"text {value!r:.30}", lambda value=value: explainer.explain(value)
+        yield f"texts {value!r:.30}", lambda value=value: explainer.explain([TEXT, value])
+        yield f"pair {value!r:.30}", lambda value=value: explainer.explain((TEXT, value))
+        yield f"ids {value!r:.30}", lambda value=value: explainer.explain(Tokens.from_ids(value))
+        mask = lambda value=value: explainer.explain(Tokens.from_ids([[2, 5, 3]], value))  # noqa: E731
+        yield f"mask {value!r:.30}", mask
+
+
+def asked(explainer):
+    """Each keyword of explain() with each value."""
+    for word in ("method", "target", "explain_mask", "token_types", "long", "seed", "batch_tokens"):
+        for value in VALUES:
+            yield (
+                f"{word}={value!r:.30}",
+                lambda word=word, value=value: explainer.explain(TEXT, **{word: value}),
+            )
+
+
+def targets(explainer, answers, words):
+    for value in VALUES:
+        for name, made in {
+            "contrast": lambda value: Contrast(value, 0),
+            "other contrast": lambda value: Contrast("positive", value),
+            "next": NextToken,
+            "token": TokenTarget,
+            "continuation": Continuation,
+        }.items():
+            yield (
+                f"{name} {value!r:.30}",
+                lambda made=made, value=value: explainer.explain(TEXT, target=made(value)),
+            )
+        for field in ("start", "end", "answer", "occurrence", "characters"):
+            yield (
+                f"span {field}={value!r:.30}",
+                lambda field=field, value=value: answers.explain(
+                    QUESTION, target=SpanTarget(**{field: value})
+                ),
+            )
+        yield (
+            f"question {value!r:.30}",
+            lambda value=value: answers.explain(Question(value, "a film")),
+        )
+        yield (
+            f"context {value!r:.30}",
+            lambda value=value: answers.explain(Question("who ?", value)),
+        )
+        yield (
+            f"masked {value!r:.30}",
+            lambda value=value: words.explain("the [MASK] was good", target=value),
+        )
+
+
+def options(explainer):
+    """Every option of every method and metric with a value from the list."""
+    chance = random.Random(4)
+    for kind in ("methods", "metrics"):
+        for name in registry.names(kind):
+            for option in registry.options_of(kind, name):
+                for value in chance.sample(VALUES, 3):
+                    act = (
+                        (
+                            lambda name=name, o=option, v=value: explainer.explain(
+                                "good film", (name, {o: v})
+                            )
+                        )
+                        if kind == "methods"
+                        else (
+                            lambda name=name, o=option, v=value: registry.build(
+                                "metrics", name, {o: v}
+                            )
+                        )
+                    )
+                    yield f"{name} {option}={value!r:.30}", act
+
+
+def results(explainer, tmp_path):
+    found = explainer.explain(TEXT)
+    for value in VALUES:
+        yield f"evaluate {value!r:.30}", lambda value=value: explainer.evaluate(value, ["aopc"])
+        yield f"metrics {value!r:.30}", lambda value=value: explainer.evaluate([found], value)
+        yield (
+            f"labels {value!r:.30}",
+            lambda value=value: explainer.evaluate([found], ["aopc"], labels=value),
+        )
+        yield (
+            f"spans {value!r:.30}",
+            lambda value=value: explainer.evaluate([found], ["rationale"], spans=value),
+        )
+        yield f"words {value!r:.30}", lambda value=value: found.words(value)
+        yield f"from_dict {value!r:.30}", lambda value=value: Attribution.from_dict(value)
+        yield (
+            f"load {value!r:.30}",
+            lambda value=value: tokenlight.load(value if isinstance(value, str) else str(value)),
+        )
+        # A name that no file can have stays Python's own OSError or ValueError, as of open().
+        name = "".join(c for c in str(value)[:100] if c.isalnum())
+        yield f"save {value!r:.20}", lambda name=name: found.save(tmp_path / f"{name}.json")
+        yield f"ending {value!r:.20}", lambda name=name: found.save(tmp_path / f"it.{name}")
+        yield f"merged {value!r:.30}", lambda value=value: postprocess.merge_words(found, how=value)
+        yield f"picture {value!r:.30}", lambda value=value: explainer.explain(Picture(value))
+        yield f"chat {value!r:.30}", lambda value=value: explainer.explain(Chat(value))
+
+
+def models(bert_folder):
+    for value in (
+        "",
+        "x" * 5000,
+        "/" * 5000,
+        "\x00",
+        "a\nb",
+        "..",
+        "a/b/c",
+        "~",
+        "é",
+        "-",
+        "https://x.y/z",
+        "tokenlight/",
+        "a" * 97,
+    ):
+        yield f"model {value[:30]!r}", lambda value=value: Explainer.from_pretrained(value)
+    for value in ("meta", "banana", "cuda:99", "cpu:5", "", "mps", 5, -1, [], {}, "x" * 5000):
+        yield (
+            f"device {value!r:.30}",
+            lambda value=value: Explainer.from_pretrained(bert_folder, device=value).explain(TEXT),
+        )
+    for value in (
+        "int8",
+        "x" * 5000,
+        "nn",
+        5,
+        [],
+        torch.int64,
+        torch.bool,
+        "complex64",
+        "float8_e4m3fn",
+        "",
+    ):
+        yield (
+            f"dtype {value!r:.30}",
+            lambda value=value: Explainer.from_pretrained(bert_folder, dtype=value).explain(TEXT),
+        )
+    for word in ("revision", "cache_dir", "subfolder", "token", "device_map", "variant", "banana"):
+        for value in (5, [], "x", "../x"):
+            yield (
+                f"{word}={value!r}",
+                lambda word=word, value=value: Explainer.from_pretrained(
+                    bert_folder, **{word: value}
+                ),
+            )
+
+
+@pytest.fixture(scope="module")
+def house(tokenizer):
+    return SimpleNamespace(
+        plain=Explainer(tiny_bert(), tokenizer),
+        answers=Explainer(tiny_bert_qa(), tokenizer),
+        words=Explainer(tiny_bert_lm(), tokenizer),
+    )
+
+
+def test_a_bad_input_or_keyword_is_explained_or_refused_in_words(house):
+    made = {**dict(inputs_to_explain(house.plain)), **dict(asked(house.plain))}
+    assert len(made) >= 300
+    judge(made, python=True)
+
+
+def test_a_bad_target_is_explained_or_refused_in_words(house):
+    made = dict(targets(house.plain, house.answers, house.words))
+    assert len(made) >= 300
+    judge(made, python=True)
+
+
+def test_a_bad_option_is_taken_or_refused_in_words(house):
+    made = dict(options(house.plain))
+    assert len(made) >= 150
+    judge(made, python=True)
+
+
+def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused_in_words(house, tmp_path):
+    made = dict(results(house.plain, tmp_path))
+    assert len(made) >= 300
+    judge(made, python=True)
+
+
+def test_a_bad_model_name_device_or_dtype_is_refused_in_words(bert_folder):
+    made = dict(models(bert_folder))
+    assert len(made) >= 60
+    judge(made, python=True)
