@@ -6,7 +6,7 @@ OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 # Busy-waiting OpenMP threads slow small batches manifold beside any other process.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-fast test-oldest browser check format bench docs wheel clean help
+.PHONY: lock locked sbom audit demo test test-fast test-oldest browser check format bench docs wheel clean help
 
 help:
 	@echo "make demo         explain a few sentences with the embedded model (offline once set up)"
@@ -16,6 +16,9 @@ help:
 	@echo "make check        format, lint and types only"
 	@echo "make bench        speed and memory, as ratios to the bare model"
 	@echo "make docs         build the guide into site/"
+	@echo "make lock         every package of the tests by version and hash, into requirements.lock"
+	@echo "make sbom         bill of materials as CycloneDX JSON, into dist/sbom.json"
+	@echo "make audit        known weaknesses of what is locked, where a list of them can be reached"
 
 demo: $(VENV)/.demo
 	$(OFFLINE) $(RUN) examples/demo.py
@@ -74,6 +77,32 @@ docs: $(VENV)/.docs
 
 wheel: $(VENV)/.dev
 	$(RUN) -m pip wheel --no-deps --wheel-dir dist .
+
+# Every package the tests use, by version and hash, from what pip resolves here.
+lock: $(VENV)/.python
+	mkdir -p build
+	$(RUN) -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
+	  --constraint constraints.txt torch '.[cli,plots,bench,baselines,vision,web]' --group test
+	$(RUN) -m tests.supply_chain lock build/lock.json
+
+# The tests' packages from the lock alone: pip refuses a file whose hash is another.
+locked: $(VENV)/.python
+	$(RUN) -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
+	$(RUN) -m pip install --quiet --no-deps --editable .
+
+sbom: $(VENV)/.dev
+	mkdir -p dist
+	$(RUN) -m tests.supply_chain sbom dist/sbom.json
+
+# Known weaknesses of what is locked, where a list of them can be reached; else it says so and passes.
+audit: $(VENV)/.dev
+	@mkdir -p build && rm -f build/audit.json
+	@test -x $(VENV)-audit/bin/pip-audit || { python3 -m venv $(VENV)-audit && \
+	  $(VENV)-audit/bin/pip install --quiet pip-audit; } || true
+	@sed 's/==\([^ +]*\)+[^ ]*/==\1/; s/ \\$$//; /--hash/d' requirements.lock > build/audit.txt
+	@$(VENV)-audit/bin/pip-audit --disable-pip --no-deps --timeout 15 --progress-spinner off \
+	  --requirement build/audit.txt --format json --output build/audit.json > build/audit.log 2>&1 || true
+	@$(RUN) -m tests.supply_chain audited build/audit.json
 
 clean:
 	rm -rf build dist site demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

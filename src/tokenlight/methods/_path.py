@@ -139,6 +139,8 @@ class Outcome:
 
 def at_least_one(option: str, value: int) -> int:
     """Refuse a number of steps or samples that leaves none."""
-    if not 1 <= value <= MOST:
-        raise BadInput(f"{option}={value} cannot be averaged over; give 1 to {MOST:,}.")
+    if value < 1:
+        raise BadInput(f"{option}={value} leaves nothing to average; give 1 or more.")
+    if value > MOST:
+        raise BadInput(f"{option}={value} would take for ever; give at most {MOST:,}.")
     return value
