@@ -24,9 +24,9 @@ from tokenlight import (
     SpanTarget,
     Tokens,
     TokenTarget,
-    postprocess,
     registry,
 )
+from tokenlight.data import postprocess
 
 TEXT = "good film , slow plot"
 QUESTION = Question("who ?", "we love the film")
