@@ -71,7 +71,8 @@ def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     starts.append(np.full(len(sources), source))
     ends.append(np.array(sources) + layers * n)
     capacities.append(np.full(len(sources), UNITS))
-    edges = np.concatenate(starts), np.concatenate(ends)
+    # SciPy before 1.15 finds no flow in a graph whose places are 64 bits wide.
+    edges = np.concatenate(starts).astype(np.int32), np.concatenate(ends).astype(np.int32)
     shape = (source + 1, source + 1)
     graph = csr_array((np.concatenate(capacities).astype(np.int32), edges), shape=shape)
     values = [maximum_flow(graph, source, token).flow_value for token in range(n)]
