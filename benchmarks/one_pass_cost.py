@@ -6,7 +6,7 @@ what it has learned. Each case runs in a process of its own, so that peak memory
 
     python benchmarks/one_pass_cost.py                          # this machine's CPU
     python benchmarks/one_pass_cost.py --device cuda --json FILE
-    python benchmarks/one_pass_cost.py --long                   # 16,384 tokens, memory alone
+    python benchmarks/one_pass_cost.py --long                   # 2,048 and 16,384 tokens
 """
 
 from __future__ import annotations
@@ -30,18 +30,23 @@ ONE_PASS = [
     "raw_att", "rollout", "grads", "att_grads", "grad_sam", "att_gradcam", "cam", "gae", "cat",
     "attcat", "gradcam", "grad_x_input", "random",
 ]  # fmt: skip
+RELEVANT = ["bare", "attnlrp", "cp_lrp"]
 SHAPES = {"cpu": ["1x32", "32x32", "8x128", "2x512"], "cuda": ["64x32", "64x128", "16x512"]}
+# Width, layers, inner width; of the second the weights are frozen.
+LLAMAS = {"llama": (64, 2, 128), "llama_frozen": (256, 4, 688)}
 CASES = ["bare", "attcat", "one_pass", "captum"]
 
 
 def model_of(size: str) -> Any:
-    if size == "llama":
+    if size in LLAMAS:
+        width, layers, inner = LLAMAS[size]
         config: Any = transformers.LlamaConfig(
-            vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=4, intermediate_size=128, max_position_embeddings=16384,
+            vocab_size=1000, hidden_size=width, num_hidden_layers=layers, num_attention_heads=4,
+            num_key_value_heads=4, intermediate_size=inner, max_position_embeddings=16384,
             num_labels=2, pad_token_id=0,
         )  # fmt: skip
-        return transformers.LlamaForSequenceClassification(config)
+        model = transformers.LlamaForSequenceClassification(config)
+        return model.requires_grad_(size == "llama")
     return transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=2))
 
 
@@ -55,7 +60,7 @@ def work(case: str, model: Any, ids: torch.Tensor) -> Callable[[], Any]:
     from tokenlight import Explainer, Tokens
 
     explainer, tokens = Explainer(model), Tokens.from_ids(ids, mask)
-    methods = "attcat" if case == "attcat" else ONE_PASS
+    methods = ONE_PASS if case == "one_pass" else case
     return lambda: explainer.explain(tokens, methods, batch_tokens=ids.numel(), target=1)
 
 
@@ -178,7 +183,8 @@ def main() -> None:
         shapes = given.shape or SHAPES[given.device]
         tables.append(table(given.device, "bert", shapes, CASES))
     if given.long or not given.shape:
-        print("\n16,384 tokens, a small Llama, memory is the figure:")
+        print("\n2,048 and 16,384 tokens, a small Llama, memory is the figure:")
+        tables.append(table(given.device, "llama_frozen", ["1x2048"], RELEVANT))
         tables.append(table(given.device, "llama", ["1x16384"], ["bare", "attcat"]))
     if given.json:
         given.json.write_text(json.dumps({"facts": described, "tables": tables}, indent=1))

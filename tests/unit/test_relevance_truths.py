@@ -141,6 +141,41 @@ def test_relevance_inside_autocast_is_computed_and_said():
     close(found[0].scores, expected[0].scores, 16 / 256)
 
 
+class Packed(torch.autograd.Function):
+    """A product with eight-bit weights, as libraries for quantised models write it."""
+
+    @staticmethod
+    def forward(ctx, features, codes, scale):
+        ctx.save_for_backward(codes, scale)
+        return features @ (codes * scale).T
+
+    @staticmethod
+    def backward(ctx, gradient):
+        codes, scale = ctx.saved_tensors
+        return gradient @ (codes * scale), None, None
+
+
+class PackedLinear(nn.Linear):
+    def forward(self, features):
+        scale = self.weight.detach().abs().amax() / 127
+        codes = (self.weight.detach() / scale).round().to(torch.int8)
+        made = Packed.apply(features, codes, scale)
+        return made if self.bias is None else made + self.bias
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "cp_lrp"])
+def test_quantised_layers_need_no_rule_of_their_own(method):
+    packed, plain = build("llama").double(), build("llama").double()
+    for model, kind in ((packed, PackedLinear), (plain, nn.Linear)):
+        for module in model.modules():
+            if type(module) is nn.Linear:
+                module.__class__ = kind
+                scale = module.weight.detach().abs().amax() / 127
+                module.weight.data = (module.weight / scale).round().detach() * scale
+    theirs = Explainer(plain).explain(ROWS, method, target=1)
+    close(Explainer(packed).explain(ROWS, method, target=1).scores, theirs.scores)
+
+
 @pytest.mark.parametrize("dora", [False, True])
 def test_an_adapter_that_is_not_merged_is_said_by_rules_and_nothing_to_a_gradient(dora):
     how = peft.LoraConfig(
