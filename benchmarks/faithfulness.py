@@ -22,7 +22,7 @@ import transformers
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.report import figure
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import Job, Refusal, evaluate_file
+from tokenlight.evaluation.run import Experiment, Failure, evaluate_file
 from tokenlight.files.tables import read
 from tokenlight.files.write import write_text
 from tokenlight.metrics._similarity import similarity
@@ -121,7 +121,7 @@ def methods(slow: bool) -> list[tuple[str, dict[str, Any]]]:
 def page(
     suite: Suite,
     found: Evaluation,
-    refused: list[Refusal],
+    refused: list[Failure],
     *,
     made: str,
     asked: int,
@@ -190,7 +190,7 @@ def _array(values: list[float]) -> Any:
     return np.array(values)
 
 
-def _left_out(found: Evaluation, refused: list[Refusal]) -> list[str]:
+def _left_out(found: Evaluation, refused: list[Failure]) -> list[str]:
     lines = [
         f"- {key}: {count} explanations ({reason})"
         for key, reasons in found.skipped.items()
@@ -241,7 +241,7 @@ def main() -> None:
         examples = read(given.data / suite.file, limit=given.limit or suite.limit)
         metrics = CORE if given.core and len(suite.metrics) > 1 else suite.metrics
         chosen = [(name, {}) for name in given.method] if given.method else methods(given.slow)
-        job = Job(chosen, metrics, {"long": suite.long})
+        job = Experiment(chosen, metrics, {"long": suite.long})
         begun = time.monotonic()
         turn, of = map(int, given.share.split("/"))
         found, refused = evaluate_file(

@@ -21,7 +21,7 @@ from tokenlight.bench.plan import Cell, Plan
 from tokenlight.bench.report import figures
 from tokenlight.bench.report.clouds import class_weights
 from tokenlight.bench.report.comparison import build
-from tokenlight.bench.report.figures import Artist, Wish
+from tokenlight.bench.report.figures import Artist, FigureWish
 from tokenlight.bench.report.words import _measured
 from tokenlight.bench.report.write import markdown, report, tex
 from tokenlight.bench.store import Run
@@ -384,7 +384,7 @@ class TestFigures:
     def test_figure_5_has_the_product_of_the_layers(self, monkeypatch):
         kept = [(None, {"AttCAT": sample(layers=2)})]
         monkeypatch.setattr(Artist, "_kept", lambda *_: iter(kept))
-        drawn = Artist(None, None, ()).heat_map(Wish("heat_map", "Heat"))
+        drawn = Artist(None, None, ()).heat_map(FigureWish("heat_map", "Heat"))
         names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
         assert names == ["L0", "L1", "Rollout", "Sum"]
 

@@ -17,12 +17,11 @@ from tests.tolerance import FLOAT32
 from tokenlight import Explainer
 from tokenlight.bench import local_engine, tables
 from tokenlight.bench import request as planning
-from tokenlight.bench.plan import Request
+from tokenlight.bench.plan import Request, Task, TaskResult
 from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.status import in_time, status
 from tokenlight.bench.store import Run, locked, tidy
 from tokenlight.bench.suite import SuiteRefused, read
-from tokenlight.bench.tasks import Outcome, Task
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
 
@@ -304,7 +303,7 @@ def test_without_the_extra_nothing_is_begun(suite, tmp_path, capsys, monkeypatch
 
 def test_a_run_without_a_finished_part_has_no_report(suite, tmp_path, capsys, monkeypatch):
     def broken(_run, tasks, **_):
-        yield from (Outcome(task, trouble="out of luck") for task in tasks)
+        yield from (TaskResult(task, trouble="out of luck") for task in tasks)
 
     monkeypatch.setattr("tokenlight.bench.local_engine.results", broken)
     folder = str(tmp_path / "run")
@@ -369,7 +368,7 @@ def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(suite, whole, tmp_path
 def test_a_worker_that_dies_thrice_costs_its_part_alone(suite, tmp_path, monkeypatch):
     """Kill whichever worker holds a part, as a system out of memory does, until it is given up."""
     from tokenlight.bench import local_engine
-    from tokenlight.bench.tasks import Task
+    from tokenlight.bench.plan import Task
 
     run = Run.open(_begun(suite, tmp_path / "run"))
     victim = run.parts[1]

@@ -16,7 +16,7 @@ from tokenlight import Continuation, Explainer
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.report import page
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import Job, evaluate_file
+from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.evaluation.shard import explained
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import mean_interval
@@ -26,7 +26,7 @@ from tokenlight.metrics.precision_at_k import METRIC as PRECISION
 from tokenlight.metrics.token_overlap import METRIC as OVERLAP
 
 TEXTS = ["the film", "we love this dull old movie", "good"]
-EVERY = Job(["attcat", "random"], ["aopc"], {"target": "all"})
+EVERY = Experiment(["attcat", "random"], ["aopc"], {"target": "all"})
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_words_of_one_text_are_one_text_for_evaluate_too(labeller):
 def test_what_is_written_on_is_an_explanation_of_its_own_prompt(tmp_path):
     writer = tiny_writer()
     prompts = ["the film is", "we love this old"]
-    job = Job(["attcat", "random"], ["aopc"], {"target": Continuation(tokens=3)})
+    job = Experiment(["attcat", "random"], ["aopc"], {"target": Continuation(tokens=3)})
     expected = {i: writer.explain([p], ["attcat", "random"], Continuation(tokens=3))
                 for i, p in enumerate(prompts)}  # fmt: skip
     made, _ = explained(writer, [Example(p) for p in prompts], job)
@@ -84,7 +84,9 @@ def test_what_is_written_on_is_an_explanation_of_its_own_prompt(tmp_path):
 
 def test_classes_are_averaged_and_texts_are_counted(explainer, tmp_path):
     given = [Example(text) for text in TEXTS]
-    found, _ = evaluate_file(explainer, given, Job(["attcat"], ["aopc"], EVERY.how), tmp_path)
+    found, _ = evaluate_file(
+        explainer, given, Experiment(["attcat"], ["aopc"], EVERY.how), tmp_path
+    )
     assert len(found.rows) == 9
     values = np.array([row["aopc"] for row in found.rows]).reshape(3, 3)
     summary, expected = found.summary["aopc"], mean_interval(values.mean(axis=1))

@@ -11,7 +11,7 @@ import torch
 from tests.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.evaluation.run import Job, evaluate_file
+from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import Example, read
 
 TEXT = "the film is not very good"
@@ -38,7 +38,7 @@ def test_what_only_looks_like_a_number_is_an_unknown_label(explainer, found, tmp
     examples = read(place)
     assert examples == [Example(TEXT, label)]
     with pytest.raises(UnknownName, match=r"^line 1 of texts.jsonl: unknown label"):
-        evaluate_file(explainer, examples, Job(["attcat"], ["aopc"]), tmp_path / "out")
+        evaluate_file(explainer, examples, Experiment(["attcat"], ["aopc"]), tmp_path / "out")
 
 
 def test_an_example_knows_its_place_and_is_equal_wherever_it_stands(tmp_path):
@@ -123,7 +123,7 @@ def test_only_what_was_cut_is_said_to_be_cut(explainer, found):
 
 def test_a_wrong_mark_in_a_file_costs_its_own_text(explainer, tmp_path):
     given = [Example(TEXT, None, ((4, 8),)), Example(TEXT, None, ((4, 99),))]
-    job = Job(["attcat"], ["rationale"])
+    job = Experiment(["attcat"], ["rationale"])
     found, refused = evaluate_file(explainer, given, job, tmp_path)
     assert [record.text for record in found.records] == [0]
     assert [(one.text, one.step) for one in refused] == [(1, "measured")]

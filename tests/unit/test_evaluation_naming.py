@@ -15,7 +15,7 @@ from tokenlight import Explainer, registry
 from tokenlight.cli.evaluate import evaluate
 from tokenlight.errors import NotFinite
 from tokenlight.evaluation import run as resuming
-from tokenlight.evaluation.run import Job, evaluate_file
+from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import Example
 
 PLAIN, OTHER = ("transatt", {}), ("transatt", {"row_normalize": False})
@@ -40,7 +40,7 @@ def test_a_variant_refused_in_one_shard_leaves_its_name_to_nobody(explainer, tmp
     monkeypatch.setattr(explainer, "explain", failing)
     monkeypatch.setattr(resuming, "SHARD", 2)
     given = [Example(text) for text in (GOOD, GOOD, BAD, BAD)]
-    job = Job([PLAIN, OTHER], ["aopc"])
+    job = Experiment([PLAIN, OTHER], ["aopc"])
     found, refused = evaluate_file(explainer, given, job, tmp_path)
     texts = {
         name: [r.text for r in part.records] for name, part in found.by_method.items()
@@ -70,7 +70,7 @@ def test_the_command_line_names_what_was_measured(bert_folder, tmp_path):
 
 def test_what_is_refused_and_what_is_measured_have_one_spelling(explainer, tmp_path):
     """A preset is told by its options wherever it stands."""
-    job = Job([("attcat", {"preset": "paper"}), ("attcat", {})], ["aopc"])
+    job = Experiment([("attcat", {"preset": "paper"}), ("attcat", {})], ["aopc"])
     found, refused = evaluate_file(explainer, [Example(GOOD), Example("  ")], job, tmp_path)
     assert [one.method for one in refused] == list(found.methods) == [
         "attcat(hidden=output)", "attcat",
@@ -79,14 +79,14 @@ def test_what_is_refused_and_what_is_measured_have_one_spelling(explainer, tmp_p
 
 
 def test_a_method_that_was_built_may_be_refused_too(explainer, tmp_path):
-    job = Job([registry.build("methods", "attcat")], ["aopc"])
+    job = Experiment([registry.build("methods", "attcat")], ["aopc"])
     found, refused = evaluate_file(explainer, [Example(GOOD), Example("  ")], job, tmp_path)
     assert found.methods == ("attcat",)
     assert [(one.text, one.method) for one in refused] == [(1, "attcat")]
 
 
 def test_a_method_that_cannot_be_built_is_named_as_it_was_asked_for(explainer, tmp_path):
-    job = Job([("attcat", {"hidden": "nowhere"}), ("attcat", {})], ["aopc"])
+    job = Experiment([("attcat", {"hidden": "nowhere"}), ("attcat", {})], ["aopc"])
     found, refused = evaluate_file(explainer, [Example(GOOD)], job, tmp_path)
     assert found.methods == ("attcat",)
     assert [one.method for one in refused] == ["attcat(hidden=nowhere)"]

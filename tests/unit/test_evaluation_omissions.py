@@ -18,10 +18,10 @@ from tokenlight.cli.evaluate import evaluate
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.evaluation import run as resuming
 from tokenlight.evaluation import shard
-from tokenlight.evaluation.measure import Record, Refusal
+from tokenlight.evaluation.measure import Failure, Record
 from tokenlight.evaluation.report import page
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import Job, evaluate_file
+from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import Example
 from tokenlight.metrics.aopc import METRIC as AOPC
 
@@ -121,10 +121,14 @@ def test_another_target_in_the_same_folder_is_named_in_words(bert_folder, tmp_pa
 
 def test_a_wrong_mark_costs_only_metrics_that_read_marks(explainer, tmp_path):
     given = [Example(SHORT, spans=[(0, 999)])]
-    found, refused = evaluate_file(explainer, given, Job(["attcat"], ["aopc"]), tmp_path / "a")
+    found, refused = evaluate_file(
+        explainer, given, Experiment(["attcat"], ["aopc"]), tmp_path / "a"
+    )
     assert len(found.records) == 1
     assert not refused
-    _, refused = evaluate_file(explainer, given, Job(["attcat"], ["rationale"]), tmp_path / "b")
+    _, refused = evaluate_file(
+        explainer, given, Experiment(["attcat"], ["rationale"]), tmp_path / "b"
+    )
     assert "ends behind the text" in refused[0].reason
 
 
@@ -155,7 +159,9 @@ def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):
 def test_a_resumed_evaluation_says_the_same(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD", 2)
     given = [Example(text) for text in (LONG, SHORT, EMPTY, LONG, EMPTY, SHORT)]
-    job = Job([("attcat", {}), ("random", {})], [("aopc", {})], {"long": "truncate"}, 0, "six.txt")
+    job = Experiment(
+        [("attcat", {}), ("random", {})], [("aopc", {})], {"long": "truncate"}, 0, "six.txt"
+    )
     real, turns = resuming._shard, []
 
     def interrupted(*given):
@@ -182,7 +188,7 @@ def test_a_resumed_evaluation_says_the_same(explainer, tmp_path, monkeypatch):
 def test_other_versions_of_the_libraries_are_refused_by_the_folder(
     explainer, tmp_path, monkeypatch
 ):
-    job = Job([("attcat", {})], [("aopc", {})])
+    job = Experiment([("attcat", {})], [("aopc", {})])
     evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
     monkeypatch.setattr(resuming, "versions", lambda: {"torch": "0.1"})
     with pytest.raises(BadInput, match=r"versions differ: 'tokenlight .*', now 'torch 0.1'"):
@@ -194,14 +200,14 @@ def test_what_could_not_be_measured_is_not_said_to_be_unexplained(explainer, tmp
         raise ValueError("bad luck")
 
     monkeypatch.setattr(shard, "_together", broken)
-    job = Job([("attcat", {})], [("aopc", {})])
+    job = Experiment([("attcat", {})], [("aopc", {})])
     found, _ = evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
     note = "1 of 1 text was not measured by any metric (attcat): unexpected ValueError: bad luck"
     assert found.notes == (note,)
 
 
 def test_a_method_given_twice_is_told_apart_in_what_it_refuses(explainer, tmp_path):
-    job = Job([("gradcam", {"layer": 99}), ("gradcam", {"layer": 98})], [("aopc", {})])
+    job = Experiment([("gradcam", {"layer": 99}), ("gradcam", {"layer": 98})], [("aopc", {})])
     found, _ = evaluate_file(explainer, [Example(SHORT), Example("dull")], job, tmp_path)
     told = [(one.methods, len(one.texts)) for one in found.omissions]
     assert told == [(("gradcam(layer=99)",), 2), (("gradcam(layer=98)",), 2)]
@@ -235,7 +241,7 @@ def test_texts_are_counted_and_not_explanations_nor_lines():
 def test_reasons_that_quote_their_text_become_one_line(reason):
     texts = ["good", "don't", 'a "b" film', "both ' and \" here", "two\nlines", ""]
     refusals = tuple(
-        Refusal(i, "attcat", reason.format(text, i)) for i, text in enumerate(texts)
+        Failure(i, "attcat", reason.format(text, i)) for i, text in enumerate(texts)
     )  # fmt: skip
     found = Evaluation((record(9, "attcat"),), {"aopc": AOPC()}, 0, {}, refusals)
     (note,) = found.notes
@@ -245,15 +251,15 @@ def test_reasons_that_quote_their_text_become_one_line(reason):
 
 def test_reasons_that_differ_in_their_own_words_stay_apart():
     refusals = (
-        Refusal(0, "attcat", "the model's head isn't known."),
-        Refusal(1, "attcat", "the model's text isn't known."),
+        Failure(0, "attcat", "the model's head isn't known."),
+        Failure(1, "attcat", "the model's text isn't known."),
     )
     found = Evaluation((record(9, "attcat"),), {"aopc": AOPC()}, 0, {}, refusals)
     assert len(found.notes) == 2
 
 
 def test_methods_that_leave_out_different_texts_have_their_own_lines():
-    refusals = (Refusal(0, "attcat", "no."), Refusal(1, "gae", "no."))
+    refusals = (Failure(0, "attcat", "no."), Failure(1, "gae", "no."))
     found = Evaluation((record(0, "gae"), record(1, "attcat")), {"aopc": AOPC()}, 0, {}, refusals)
     assert found.notes == (
         "1 of 2 texts was not explained by attcat: no.",
@@ -314,4 +320,4 @@ def test_a_wrong_label_is_named_with_its_row_and_the_labels_there_are(
 def test_a_wrong_label_without_a_file_is_named_by_its_text(explainer, tmp_path):
     given = [Example(SHORT, "positive"), Example(SHORT, "wrong")]
     with pytest.raises(UnknownName, match=r"^text 1 \(counted from 0\): unknown label 'wrong'"):
-        evaluate_file(explainer, given, Job([("attcat", {})], [("aopc", {})]), tmp_path)
+        evaluate_file(explainer, given, Experiment([("attcat", {})], [("aopc", {})]), tmp_path)

@@ -15,12 +15,12 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.evaluation import run as resuming
-from tokenlight.evaluation.run import Job, evaluate_file, finished
+from tokenlight.evaluation.run import Experiment, evaluate_file, finished
 from tokenlight.evaluation.weights import tokenizer_digest, weight_digest
 from tokenlight.files.tables import Example
 
 TEXTS = [Example(f"we love this movie {'very ' * i}") for i in range(5)]
-JOB = Job(["attcat", "random"], ["aopc"])
+JOB = Experiment(["attcat", "random"], ["aopc"])
 
 
 def made(**changes):
@@ -99,9 +99,9 @@ def test_a_file_that_an_option_names_may_not_change_on_the_way(explainer, tmp_pa
         place.write_text(json.dumps({"format": 1, "mask": heads} if where == "method" else texts))
 
     job = (
-        Job([("mask_lrp", {"heads": str(place)})], ["aopc"])
+        Experiment([("mask_lrp", {"heads": str(place)})], ["aopc"])
         if where == "method"
-        else Job(["attcat"], [("token_overlap", {"corpus": str(place)})])
+        else Experiment(["attcat"], [("token_overlap", {"corpus": str(place)})])
     )
     write(1)
     out = tmp_path / "out"
@@ -117,7 +117,7 @@ def test_a_word_that_is_no_file_is_none(explainer, tmp_path, monkeypatch):
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "x").write_text("x")
     monkeypatch.chdir(tmp_path)
-    job = Job([("attcat", {"hidden": "output"})], ["aopc"])
+    job = Experiment([("attcat", {"hidden": "output"})], ["aopc"])
     evaluate_file(explainer, TEXTS, job, tmp_path / "out")
     settings = json.loads((tmp_path / "out" / "settings.json").read_text())
     assert settings["files"] == ""

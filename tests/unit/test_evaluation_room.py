@@ -9,7 +9,7 @@ from tests.tiny import tiny_bert
 from tests.tolerance import close
 from tokenlight import Explainer
 from tokenlight.evaluation import shard
-from tokenlight.evaluation.shard import Job, explained, measured
+from tokenlight.evaluation.shard import Experiment, explained, measured
 from tokenlight.files.tables import Example
 from tokenlight.metrics.aopc import METRIC as AOPC
 
@@ -42,7 +42,7 @@ def pauses(monkeypatch):
 
 
 def test_a_device_full_for_a_while_costs_nothing(explainer, pauses):
-    job = Job(["attcat"], [])
+    job = Experiment(["attcat"], [])
     whole, _ = explained(explainer, TEXTS, job)
     # Both together, the first half of them, then the first text alone twice.
     with full(explainer, 4):
@@ -55,7 +55,7 @@ def test_a_device_full_for_a_while_costs_nothing(explainer, pauses):
 
 def test_a_text_without_room_is_told_in_words(explainer, pauses):
     with full(explainer, 10**6):
-        made, refused = explained(explainer, TEXTS, Job(["attcat"], []))
+        made, refused = explained(explainer, TEXTS, Experiment(["attcat"], []))
     assert made == {0: [], 1: []}
     assert [one.text for one in refused] == [0, 1]
     assert all("no room for this text" in one.reason for one in refused)
@@ -63,7 +63,7 @@ def test_a_text_without_room_is_told_in_words(explainer, pauses):
 
 
 def test_measuring_waits_for_room_too(explainer, pauses):
-    made, _ = explained(explainer, TEXTS, Job(["attcat"], []))
+    made, _ = explained(explainer, TEXTS, Experiment(["attcat"], []))
     whole, _ = measured(explainer, TEXTS, made, {"aopc": AOPC()})
     # Wider packs are halved until one text is left, which then finds no room: begin with one.
     alone = {0: made[0]}

@@ -21,7 +21,7 @@ from tokenlight.evaluation import run as resuming
 from tokenlight.evaluation.corpus import Frequencies
 from tokenlight.evaluation.imported import adopted, from_arrays
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import Job, evaluate_file, finished
+from tokenlight.evaluation.run import Experiment, evaluate_file, finished
 from tokenlight.evaluation.trust import trusted
 from tokenlight.files.tables import Example, read
 
@@ -335,7 +335,7 @@ def test_a_choice_of_few_texts_or_one_that_random_reaches_is_not_kept(
     assert not (tmp_path / "choices.json").exists()
 
     def chance(*_):
-        return choosing.Choice("cat", "by chance", {"cat": 0.1, "random": 0.1}, 24)
+        return choosing.BestMethod("cat", "by chance", {"cat": 0.1, "random": 0.1}, 24)
 
     monkeypatch.setattr(choosing, "_measured", chance)
     assert choosing.best(explainer, MANY).method == "cat"
@@ -490,7 +490,7 @@ def examples(count=10):
     return [Example(f"{TEXTS[i % 4]} {'fun ' * (i + 1)}", i % 3) for i in range(count)]
 
 
-JOB = Job([("attcat", {}), ("random", {})], [("aopc", {}), ("hiding_game", {})])
+JOB = Experiment([("attcat", {}), ("random", {})], [("aopc", {}), ("hiding_game", {})])
 
 
 def plain(evaluation: Evaluation):
@@ -533,7 +533,7 @@ def test_every_character_of_an_answer_survives_its_file(tokenizer, tmp_path):
     context = "the cat sat\u2028on\u2029the\u0085red mat"
     given = [Example(Question("who sat", context), None, ((context.index("sat"), len(context)),))]
     answer = {"target": "sat\u2028on\u2029the\u0085red"}
-    job = Job([("attcat", {})], [("precision_at_k", {})], answer)
+    job = Experiment([("attcat", {})], [("precision_at_k", {})], answer)
     for _ in range(2):
         found, refused = evaluate_file(explainer, given, job, tmp_path)
         assert refused == []

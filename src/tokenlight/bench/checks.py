@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Checked:
+class Fitness:
     """What a model cannot do: ``troubles`` by the method's label; ``refused`` where it can do
     nothing here. ``layers``: how many blocks it has."""
 
@@ -72,13 +72,13 @@ class Doctor:
         entries: Sequence[tuple[MethodEntry, dict[str, Any]]],
         examples: Sequence[Example],
         metrics: Sequence[MetricEntry],
-    ) -> Checked:
+    ) -> Fitness:
         """Load a model and try each method on a short text, as ``tokenlight doctor`` does; see that
         its head fits the examples and every metric."""
         try:
             explainer = self._load(place)
         except TokenlightError as missing:
-            return Checked({}, str(missing))
+            return Fitness({}, str(missing))
         refused = "; ".join(_misfits(explainer, examples, metrics))
         troubles: dict[str, str] = {}
         layers = getattr(explainer.live.model.config.get_text_config(), "num_hidden_layers", None)
@@ -88,7 +88,7 @@ class Doctor:
             trouble = self._try(explainer, entry.name, options)
             if trouble is not None:
                 troubles[entry.label] = trouble.removesuffix(".")
-        return Checked(troubles, refused, layers if isinstance(layers, int) else None)
+        return Fitness(troubles, refused, layers if isinstance(layers, int) else None)
 
     def _load(self, place: str) -> Explainer:
         from tokenlight.bench.part import load

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_all_start_methods, get_context, parent_process
 from typing import Any
 
-from tokenlight.bench.tasks import Outcome, Task
+from tokenlight.bench.plan import Task, TaskResult
 
 TRIES = 3  # a part whose worker dies so often is given up
 QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -19,7 +19,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM
 
 def results(
     folder: str, tasks: Sequence[Task], *, workers: int, device: str
-) -> Generator[Outcome, None, None]:
+) -> Generator[TaskResult, None, None]:
     """The outcome of each task, as they come in. A worker that dies is replaced and its task tried
     again; closing the iterator ends all workers."""
     waiting = deque(tasks)
@@ -42,7 +42,7 @@ def results(
                 if tries[task] < TRIES:
                     waiting.appendleft(task)
                 else:
-                    yield Outcome(task, trouble=_lost(worker.exit))
+                    yield TaskResult(task, trouble=_lost(worker.exit))
                 crew[crew.index(worker)] = _Worker(folder, worker.device)
     finally:
         for worker in crew:
@@ -96,11 +96,11 @@ class _Worker:
         with suppress(OSError):
             self.pipe.send(task)
 
-    def take(self) -> Outcome | None:
+    def take(self) -> TaskResult | None:
         """What became of the task; None where the process died."""
         self.task = None
         try:
-            found: Outcome = self.pipe.recv()
+            found: TaskResult = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
             self.exit = self.process.exitcode

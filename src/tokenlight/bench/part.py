@@ -20,12 +20,11 @@ import torch
 from tokenlight import registry
 from tokenlight.bench.digests import digest_of, refuse_changed, weights_digest
 from tokenlight.bench.examples import examples_of, relabelled
-from tokenlight.bench.plan import Cell, Part
+from tokenlight.bench.plan import Cell, Part, Task, TaskResult
 from tokenlight.bench.store import FULL, Run
-from tokenlight.bench.tasks import Outcome, Task
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.measure import Record
-from tokenlight.evaluation.shard import Job, Refusal, explained, in_words, measured
+from tokenlight.evaluation.shard import Experiment, Failure, explained, in_words, measured
 from tokenlight.evaluation.trial import attempt
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
@@ -42,7 +41,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def work(folder: str, task: Task, device: str) -> Outcome:
+def work(folder: str, task: Task, device: str) -> TaskResult:
     """Do a task in a run's folder. What goes wrong is told, not raised."""
     begun = time.perf_counter()
     try:
@@ -50,16 +49,16 @@ def work(folder: str, task: Task, device: str) -> Outcome:
         cell = run.plan.cells[task.part.cell]
         if task.kind == "heads":
             _make_heads(run, cell, device)
-            return Outcome(task, time.perf_counter() - begun)
+            return TaskResult(task, time.perf_counter() - begun)
         rows, said = measure_part(run, task.part, device)
         run.write(task.part, rows, said)
         failed = sum(row["error"] is not None for row in rows)
-        return Outcome(task, time.perf_counter() - begun, failed)
+        return TaskResult(task, time.perf_counter() - begun, failed)
     except OSError as broken:
         full = broken.errno in FULL
-        return Outcome(task, trouble=in_words(broken), full=full)
+        return TaskResult(task, trouble=in_words(broken), full=full)
     except Exception as broken:  # noqa: BLE001 - one part that fails must not stop the others
-        return Outcome(task, trouble=in_words(broken))
+        return TaskResult(task, trouble=in_words(broken))
 
 
 @lru_cache(maxsize=1)
@@ -122,7 +121,7 @@ def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]
     options = _options(run, cell)
     budget = run.plan.batch_tokens
     how = {**asdict(run.suite.protocol), "batch_tokens": budget}
-    job = Job([(cell.name, options)], [], how, run.suite.seed)
+    job = Experiment([(cell.name, options)], [], how, run.suite.seed)
     begun = time.perf_counter()
     with counted(explainer) as explaining:
         made, refused = explained(explainer, examples, job)
@@ -196,7 +195,7 @@ def _device_name(explainer: Explainer) -> str:
 def _rows(
     run: Run,
     part: Part,
-    found: tuple[Mapping[int, list[Attribution]], Sequence[Record], Sequence[Refusal]],
+    found: tuple[Mapping[int, list[Attribution]], Sequence[Record], Sequence[Failure]],
 ) -> list[dict[str, Any]]:
     """One row an example, in order; an example that failed has its error and nothing else."""
     made, records, refusals = found

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.suite import Suite
@@ -85,6 +85,25 @@ class Part:
     cell: int
     first: int
     count: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A part to make, or the heads file of a part's model."""
+
+    kind: Literal["part", "heads"]
+    part: Part
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What became of a task: ``trouble`` is empty where it is done; a ``full`` disk stops the run."""
+
+    task: Task
+    seconds: float = 0.0
+    failed: int = 0  # examples with an error
+    trouble: str = ""
+    full: bool = False
 
 
 @dataclass(frozen=True)

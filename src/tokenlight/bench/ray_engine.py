@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from tokenlight.bench.tasks import Outcome, Task
+from tokenlight.bench.plan import Task, TaskResult
 from tokenlight.errors import BadInput, MissingExtra
 
 TRIES = 3  # a part whose actor dies oftener is given up
@@ -26,7 +26,7 @@ class PartWorker:
         one_thread()
         self.folder, self.device = folder, device
 
-    def work(self, task: Task) -> Outcome:
+    def work(self, task: Task) -> TaskResult:
         """Do a task."""
         from tokenlight.bench.part import work
 
@@ -35,7 +35,7 @@ class PartWorker:
 
 def results(
     folder: str, tasks: Sequence[Task], *, workers: int, device: str, address: str | None = None
-) -> Generator[Outcome, None, None]:
+) -> Generator[TaskResult, None, None]:
     """The outcome of each task, as they come in; closing the iterator ends the actors."""
     ray = _ray()
     began = _connect(ray, workers, device, address)
@@ -63,7 +63,7 @@ def results(
                     waiting.append(task)
                     _give(busy, actor, waiting)
                     continue
-                outcome = Outcome(task, trouble=f"Ray lost its worker: {_first_line(lost)}")
+                outcome = TaskResult(task, trouble=f"Ray lost its worker: {_first_line(lost)}")
             yield outcome
             _give(busy, actor, waiting)
     finally:

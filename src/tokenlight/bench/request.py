@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.checks import Checked, Doctor, entry_problems
+from tokenlight.bench.checks import Doctor, Fitness, entry_problems
 from tokenlight.bench.digests import digest_of, weights_digest
 from tokenlight.bench.entries import LAYERS, DataSet, MethodEntry, MetricEntry, Model
-from tokenlight.bench.examples import (
-    check_task,
-    examples_of,
-    locate,
-    relabelled,
-    source,
-)
+from tokenlight.bench.examples import check_task, examples_of, locate, relabelled, source
 from tokenlight.bench.plan import Cell, Plan, Request
 from tokenlight.bench.suite import Suite
 from tokenlight.errors import TokenlightError
@@ -33,43 +28,35 @@ NO_MODEL = "no local model"
 
 def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
     """The plan and every problem with it; loads each model once and tries its methods."""
-    problems = list(entry_problems(suite))
+    problems = [*entry_problems(suite), *_unmatched(suite, request)]
+    lost: list[str] = []  # told behind the data sets, which cannot be read before
+    conllu = _conllu(suite, request, lost)
+    metrics = tuple(_metrics(suite, request, lost))
     pairs = [
-        (model, data)
+        _Pair(suite, request, model, data, conllu)
         for model in suite.models
         for data in suite.data
         if not model.data or data.name in model.data
     ]
-    problems += [
-        f"data set {data.name}: no model is for it"
-        for data in suite.data
-        if all(data is not other for _, other in pairs)
-    ]
-    problems += _unmatched(suite, request)
-    checkpoints = [checkpoint(model, data, request) for model, data in pairs]
-    wanted = {data.name for (_, data), (place, _) in zip(pairs, checkpoints, strict=True) if place}
-    sources, examples, missing = _data(suite, request, wanted)
-    problems += missing
-    conllu, lost = _conllu(suite, request)
-    problems += lost
-    metrics, lost = _metrics(suite, request)
+    wanted = {pair.data.name for pair in pairs if pair.place}
+    sources, examples = _examples(suite, request, wanted, problems)
     problems += lost
     cells: list[Cell] = []
     doctor = Doctor(suite, request.device)
     with progress_bar("checking", len(pairs)) as advance:
-        for (model, data), (place, reason) in zip(pairs, checkpoints, strict=True):
-            base = _Pair(suite, request, model, data, place, reason, conllu)
-            checked = Checked({}, reason)
-            if place and data.name in examples:
-                checked, more = base.checked(doctor, examples[data.name], metrics)
-                problems += more
-            cells += base.cells(len(cells), checked, len(examples.get(data.name, ())))
+        for pair in pairs:
+            found = examples.get(pair.data.name, [])
+            fitness = Fitness(refused=pair.reason)
+            if found and pair.place:
+                fitness = pair.examined(doctor, found, metrics, problems)
+            cells += pair.cells(len(cells), fitness, len(found))
             advance(1)
     made = Plan(
         cells=tuple(cells),
         metrics=metrics,
         sources=sources,
-        settings=_settings(suite, request, cells, sources, conllu) | _named_files(cells, metrics),
+        settings=_settings(suite, request, sources, conllu)
+        | _hashes([cell for cell in cells if cell.runs], metrics),
         limit=request.limit,
         device=request.device,
         batch_tokens=request.batch_tokens or suite.batch_tokens,
@@ -87,9 +74,22 @@ class _Pair:
     request: Request
     model: Model
     data: DataSet
-    place: str
-    reason: str
     conllu: str
+
+    @cached_property
+    def place(self) -> str:
+        """What is loaded, empty where nothing is."""
+        given, hub = self._given("models"), self.model.hub
+        if given:
+            return str(Path(given).resolve()) if Path(given).is_dir() else given
+        if hub and (not self.request.offline or hub.startswith(embedded.PREFIX)):
+            return hub
+        return "" if self.request.models else self.model.twin
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is loaded."""
+        return "" if self.place else NO_MODEL
 
     @property
     def stands_in(self) -> bool:
@@ -99,24 +99,33 @@ class _Pair:
     @property
     def labels(self) -> tuple[str, ...]:
         """The checkpoint's own labels, where their order differs from the data set's."""
-        given = Request.mapped(self.request.models, self.model.name, self.data.name)
-        return () if self.stands_in or given else self.model.labels
+        return () if self.stands_in or self._given("models") else self.model.labels
 
-    def checked(
-        self, doctor: Doctor, examples: list[Example], metrics: tuple[MetricEntry, ...]
-    ) -> tuple[Checked, list[str]]:
+    def _given(self, kind: str) -> str:
+        """What a person gave for this model here: --models, --lm or --heads."""
+        return Request.mapped(getattr(self.request, kind), self.model.name, self.data.name)
+
+    def examined(
+        self,
+        doctor: Doctor,
+        examples: list[Example],
+        metrics: Sequence[MetricEntry],
+        problems: list[str],
+    ) -> Fitness:
         """What the model cannot do. A stand-in that nobody asked for costs its cells only."""
-        chosen = tuple(one for one in metrics if not one.data or self.data.name in one.data)
         where = f"{self.model.name} on {self.data.name} ({self.place})"
         try:
             examples = relabelled(examples, self.labels, self.data)
         except TokenlightError as unknown:
-            return Checked({}, str(unknown)), [f"{where}: {unknown}"]
+            problems.append(f"{where}: {unknown}")
+            return Fitness(refused=str(unknown))
+        chosen = [one for one in metrics if not one.data or self.data.name in one.data]
         entries = [(entry, options) for entry, options, _ in self.entries(LAYERS)]
-        checked = doctor.examine(self.place, entries, examples, chosen)
-        told = [f"{where}: {checked.refused}"] if checked.refused else []
-        told += [f"{where}: {label}: {why}" for label, why in checked.troubles.items()]
-        return checked, [] if self.stands_in else told
+        fitness = doctor.examine(self.place, entries, examples, chosen)
+        if not self.stands_in:
+            problems += [f"{where}: {fitness.refused}"] if fitness.refused else []
+            problems += [f"{where}: {label}: {why}" for label, why in fitness.troubles.items()]
+        return fitness
 
     def entries(
         self, layers: int | str | None
@@ -138,26 +147,19 @@ class _Pair:
             known = registry.options_of("methods", entry.name)
         except TokenlightError:
             return options, False  # told by entry_problems
-        name, data = self.model.name, self.data.name
-        lm = Request.mapped(self.request.lms, name, data) or (
-            "" if self.stands_in else self.model.lm
-        )
-        heads = Request.mapped(self.request.heads, name, data) or (
-            "" if self.stands_in else self.model.heads
-        )
+        lm = self._given("lms") or ("" if self.stands_in else self.model.lm)
+        heads = self._given("heads") or ("" if self.stands_in else self.model.heads)
         if "lm" in known and "lm" not in options and lm:
             options["lm"] = lm
-        if "heads" in known and "heads" not in options:
-            if heads:
-                options["heads"] = str(Path(heads).resolve())
-            elif self.conllu:
-                return options, True
-        return options, False
+        open_heads = "heads" in known and "heads" not in options
+        if open_heads and heads:
+            options["heads"] = str(Path(heads).resolve())
+        return options, open_heads and not heads and bool(self.conllu)
 
-    def cells(self, first: int, checked: Checked, examples: int) -> list[Cell]:
+    def cells(self, first: int, fitness: Fitness, examples: int) -> list[Cell]:
         found: list[Cell] = []
-        reason = self.reason or checked.refused
-        for entry, options, makes_heads in self.entries(checked.layers):
+        reason = self.reason or fitness.refused
+        for entry, options, makes_heads in self.entries(fitness.layers):
             if entry.each and not reason:
                 reason = "the model does not tell how many layers it has"
             found.append(
@@ -172,24 +174,10 @@ class _Pair:
                     examples=examples,
                     labels=self.labels,
                     makes_heads=makes_heads,
-                    reason=reason or checked.troubles.get(entry.label, ""),
+                    reason=reason or fitness.troubles.get(entry.label, ""),
                 )
             )
         return found
-
-
-def checkpoint(model: Model, data: DataSet, request: Request) -> tuple[str, str]:
-    """What is loaded for a model on a data set, or why nothing is."""
-    given = Request.mapped(request.models, model.name, data.name)
-    if given:
-        return str(Path(given).resolve()) if Path(given).is_dir() else given, ""
-    if not request.offline and model.hub:
-        return model.hub, ""
-    if model.hub.startswith(embedded.PREFIX):
-        return model.hub, ""
-    if model.twin and not request.models:
-        return model.twin, ""
-    return "", NO_MODEL
 
 
 def versions() -> dict[str, str]:
@@ -204,7 +192,10 @@ def versions() -> dict[str, str]:
 
 
 def _unmatched(suite: Suite, request: Request) -> Iterator[str]:
-    """A name given to --models and its like that stands for nothing is a typo."""
+    """Data sets that no model is for; names given to --models and its like that stand for nothing."""
+    for one in suite.data:
+        if not any(not model.data or one.name in model.data for model in suite.models):
+            yield f"data set {one.name}: no model is for it"
     data = [one.name for one in suite.data]
     names = [one.name for one in suite.models]
     known = {"", *data, *names, *(f"{name}/{one}" for name in names for one in data)}
@@ -216,16 +207,13 @@ def _unmatched(suite: Suite, request: Request) -> Iterator[str]:
                 yield f"{option} {key}=…: the suite has no such data set or model; it has {listed}"
 
 
-def _data(
-    suite: Suite, request: Request, wanted: set[str]
-) -> tuple[dict[str, str], dict[str, list[Example]], list[str]]:
-    """Where each data set is read from, its examples, and what is missing."""
+def _examples(
+    suite: Suite, request: Request, wanted: set[str], problems: list[str]
+) -> tuple[dict[str, str], dict[str, list[Example]]]:
+    """Where each wanted data set is read from, and its examples."""
     sources: dict[str, str] = {}
     examples: dict[str, list[Example]] = {}
-    problems = []
-    for data in suite.data:
-        if data.name not in wanted:
-            continue
+    for data in (one for one in suite.data if one.name in wanted):
         try:
             where = source(data, suite, request.data, offline=request.offline)
             found = examples_of(data, where, seed=suite.seed, limit=request.limit)
@@ -235,42 +223,41 @@ def _data(
             problems.append(told if data.name in told else f"data set {data.name}: {told}")
             continue
         sources[data.name], examples[data.name] = where, found
-    return sources, examples, problems
+    return sources, examples
 
 
-def _conllu(suite: Suite, request: Request) -> tuple[str, list[str]]:
+def _found(suite: Suite, request: Request, local: str) -> str:
+    """A file beside the suite or under --data, empty where there is none."""
+    place = locate(local, [Path(suite.folder), *([request.data] if request.data else [])])
+    return "" if place is None else str(place.resolve())
+
+
+def _conllu(suite: Suite, request: Request, problems: list[str]) -> str:
     """The parsed text that heads files are made from."""
     if suite.heads is None:
-        return "", []
-    folders = [Path(suite.folder), *([request.data] if request.data else [])]
-    place = locate(suite.heads.conllu, folders)
-    if place is None:
+        return ""
+    place = _found(suite, request, suite.heads.conllu)
+    if not place:
         where = request.data or "any folder: no --data was given"
-        return "", [f"heads: {suite.heads.conllu} is not in {where}"]
-    return str(place.resolve()), []
+        problems.append(f"heads: {suite.heads.conllu} is not in {where}")
+    return place
 
 
-def _metrics(suite: Suite, request: Request) -> tuple[tuple[MetricEntry, ...], list[str]]:
+def _metrics(suite: Suite, request: Request, problems: list[str]) -> Iterator[MetricEntry]:
     """The metrics, with the file that one of them names as its corpus found under --data."""
-    folders = [Path(suite.folder), *([request.data] if request.data else [])]
-    found, problems = [], []
     for metric in suite.metrics:
         corpus = metric.options.get("corpus")
-        place = locate(str(corpus), folders) if corpus else None
-        if corpus and place is None:
+        place = _found(suite, request, str(corpus)) if corpus else ""
+        if corpus and not place:
             problems.append(f"metric {metric.label}: the corpus {corpus} is not under --data")
-        options = metric.options | ({"corpus": str(place.resolve())} if place else {})
-        found.append(dataclasses.replace(metric, options=options))
-    return tuple(found), problems
+        options = metric.options | ({"corpus": place} if place else {})
+        yield dataclasses.replace(metric, options=options)
 
 
 def _settings(
-    suite: Suite, request: Request, cells: list[Cell], sources: dict[str, str], conllu: str
+    suite: Suite, request: Request, sources: dict[str, str], conllu: str
 ) -> dict[str, Any]:
     """What the numbers depend on; a folder goes on only where all of it is the same."""
-    weights = {cell.checkpoint for cell in cells if cell.runs}
-    given = {str(cell.options["heads"]) for cell in cells if cell.runs and "heads" in cell.options}
-    hashed = {place: weights_digest(place) for place in sorted(weights)}
     return {
         "suite": suite.digest(),
         "limit": request.limit,
@@ -280,20 +267,24 @@ def _settings(
         "versions": versions(),
         "data": {name: digest_of(where) for name, where in sources.items()},
         "parsed text": digest_of(conllu) if conllu else "",
-        "heads files": {place: digest_of(place) for place in sorted(given)},
-        "models": {
-            f"{cell.model}/{cell.data}": f"{cell.checkpoint} {hashed[cell.checkpoint]}"
-            for cell in cells
-            if cell.runs
-        },
     }
 
 
-def _named_files(cells: list[Cell], metrics: tuple[MetricEntry, ...]) -> dict[str, Any]:
-    """Hashes of what options name beside heads: language models, and corpora of metrics."""
-    named = {str(cell.options["lm"]) for cell in cells if cell.runs and cell.options.get("lm")}
-    lms = {place: weights_digest(place) for place in sorted(named)}
+def _hashes(cells: Sequence[Cell], metrics: Sequence[MetricEntry]) -> dict[str, Any]:
+    """Hashes of the models, and of what options name: heads, language models, corpora."""
+    weights = {place: weights_digest(place) for place in sorted({c.checkpoint for c in cells})}
+    heads = {str(cell.options["heads"]) for cell in cells if "heads" in cell.options}
+    lms = {str(cell.options["lm"]) for cell in cells if cell.options.get("lm")}
     corpora = {str(one.options["corpus"]) for one in metrics if one.options.get("corpus")}
-    counted = {place: digest_of(place) for place in sorted(corpora)}
-    found = {"language models": lms, "corpora": counted}
-    return {name: hashed for name, hashed in found.items() if hashed}
+    further = {
+        "language models": {place: weights_digest(place) for place in sorted(lms)},
+        "corpora": {place: digest_of(place) for place in sorted(corpora)},
+    }
+    return {
+        "heads files": {place: digest_of(place) for place in sorted(heads)},
+        "models": {
+            f"{cell.model}/{cell.data}": f"{cell.checkpoint} {weights[cell.checkpoint]}"
+            for cell in cells
+        },
+        **{name: hashed for name, hashed in further.items() if hashed},
+    }

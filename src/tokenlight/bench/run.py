@@ -12,10 +12,9 @@ from typing import Literal
 
 from tokenlight.bench import local_engine, ray_engine, tables
 from tokenlight.bench import request as planning
-from tokenlight.bench.plan import Part, Request
+from tokenlight.bench.plan import Part, Request, Task, TaskResult
 from tokenlight.bench.store import FULL, Run, free_bytes, locked, refuse_foreign, tidy
 from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
-from tokenlight.bench.tasks import Outcome, Task
 from tokenlight.errors import MissingExtra, TokenlightError
 from tokenlight.progress import progress as progress_bar
 
@@ -40,7 +39,7 @@ class Engine:
         allowed = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(allowed(0)) if allowed else os.cpu_count() or 1
 
-    def results(self, run: Run, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+    def results(self, run: Run, tasks: Sequence[Task]) -> Generator[TaskResult, None, None]:
         """The outcome of each task."""
         folder, device = str(run.folder.resolve()), run.plan.device
         if self.kind == "ray":
@@ -51,7 +50,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Finished:
+class RunSummary:
     """What a run came to."""
 
     run: Run
@@ -76,7 +75,7 @@ def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
     again: bool = False,
     tell: Callable[[str], None] | None = None,
     progress: bool | None = None,
-) -> Finished:
+) -> RunSummary:
     """Run a suite (a shipped name or a path) into ``folder``; finished parts are kept.
 
     ``again``: parts with failed examples are made anew. ``tell`` is called with a sentence whenever
@@ -124,7 +123,7 @@ class _Work:
     engine: Engine
     tell: Callable[[str], None]
 
-    def all(self, again: bool, progress: bool | None) -> Finished:
+    def all(self, again: bool, progress: bool | None) -> RunSummary:
         run = self.run
         for part in run.parts:
             if not run.done(part):
@@ -158,7 +157,7 @@ class _Work:
                     if not left[part.cell]:
                         self._say(part.cell)
                     advance(1)
-        return Finished(run, len(waiting) - len(failed), kept, examples, tuple(failed))
+        return RunSummary(run, len(waiting) - len(failed), kept, examples, tuple(failed))
 
     def _heads(self, waiting: Sequence[Part]) -> list[Task]:
         """One task for each heads file that is wanted and not there."""
@@ -170,7 +169,7 @@ class _Work:
                 found.setdefault(place, Task("heads", part))
         return list(found.values())
 
-    def _outcomes(self, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+    def _outcomes(self, tasks: Sequence[Task]) -> Generator[TaskResult, None, None]:
         if not tasks:
             return
         results = self.engine.results(self.run, tasks)

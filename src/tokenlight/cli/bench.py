@@ -13,7 +13,7 @@ from tokenlight.cli.bench_report import report
 from tokenlight.cli.failures import clean, complain, writing
 
 if TYPE_CHECKING:
-    from tokenlight.bench.run import Finished
+    from tokenlight.bench.run import RunSummary
 
 INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 UNFINISHED = 1  # some part is missing; the same command goes on
@@ -239,7 +239,7 @@ def _kept(folder: Path) -> str:
     return f"{done} of {total} parts are kept in {folder}"
 
 
-def _summary(finished: Finished) -> None:
+def _summary(finished: RunSummary) -> None:
     """What was run and what was not; nothing is left out silently."""
     run: Any = finished.run
     cells = [cell for cell in run.cells if cell.runs]

@@ -104,7 +104,7 @@ def evaluate(
     # What takes seconds to import comes after what a person may have mistyped.
     from tokenlight.cli.loading import loaded
     from tokenlight.evaluation.results import built
-    from tokenlight.evaluation.run import Job, evaluate_file, finished
+    from tokenlight.evaluation.run import Experiment, evaluate_file, finished
 
     built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name != "best"):
@@ -112,7 +112,7 @@ def evaluate(
     explainer = loaded(model, device=device, verbose=verbose)
     _check_options(explainer, methods, seed)
     methods = _without_best(explainer, methods, [example.text for example in examples], seed)
-    job = Job(methods, metrics, {"target": target, "long": long}, seed, data)
+    job = Experiment(methods, metrics, {"target": target, "long": long}, seed, data)
     try:
         with writing(output):
             evaluation, _ = evaluate_file(explainer, examples, job, output)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import TargetLike
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.evaluation.results import evaluate
 from tokenlight.evaluation.weights import weight_digest
@@ -29,7 +30,7 @@ KEPT_FROM = 8  # texts from which a choice says more of the model than of the te
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BestMethod:
     """The chosen method, why, and the mean AOPC of every method that was tried."""
 
     method: str
@@ -46,7 +47,7 @@ def best(
     budget: float = BUDGET,
     seed: int = 0,
     refresh: bool = False,
-) -> Choice:
+) -> BestMethod:
     """Choose by mean AOPC on a sample of ``texts``, within about ``budget`` seconds.
 
     Methods marked slow and the random baseline are no candidates unless named. A choice among the
@@ -59,7 +60,7 @@ def best(
     if candidates is None and not refresh:
         kept = _kept().get(key)
         if kept is not None and kept["texts"] >= min(len(texts), SAMPLE):
-            chosen = Choice(**kept)
+            chosen = BestMethod(**kept)
             return replace(
                 chosen, reason=f"{chosen.reason}; measured earlier, maybe on other texts"
             )
@@ -70,7 +71,9 @@ def best(
     return choice
 
 
-def explain_best(explainer: Explainer, inputs: Any, target: Any, **how: Any) -> Any:
+def explain_best(
+    explainer: Explainer, inputs: Any, target: TargetLike | Sequence[TargetLike], **how: Any
+) -> Attribution | list[Attribution]:
     """explain() with the best method for this model; each Attribution notes what was chosen."""
     if isinstance(inputs, Iterator):
         raise BadInput("method='best' looks at a sample of the texts; give a list, no iterator.")
@@ -82,7 +85,7 @@ def explain_best(explainer: Explainer, inputs: Any, target: Any, **how: Any) -> 
     return [_noted(one, choice) for one in found]
 
 
-def _noted(attribution: Attribution, choice: Choice) -> Attribution:
+def _noted(attribution: Attribution, choice: BestMethod) -> Attribution:
     return replace(attribution, notes=(*attribution.notes, f"method='best': {choice.reason}"))
 
 
@@ -109,7 +112,7 @@ def _measured(
     candidates: Sequence[str] | None,
     budget: float,
     seed: int,
-) -> Choice:
+) -> BestMethod:
     begun = time.monotonic()
     names = list(candidates) if candidates is not None else _candidates()
     found: dict[str, Any] = {}
@@ -139,7 +142,7 @@ def _measured(
     ranked = sorted(tried, key=lambda name: -tried[name]["mean"])
     means = {name: float(numbers["mean"]) for name, numbers in found.items()}
     left = len(names) - len(tried) - len(set(refused) & set(names))
-    return Choice(ranked[0], _reason(ranked, found, len(texts), left), means, len(texts))
+    return BestMethod(ranked[0], _reason(ranked, found, len(texts), left), means, len(texts))
 
 
 def _reason(ranked: Sequence[str], found: dict[str, Any], texts: int, left: int) -> str:
@@ -184,13 +187,13 @@ def _kept() -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         return {}
-    fields = set(Choice.__dataclass_fields__)
+    fields = set(BestMethod.__dataclass_fields__)
     return {
         key: one for key, one in content.items() if isinstance(one, dict) and set(one) == fields
     }
 
 
-def _keep(key: str, choice: Choice) -> None:
+def _keep(key: str, choice: BestMethod) -> None:
     from tokenlight.files.write import write_text
 
     place = cache_folder() / "choices.json"

@@ -21,7 +21,7 @@ from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._similarity import similarity
 
 if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+    from tokenlight.explainer import Explainer, MethodLike
 
 Piece = tuple[float, str, str, str]  # how far, text, before, after
 
@@ -87,15 +87,14 @@ def compare(
     b: Side,
     examples: Sequence[Example],
     *,
-    method: Any = "attcat",
+    method: MethodLike = "attcat",
     seed: int = 0,
     long: str = "truncate",
 ) -> Comparison:
     """Explain every text with both sides for the class that A predicts, and compare."""
-    texts = [example.text for example in examples]
-    for text in texts:
-        if not isinstance(text, str):
-            raise BadInput("a comparison reads plain texts, not pairs or questions.")
+    texts = [example.text for example in examples if isinstance(example.text, str)]
+    if len(texts) < len(examples):
+        raise BadInput("a comparison reads plain texts, not pairs or questions.")
     labels_a, labels_b = a.explainer.labels, b.explainer.labels
     if labels_a != labels_b:
         raise BadInput(
@@ -132,11 +131,11 @@ def compare(
     )
 
 
-def _put(side: Side, text: Any) -> str:
+def _put(side: Side, text: str) -> str:
     return side.prompt.replace("{text}", text)
 
 
-def _piece(pair: tuple[Any, Attribution, Attribution], focus: float | None) -> Piece:
+def _piece(pair: tuple[str, Attribution, Attribution], focus: float | None) -> Piece:
     text, x, y = pair
     tops = [", ".join(token for token, _ in one.top(3)) for one in (x, y)]
     return (
@@ -147,7 +146,7 @@ def _piece(pair: tuple[Any, Attribution, Attribution], focus: float | None) -> P
     )
 
 
-def _focus(text: Any, x: Attribution, y: Attribution, prompts: tuple[str, str]) -> float | None:
+def _focus(text: str, x: Attribution, y: Attribution, prompts: tuple[str, str]) -> float | None:
     """Rank correlation of the scores of the text's own words; None where either ranks nothing."""
     first = _word_scores(text, x, prompts[0].index("{text}"))
     second = _word_scores(text, y, prompts[1].index("{text}"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenlight.evaluation.measure import Record, Refusal
+from tokenlight.evaluation.measure import Failure, Record
 
 # As Python writes a string, or as we quote a word; an apostrophe within a word opens nothing.
 QUOTED = re.compile(r"""(?<!\w)(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")(?!\w)|‘[^’]*’""", re.DOTALL)
@@ -75,7 +75,7 @@ class Omission:
         }
 
 
-def cut_texts(records: Iterable[Record], refusals: Iterable[Refusal]) -> Cut:
+def cut_texts(records: Iterable[Record], refusals: Iterable[Failure]) -> Cut:
     """The texts whose end (of a prompt: whose beginning) no method saw."""
     listed = tuple(records)
     found = [record for record in listed if record.cut]
@@ -84,7 +84,7 @@ def cut_texts(records: Iterable[Record], refusals: Iterable[Refusal]) -> Cut:
     return Cut(texts, _texts(listed, refusals), tuple(lengths))
 
 
-def omissions(records: Iterable[Record], refusals: Iterable[Refusal]) -> list[Omission]:
+def omissions(records: Iterable[Record], refusals: Iterable[Failure]) -> list[Omission]:
     """What is left out, one entry for each method, metric and reason."""
     listed, refused = tuple(records), tuple(refusals)
     found: dict[tuple[str, str | None, str, bool], set[int]] = {}
@@ -128,7 +128,7 @@ def _shape(reason: str) -> str:
     return re.sub(r"\d+", "#", QUOTED.sub("'…'", reason))
 
 
-def _texts(records: Iterable[Record], refusals: Iterable[Refusal]) -> int:
+def _texts(records: Iterable[Record], refusals: Iterable[Failure]) -> int:
     return len({one.text for one in records} | {one.text for one in refusals})
 
 

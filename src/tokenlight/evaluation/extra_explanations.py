@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenlight import registry
 from tokenlight.capture.randomised import cascade
 from tokenlight.data import postprocess
 from tokenlight.data.answers import SpanTarget, Terms
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Contrast
+from tokenlight.data.target import Contrast, TargetLike
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.method_names import Kind, kind_of
 from tokenlight.metrics._metric import Case, Metric
@@ -70,7 +70,7 @@ def _joined(
 
 
 def _explained_again(
-    explainer: Explainer, cases: Sequence[Case], target: Callable[[Attribution], Any]
+    explainer: Explainer, cases: Sequence[Case], target: Callable[[Attribution], TargetLike]
 ) -> Further:
     """Explanations with the recorded method, options and steps, batched where they are alike."""
     groups: dict[Kind, list[int]] = {}
@@ -96,7 +96,9 @@ def _explained_again(
 
 
 def _explained_batch(
-    explainer: Explainer, attributions: Sequence[Attribution], target: Callable[[Attribution], Any]
+    explainer: Explainer,
+    attributions: Sequence[Attribution],
+    target: Callable[[Attribution], TargetLike],
 ) -> list[list[Attribution]]:
     first = attributions[0]
     if not registry.has("methods", first.method):
@@ -121,7 +123,7 @@ def _explained_batch(
     return [made[i * share : (i + 1) * share] for i in range(len(rows))]
 
 
-def target_again(attribution: Attribution) -> Any:
+def target_again(attribution: Attribution) -> TargetLike:
     """The target of an explanation as something explain() takes."""
     terms = attribution.target.terms
     match attribution.target.kind:

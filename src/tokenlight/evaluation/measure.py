@@ -68,7 +68,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Failure:
     """A text, or one method on a text, that could not be explained or measured, and why."""
 
     text: int

@@ -15,7 +15,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.methods._method import Method
 
 if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+    from tokenlight.explainer import Explainer, MethodLike
 
 Kind = tuple[str, str]  # a method, and the method with its options and steps
 
@@ -54,17 +54,17 @@ def method_names(kinds: Iterable[Kind]) -> dict[Kind, str]:
     }
 
 
-def named(explainer: Explainer, methods: Sequence[Any], seed: int) -> Named:
+def named(explainer: Explainer, methods: Sequence[MethodLike], seed: int) -> Named:
     """The names of methods as they are given to explain()."""
     kinds = [_kind(explainer, method, seed) for method in methods]
     names = method_names(kinds)
     return Named(tuple(names[kind] for kind in kinds), names)
 
 
-def _kind(explainer: Explainer, method: Any, seed: int) -> Kind:
+def _kind(explainer: Explainer, method: MethodLike, seed: int) -> Kind:
     try:
         (built,) = explainer._methods([method], seed)
     except TokenlightError:  # it will be refused on every text, under what it was asked for as
-        name, options = (method, {}) if isinstance(method, str) else method
-        return str(name), spelled(str(name), options)
+        name, options = (str(method), {}) if isinstance(method, str | Method) else method
+        return name, spelled(name, options)
     return kind_of_method(built)

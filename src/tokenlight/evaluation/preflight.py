@@ -11,13 +11,16 @@ from tokenlight.data.target import Continuation, Contrast, Head, NextToken, Toke
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, way
 from tokenlight.evaluation.trial import sample
+from tokenlight.explaining import jobs
 from tokenlight.explaining.jobs import name_of
 
 if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+    from tokenlight.explainer import Explainer, MethodLike
 
 
-def refused_options(explainer: Explainer, methods: Iterable[Any], seed: int) -> list[BadInput]:
+def refused_options(
+    explainer: Explainer, methods: Iterable[MethodLike], seed: int
+) -> list[BadInput]:
     """Why methods refuse even a short text without fault: their options are wrong for every text. A
     method that does not fit the model is none of these; it is told where it is used."""
     text, target = sample(explainer)
@@ -35,19 +38,11 @@ def refused_options(explainer: Explainer, methods: Iterable[Any], seed: int) -> 
 def check_target(explainer: Explainer, target: Any) -> None:
     """Refuse a target that this model has for no text; what depends on the text is not looked at."""
     head, name = explainer.live.head, name_of(explainer)
-    if isinstance(target, Continuation):
-        if head.reads != "next":
-            raise BadTarget(f"{name} does not write on: {head.does}.")
-        if target.text is None and target.tokens < 1:
-            asked = way(f"Continuation(tokens={target.tokens!r})", f"--generate {target.tokens}")
-            raise BadTarget(f"{asked} writes nothing; give 1 or more.")
-    elif isinstance(target, TokenTarget):
-        if head.reads not in ("mask", "token"):
-            asked = way(repr(target), f"--token {target.at}")
-            raise BadTarget(
-                f"{asked} asks for one token's label, but {name} gives none: {head.does}."
-            )
+    jobs.check_target(explainer, target)
+    if isinstance(target, TokenTarget):
         _check_labels(head, target.label)
+    elif isinstance(target, Continuation):
+        return
     elif head.reads == "token":
         if target != "all":
             every = way("target='all'", "--target all")

@@ -9,12 +9,15 @@ from collections.abc import Iterable, Sequence
 from math import isnan
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 AXES = {
     "token_overlap": "length of the lists",
@@ -30,7 +33,7 @@ MOST = 12  # lines that can be told apart; of more, the best and chance are name
 NAMED = 6
 
 
-def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
+def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figure:
     """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
     told apart those best by their mean place over all panels are named, and chance; the others are
     grey."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import isnan
 from pathlib import Path
@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.tokenizer import apart
 from tokenlight.errors import BadInput, MissingExtra, shown
 from tokenlight.evaluation.corpus import Frequencies
 from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, together
 from tokenlight.evaluation.labels import read_labels, read_spans
-from tokenlight.evaluation.measure import Known, Record, Refusal, by_text, keyed, measure
+from tokenlight.evaluation.measure import Failure, Known, Record, by_text, keyed, measure
 from tokenlight.files.tables import read
 from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._agreement import Agreement, agreement
@@ -26,6 +25,8 @@ from tokenlight.metrics._interval import Interval
 from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, Summary
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tokenlight.explainer import Explainer
 
 MetricLike = str | tuple[str, dict[str, Any]] | Metric
@@ -47,7 +48,7 @@ class Evaluation:
     metrics: Mapping[str, Metric]
     seed: int = 0
     frequencies: Mapping[str, DocumentFrequencies] = field(default_factory=dict)
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Failure, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -93,12 +94,12 @@ class Evaluation:
         for key, summary in self._summaries.items():
             metric = self.metrics[key]
             found[key] = {
-                **_numbers(summary.interval),
+                **asdict(summary.interval),
                 "skipped": self.skipped.get(key, {}),
                 "better": metric.direction,
             }
             for part, interval in summary.parts.items():
-                found[f"{key}.{part}"] = {**_numbers(interval), "better": metric.direction}
+                found[f"{key}.{part}"] = {**asdict(interval), "better": metric.direction}
         return found
 
     @cached_property
@@ -157,7 +158,7 @@ class Evaluation:
         """One flat row an explanation: its numbers, their parts and curves, or why there are none."""
         return [_flat(record, self.metrics) for record in self.records]
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> DataFrame:
         """The rows as a data frame."""
         try:
             import pandas
@@ -295,19 +296,17 @@ def frequencies_for(
 
 
 def _counted(explainer: Explainer, corpus: str) -> DocumentFrequencies:
-    counts: Counter[int] = Counter()
     if _is_counted(Path(corpus)):
         known = Frequencies.load(corpus)
-        ids = explainer.tokenizer.convert_tokens_to_ids(list(known.counts))
-        counts.update(dict(zip(ids, known.counts.values(), strict=True)))
-        return DocumentFrequencies(known.documents, counts)
-    examples = read(corpus)
-    for example in examples:
-        if not isinstance(example.text, str):
+    else:
+        examples = read(corpus)
+        texts = [example.text for example in examples if isinstance(example.text, str)]
+        if len(texts) < len(examples):
             raise BadInput(f"{corpus} holds pairs; a corpus holds one text a row.")
-        ids = apart(explainer.tokenizer)(example.text, add_special_tokens=False, verbose=False)
-        counts.update(set(ids["input_ids"]))
-    return DocumentFrequencies(len(examples), counts)
+        known = Frequencies.of(texts, explainer.tokenizer)
+    ids = explainer.tokenizer.convert_tokens_to_ids(list(known.counts))
+    counts = Counter(dict(zip(ids, known.counts.values(), strict=True)))
+    return DocumentFrequencies(known.documents, counts)
 
 
 def _is_counted(place: Path) -> bool:
@@ -316,15 +315,6 @@ def _is_counted(place: Path) -> bool:
         return False
     with place.open(encoding="utf-8") as opened:
         return '"counts"' in opened.read(1000)
-
-
-def _numbers(interval: Interval) -> dict[str, Any]:
-    return {
-        "mean": interval.mean,
-        "low": interval.low,
-        "high": interval.high,
-        "count": interval.count,
-    }
 
 
 def _plain(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

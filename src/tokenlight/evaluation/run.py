@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokenlight.data.target import Head
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError, shown
 from tokenlight.evaluation.labels import read_labels
 from tokenlight.evaluation.measure import Known, Record, check
 from tokenlight.evaluation.method_names import Named, named, spelled
 from tokenlight.evaluation.preflight import check_target
 from tokenlight.evaluation.results import Evaluation, built, frequencies_for
-from tokenlight.evaluation.shard import Job, Refusal, explained, measured
+from tokenlight.evaluation.shard import Experiment, Failure, explained, measured
 from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
 from tokenlight.explaining.batch import versions
 from tokenlight.files.documents import json_in, json_of
@@ -32,7 +32,7 @@ from tokenlight.progress import progress as progress_bar
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-__all__ = ["Job", "Refusal", "evaluate_file", "finished"]
+__all__ = ["Experiment", "Failure", "evaluate_file", "finished"]
 
 TRUTHS = "true labels and marks"
 DIGESTS = ("weights", "tokenizer", "files", TRUTHS)
@@ -42,12 +42,12 @@ SHARD = 16  # texts: what an interrupt loses; the same on every device, so that 
 def evaluate_file(
     explainer: Explainer,
     examples: Sequence[Example],
-    job: Job,
+    job: Experiment,
     folder: Path,
     *,
     share: tuple[int, int] = (0, 1),
     progress: bool | None = None,
-) -> tuple[Evaluation, list[Refusal]]:
+) -> tuple[Evaluation, list[Failure]]:
     """Evaluate ``examples`` shard by shard into ``folder``; finished shards are read, not repeated.
 
     ``share``: (i, n) makes only every n-th shard from the i-th on, so that n processes may work in
@@ -66,7 +66,7 @@ def evaluate_file(
     bound = _digest(sorted(settings.items()))
     _claim(folder, settings, bound)
     records: list[Record] = []
-    refusals: list[Refusal] = []
+    refusals: list[Failure] = []
     with progress_bar("evaluating", len(examples), progress) as advance:
         for first in range(0, len(examples), SHARD):
             shard = examples[first : first + SHARD]
@@ -100,7 +100,7 @@ def finished(folder: Path) -> int:
 def _shard(
     explainer: Explainer,
     shard: Sequence[Example],
-    job: Job,
+    job: Experiment,
     metrics: dict[str, Any],
     names: Named,
     first: int,
@@ -109,7 +109,7 @@ def _shard(
     records, broken = measured(explainer, shard, made, metrics, names=names.of)
     told = {one.text for one in records} | {one.text for one in (*refusals, *broken)}
     missing = [
-        Refusal(text, name, "it has nothing to explain.")
+        Failure(text, name, "it has nothing to explain.")
         for text in range(len(shard))
         if text not in told
         for name in names.names
@@ -129,7 +129,7 @@ def _write(place: Path, lines: Sequence[Mapping[str, Any]], bound: str) -> None:
 
 def _read(
     place: Path, bound: str | None = None, texts: Sequence[int] | None = None
-) -> tuple[list[Record], list[Refusal]] | None:
+) -> tuple[list[Record], list[Failure]] | None:
     """What a finished shard holds; None where there is none, or what is there is not as it was
     written: it is made again. One of other settings is refused."""
     try:
@@ -140,7 +140,7 @@ def _read(
             return None
         entries = [json_of(line) for line in lines]
         records = [Record.from_dict(one["record"]) for one in entries if "record" in one]
-        refusals = [Refusal(**one["refused"]) for one in entries if "refused" in one]
+        refusals = [Failure(**one["refused"]) for one in entries if "refused" in one]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if bound is not None and end.get("settings") != bound:
@@ -153,7 +153,9 @@ def _read(
     return (records, refusals) if whole else None
 
 
-def _fingerprint(explainer: Explainer, examples: Sequence[Example], job: Job) -> dict[str, str]:
+def _fingerprint(
+    explainer: Explainer, examples: Sequence[Example], job: Experiment
+) -> dict[str, str]:
     texts = _digest(example.text for example in examples)
     truths = _digest((example.label, example.spans) for example in examples)
     # Methods and metrics as they were given: names, (name, options) pairs, or built ones.
@@ -189,7 +191,7 @@ def _spelled(given: Iterable[Any]) -> str:
     )
 
 
-def _asked(job: Job) -> dict[str, str]:
+def _asked(job: Experiment) -> dict[str, str]:
     """The keywords of explain(), each by its name; a number is not a label that is named like it."""
     how = {"target": "predicted", "long": "error", **job.how}
     names = {"seed": "seed of explanations"}
@@ -206,7 +208,7 @@ def _digest(values: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
-def _about(settings: Mapping[str, str], job: Job, texts: int) -> dict[str, str]:
+def _about(settings: Mapping[str, str], job: Experiment, texts: int) -> dict[str, str]:
     """What a reader of the report must know beside the numbers."""
     found = {
         "model": settings["model"],
@@ -257,9 +259,4 @@ def _values(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> str
     if name == "texts":
         counts = [str(value).partition(",")[0] for value in (was, what)]
         return f": {counts[0]}, now {counts[1]}" if counts[0] != counts[1] else " in their words"
-    return "" if name in DIGESTS else f": {_short(was)}, now {_short(what)}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:119]}…"
+    return "" if name in DIGESTS else f": {shown(was, 120)}, now {shown(what, 120)}"

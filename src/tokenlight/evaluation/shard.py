@@ -15,15 +15,24 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.labels import read_labels, read_spans
-from tokenlight.evaluation.measure import Known, Record, Refusal, measure
+from tokenlight.evaluation.measure import Failure, Known, Record, measure
 from tokenlight.evaluation.method_names import Kind, Named, kind_of, method_names, named
 from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric
 
 if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+    from tokenlight.evaluation.results import MetricLike
+    from tokenlight.explainer import Explainer, MethodLike
 
-__all__ = ["Job", "Refusal", "explained", "given_room", "in_words", "measured", "text_by_text"]
+__all__ = [
+    "Experiment",
+    "Failure",
+    "explained",
+    "given_room",
+    "in_words",
+    "measured",
+    "text_by_text",
+]
 
 T = TypeVar("T")
 # Others who share the device come and go: seconds before a text without room is tried again.
@@ -31,19 +40,19 @@ PAUSES = (5.0, 20.0)
 
 
 @dataclass(frozen=True)
-class Job:
+class Experiment:
     """What is evaluated, beside the texts: equal jobs over equal texts give equal rows."""
 
-    methods: Sequence[Any]
-    metrics: Sequence[Any]
+    methods: Sequence[MethodLike]
+    metrics: Sequence[MetricLike]
     how: dict[str, Any] = field(default_factory=dict)  # keywords of explain()
     seed: int = 0
     data: str = ""  # file or data set that the texts come from: told, and not compared
 
 
 def explained(
-    explainer: Explainer, examples: Sequence[Example], job: Job, names: Named | None = None
-) -> tuple[dict[int, list[Attribution]], list[Refusal]]:
+    explainer: Explainer, examples: Sequence[Example], job: Experiment, names: Named | None = None
+) -> tuple[dict[int, list[Attribution]], list[Failure]]:
     """Explanations of each text by its number, and what was refused. ``names``: of the job's methods,
     where they are known already."""
     texts = [example.text for example in examples]
@@ -54,18 +63,18 @@ def explained(
         pass
     names = names or named(explainer, job.methods, how["seed"])
     made: dict[int, list[Attribution]] = {i: [] for i in range(len(texts))}
-    refused: list[Refusal] = []
+    refused: list[Failure] = []
     for name, method in zip(names.names, job.methods, strict=True):
         for i, text in enumerate(texts):
             try:
                 made[i] += given_room(partial(explainer.explain, [text], [method], **how))
             except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
-                refused.append(Refusal(i, name, in_words(reason)))
+                refused.append(Failure(i, name, in_words(reason)))
     return made, refused
 
 
 def text_by_text(
-    explainer: Explainer, texts: Sequence[Any], methods: list[Any], how: Mapping[str, Any]
+    explainer: Explainer, texts: Sequence[Any], methods: list[MethodLike], how: Mapping[str, Any]
 ) -> list[list[Attribution]]:
     """The explanations of each text."""
     target = how.get("target", "predicted")
@@ -86,11 +95,11 @@ def measured(
     *,
     names: Mapping[Kind, str] | None = None,
     batch_tokens: int | None = None,
-) -> tuple[list[Record], list[Refusal]]:
+) -> tuple[list[Record], list[Failure]]:
     """A record for each explanation. Texts whose every method worked are measured together, the
     others one by one; so is each text of a group that breaks."""
     records: list[Record] = []
-    refused: list[Refusal] = []
+    refused: list[Failure] = []
     waiting = list(_alike(made, len(examples)))
     while waiting:
         numbers = waiting.pop(0)
@@ -106,7 +115,7 @@ def measured(
                 kinds = dict.fromkeys(kind_of(one) for one in made[numbers[0]])
                 called = method_names(kinds) if names is None else names
                 refused += [
-                    Refusal(numbers[0], called.get(kind, kind[1]), why, "measured")
+                    Failure(numbers[0], called.get(kind, kind[1]), why, "measured")
                     for kind in kinds
                 ]
     return records, refused

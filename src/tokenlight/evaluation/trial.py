@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenlight.data.target import TokenTarget
+from tokenlight.data.target import TargetLike, TokenTarget
 from tokenlight.data.tokens import Question
 from tokenlight.evaluation.shard import in_words
 from tokenlight.inputs.picture import Picture
 
 if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+    from tokenlight.explainer import Explainer, MethodLike
 
 SENTENCE = "The plot is thin, yet the cast makes it a joy to watch."
 QUESTION = "Who makes it a joy to watch?"
 
 
-def attempt(explainer: Explainer, method: Any, **how: Any) -> tuple[str | None, float]:
+def attempt(explainer: Explainer, method: MethodLike, **how: Any) -> tuple[str | None, float]:
     """What goes wrong when ``method`` (a name, or name and options) explains a short text (None:
     nothing), and its seconds. ``how``: further keywords of explain()."""
     text, target = sample(explainer)
@@ -32,7 +32,7 @@ def attempt(explainer: Explainer, method: Any, **how: Any) -> tuple[str | None, 
     return None, time.perf_counter() - start
 
 
-def sample(explainer: Explainer) -> tuple[Any, Any]:
+def sample(explainer: Explainer) -> tuple[Any, TargetLike]:
     """A short text of the kind this model reads, and a target it has."""
     head = explainer.live.head
     if head.kind == "span":

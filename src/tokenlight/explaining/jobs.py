@@ -44,6 +44,7 @@ def jobs(session: Session, text: Any, target: Any, how: How, whole: Known = None
     Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
     for each word when all are asked for.
     """
+    check_target(session, target)
     if isinstance(target, Continuation):
         return _continued(session, text, target, how)
     row = read(session, text, how, whole)
@@ -52,12 +53,23 @@ def jobs(session: Session, text: Any, target: Any, how: How, whole: Known = None
             return [_masked(session, row, target)]
         case "token":
             return _labelled(session, row, target)
-    if isinstance(target, TokenTarget):
-        raise BadTarget(
-            f"{way(repr(target), f'--token {target.at}')} asks for one token's label, but "
-            f"{name_of(session)} gives none: {session.live.head.does}."
-        )
     return [(row, target)]
+
+
+def check_target(session: Session, target: Any) -> None:
+    """Refuse a kind of target that this model has for no text."""
+    head, name = session.live.head, name_of(session)
+    if isinstance(target, Continuation):
+        if head.reads != "next":
+            raise BadTarget(f"{name} does not write on: {head.does}.")
+        tokens = target.tokens
+        whole = isinstance(tokens, int) and not isinstance(tokens, bool)
+        if target.text is None and not (whole and tokens >= 1):
+            asked = way(f"Continuation(tokens={tokens!r})", f"--generate {tokens}")
+            raise BadTarget(f"{asked} writes nothing; give 1 or more.")
+    elif isinstance(target, TokenTarget) and head.reads not in ("mask", "token"):
+        asked = way(repr(target), f"--token {target.at}")
+        raise BadTarget(f"{asked} asks for one token's label, but {name} gives none: {head.does}.")
 
 
 def read(session: Session, text: Any, how: How, whole: Known = None) -> TokenRow:
@@ -134,9 +146,6 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
 
 def _continued(session: Session, text: Any, target: Continuation, how: How) -> list[Job]:
     """Teacher forcing: for each token of the continuation, the row before it and that token."""
-    head = session.live.head
-    if head.reads != "next":
-        raise BadTarget(f"{name_of(session)} does not write on: {head.does}.")
     if isinstance(text, TokenRow):
         raise BadInput("a Continuation goes with a prompt or a Chat, not with Tokens.")
     check_kind(session, text)
@@ -157,9 +166,6 @@ def _continued(session: Session, text: Any, target: Continuation, how: How) -> l
 def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
     """The prompt and what the model itself writes after it, the likeliest token each time, until
     its end-of-text token."""
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        asked = way(f"Continuation(tokens={tokens!r})", f"--generate {tokens}")
-        raise BadTarget(f"{asked} writes nothing; give 1 or more.")
     model = session.live.model
     ends = getattr(model, "generation_config", None) or model.config
     stops = ends.eos_token_id if isinstance(ends.eos_token_id, list) else [ends.eos_token_id]

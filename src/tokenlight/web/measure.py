@@ -14,8 +14,7 @@ from tokenlight.capture.tape import Site
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.measure import Known, Record, check, measure
-from tokenlight.evaluation.measure import Refusal as Omitted
+from tokenlight.evaluation.measure import Failure, Known, Record, check, measure
 from tokenlight.evaluation.method_names import Kind, kind_of_method, method_names
 from tokenlight.evaluation.results import Evaluation, built
 from tokenlight.evaluation.trust import trusted
@@ -110,7 +109,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
     names = method_names(kinds.values())
     records: list[Record] = []
     refused: list[dict[str, Any]] = []
-    omitted: list[Omitted] = []
+    omitted: list[Failure] = []
     for number, text in enumerate(asked.asked):
         found: list[Attribution] = []
         for method, kind in kinds.items():
@@ -119,7 +118,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
             except (TokenlightError, Refusal) as why:
                 said = why if isinstance(why, Refusal) else refusal(why)
                 refused.append({"text": number, "method": method, **said.to_dict()})
-                omitted.append(Omitted(number, names[kind], refused[-1]["error"]["message"]))
+                omitted.append(Failure(number, names[kind], refused[-1]["error"]["message"]))
         truth = None if labels is None else [labels[number]]
         known = Known(truth, None, number, texts=[0] * len(found), names=names)
         if found:

@@ -46,7 +46,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Wish:
+class FigureWish:
     """One figure that a suite asks for under ``report: figures``; empty lists mean all."""
 
     kind: str
@@ -57,7 +57,7 @@ class Wish:
     more: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Wish:
+    def of(cls, given: Mapping[str, Any]) -> FigureWish:
         """From the suite's mapping."""
         lists = {key: tuple(map(str, given.get(key, ()))) for key in ("metrics", "data", "methods")}
         kind = str(given.get("kind", "bars"))
@@ -83,7 +83,7 @@ class Artist:
     def drawings(self) -> Iterator[Drawing]:
         """The suite's figures, or bars and curves of every metric; then cost against faithfulness."""
         given = self.report.suite.report.get("figures")
-        for wish in [Wish.of(one) for one in given] if given else self._usual():
+        for wish in [FigureWish.of(one) for one in given] if given else self._usual():
             if wish.kind not in DRAWERS:
                 raise BadInput(
                     f"a report draws {', '.join(DRAWERS)}; {wish.kind!r} is none of them."
@@ -101,19 +101,19 @@ class Artist:
         if drawn is not None:
             yield Drawing("Cost against faithfulness", png(drawn))
 
-    def _usual(self) -> Iterator[Wish]:
+    def _usual(self) -> Iterator[FigureWish]:
         report = self.report
         for one in report.suite.metrics:
             title = f"{one.label} {ARROWS[report.better[one.label]]}".rstrip()
             if report.compared(one.label):
                 title += ": ours (bars) and published (diamonds)"
-            yield Wish("bars", title, (one.label,))
+            yield FigureWish("bars", title, (one.label,))
         for one in report.suite.metrics:
             measured = any(one.label in panel.metrics for panel in report.ran)
             if measured and registry.build("metrics", one.name, one.options).points:
-                yield Wish("curves", f"{one.label} point by point", (one.label,))
+                yield FigureWish("curves", f"{one.label} point by point", (one.label,))
 
-    def _panels(self, wish: Wish) -> Iterator[tuple[Panel, str, str]]:
+    def _panels(self, wish: FigureWish) -> Iterator[tuple[Panel, str, str]]:
         """Panels with numbers, each with a metric that is wanted, and their title together."""
         report = self.report
         for metric in wish.metrics or tuple(one.label for one in report.suite.metrics):
@@ -122,7 +122,7 @@ class Artist:
                 if metric in panel.metrics and (not wish.data or panel.data in wish.data):
                     yield panel, metric, f"{panel.title}: {metric} {arrow}".rstrip()
 
-    def bars(self, wish: Wish) -> Any:
+    def bars(self, wish: FigureWish) -> Any:
         """Methods side by side, with what is published."""
         limits = self.report.suite.report.get("maximum", {})
         found: dict[str, dict[str, Bar]] = {}
@@ -140,7 +140,7 @@ class Artist:
                 most.append(limits.get(panel.data))
         return bars(found, most) if found else None
 
-    def lines(self, wish: Wish) -> Any:
+    def lines(self, wish: FigureWish) -> Any:
         """Curves, a line a row: of several draws their means."""
         row_of = self.run.suite.row_of
         found: dict[str, dict[str, Line]] = {}
@@ -159,7 +159,7 @@ class Artist:
                 axis |= {title: AXES[kind]} if kind in AXES else {}
         return lines(found, axis) if found else None
 
-    def bands(self, wish: Wish) -> Any:
+    def bands(self, wish: FigureWish) -> Any:
         """Draws at each rate as a mean and its spread, between a first and a last level."""
         before, _, after = wish.said("group", "{x}").partition("{x}")
         found: dict[str, Band] = {}
@@ -181,7 +181,7 @@ class Artist:
                 found[title] = Band(x, means, spreads, levels)
         return bands(found, wish.said("x")) if found else None
 
-    def _heads(self, wish: Wish) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _heads(self, wish: FigureWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Title and content of the heads file of each panel the figure speaks of."""
         for panel in self.report.panels:
             if wish.data and panel.data not in wish.data:
@@ -194,14 +194,14 @@ class Artist:
             if place is not None:
                 yield panel.title, read_heads(place)
 
-    def relations(self, wish: Wish) -> Any:
+    def relations(self, wish: FigureWish) -> Any:
         """Histograms of the syntactic relations of the first heads file."""
         from tokenlight.plots.heads import relation_histograms
 
         first = next(self._heads(wish), None)
         return None if first is None else relation_histograms(first[1])
 
-    def head_maps(self, wish: Wish) -> Any:
+    def head_maps(self, wish: FigureWish) -> Any:
         """The masks of heads, panel by panel."""
         from PIL import Image
 
@@ -217,7 +217,7 @@ class Artist:
             drawn.append(Image.open(into).convert("RGB"))
         return _beside(drawn)
 
-    def _kept(self, wish: Wish) -> Iterator[tuple[Panel, dict[str, Attribution]]]:
+    def _kept(self, wish: FigureWish) -> Iterator[tuple[Panel, dict[str, Attribution]]]:
         """The kept explanations of the first text of each panel, by row name; also of a text that is
         too short to be measured."""
         for panel in self.report.panels:
@@ -230,7 +230,7 @@ class Artist:
             if found:
                 yield panel, found
 
-    def heat_map(self, wish: Wish) -> Any:
+    def heat_map(self, wish: FigureWish) -> Any:
         """The first kept explanation with layers, layer by layer."""
         from tokenlight.plots.figures import heat_map
 
@@ -240,7 +240,7 @@ class Artist:
                     return heat_map(attribution, rollout=True)  # AttCAT's figure 5 has the row
         return None
 
-    def differences(self, wish: Wish) -> Any:
+    def differences(self, wish: FigureWish) -> Any:
         """A reference explanation less each of the others."""
         from tokenlight.plots.figures import difference_map
 
@@ -251,7 +251,7 @@ class Artist:
                 return difference_map((name, found[name]), others, title=panel.title)
         return None
 
-    def clouds(self, wish: Wish) -> Any:
+    def clouds(self, wish: FigureWish) -> Any:
         """The words of each class, by method."""
         from tokenlight.plots.clouds import COLOURS, cloud
 
@@ -318,7 +318,7 @@ def _captioned(image: Any, words: str) -> Any:
     return sheet
 
 
-DRAWERS: dict[str, Callable[[Artist, Wish], Any]] = {
+DRAWERS: dict[str, Callable[[Artist, FigureWish], Any]] = {
     "bars": Artist.bars,
     "curves": Artist.lines,
     "bands": Artist.bands,
