@@ -19,6 +19,7 @@ BYTES = 1 << 28  # of one document; a saved picture of the most pixels stays und
 DEPTH = 64  # lists in lists; Python itself gives up near a thousand, in the middle of later work
 DIGITS = 300  # of one number: beyond 308 no float holds it
 LONGEST = 1 << 26  # characters of a line or a cell
+LINE = 32  # what a line costs to read, in characters: a thousand million empty ones never end
 UNPACKED, DENSE = 1 << 28, 200  # characters of a .gz, and how many a packed byte may become
 NODES = 100_000  # of a YAML document with its aliases written out
 
@@ -46,7 +47,7 @@ def lines_of(stream: IO[str], place: Path) -> Iterator[str]:
                 f"line {number} of {place.name} has more than {LONGEST:,} characters; put each text "
                 "on a line of its own."
             )
-        read += len(line)
+        read += len(line) + LINE
         if packed is not None and read > max(UNPACKED, DENSE * packed):
             raise DamagedFile(
                 f"{place.name} unpacks to more than {DENSE} times its size, as no texts do; unpack it "
