@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenlight.relevance import elements, linear, products, sums
-from tokenlight.relevance.case import Case
+from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import EPSILON, epsilon_divide, safe_divide
 
 SIZES = st.integers(1, 4)
@@ -29,7 +29,7 @@ def case(output, *operands, examples=1, detail=None, active=None):
     for number in range(len(tensors)) if active is None else active:
         if tensors[number] is not None:
             tensors[number].requires_grad_(True)
-    return Case(torch.tensor(output), tuple(tensors), examples, detail)
+    return RuleCase(torch.tensor(output), tuple(tensors), examples, detail)
 
 
 def answer(rule, relevance, given_case):

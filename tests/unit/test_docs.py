@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import itertools
 import posixpath
 import re
 import runpy
@@ -17,7 +16,6 @@ import pytest
 import transformers
 
 from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.test_house import RANKS
 from tokenlight import Explainer, errors, registry
 
 ROOT = Path(__file__).parents[2]
@@ -253,12 +251,3 @@ def test_the_metric_of_ten_lines_is_a_metric(tmp_path, monkeypatch):
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
     measured = explainer.evaluate(explainer.explain(TEXTS, ["attcat"]), module.METRIC())
     assert 0 < measured.summary["special_share"]["mean"] < 1
-
-
-def test_the_table_of_ranks_is_in_the_order_of_the_house():
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    rows = re.findall(r"^  \| [a-z, ]+ \| (.+) \|$", text, re.MULTILINE)[1:]
-    ranks = [[RANKS[name] for name in re.findall(r"\w+", row) if name in RANKS] for row in rows]
-    assert len(ranks) == 8
-    for lower, upper in itertools.pairwise(ranks):
-        assert max(lower) <= max(upper)

@@ -11,7 +11,7 @@ from tests.tiny import tiny_tokenizer
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.heads.alignment import Pair, pairs
-from tokenlight.heads.sentence import Sentence, Word, parse_spacy, read_conllu
+from tokenlight.heads.sentence import ParsedSentence, Word, parse_spacy, read_conllu
 from tokenlight.inputs.encode import encode
 
 CONLLU = """\
@@ -150,7 +150,9 @@ def test_pieces_are_found_by_their_characters(sentences):
 
 
 def test_a_dependent_in_one_piece_with_its_head_is_no_question():
-    sentence = Sentence("dont", (Word("do", (0, 2), None, "root"), Word("nt", (2, 4), 0, "advmod")))
+    sentence = ParsedSentence(
+        "dont", (Word("do", (0, 2), None, "root"), Word("nt", (2, 4), 0, "advmod"))
+    )
     row = TokenRow(
         ids=(2, 9, 3), attention=(1, 1, 1), token_types=None, pieces=("[CLS]", "dont", "[SEP]"),
         special=(True, False, True), spans=(None, (0, 4), None), segments=(None, 0, None),
@@ -173,7 +175,7 @@ def test_the_official_pairing_counts_kept_words_and_compares_no_strings():
     # [CLS] m ##r . love a film [SEP]: the word "Mr." is skipped (a dot), the token "mr" is kept,
     # so that every later word is paired with the token before its own.
     assert row.pieces == ("[CLS]", "m", "##r", ".", "love", "a", "film", "[SEP]")
-    found = pairs(Sentence(text.strip(), parsed), row, RELATIONS, "official")
+    found = pairs(ParsedSentence(text.strip(), parsed), row, RELATIONS, "official")
     assert found == [Pair("obj", 4, frozenset({4}))]
 
 
@@ -186,7 +188,7 @@ def test_the_official_pairing_glues_byte_level_pieces():
             ("the", 1, "det"), ("film", 3, "nsubj"), ("was", 3, "cop"), ("good", None, "root"),
         ]
     )  # fmt: skip
-    found = pairs(Sentence("the film was Good", words), row, RELATIONS, "official")
+    found = pairs(ParsedSentence("the film was Good", words), row, RELATIONS, "official")
     # The head's text is lowered, the token is not: an upper-case token is never hit.
     assert found == [Pair("nsubj", 2, frozenset())]
 

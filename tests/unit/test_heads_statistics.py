@@ -20,7 +20,7 @@ from tokenlight.cli.heads import heads as heads_command
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.heads.mask import HeadMask, head_mask, read_heads
-from tokenlight.heads.sentence import Sentence, Word
+from tokenlight.heads.sentence import ParsedSentence, Word
 from tokenlight.heads.statistics import Reading, head_statistics, own_positional_heads
 
 TOKENIZER = tiny_tokenizer()
@@ -85,7 +85,7 @@ def corpus():
             head = None if last else len(forms) - 1
             words.append(Word(str(form), (at, at + len(form)), head, relation))
             at += len(form) + 1
-        found.append(Sentence(" ".join(map(str, forms)), tuple(words)))
+        found.append(ParsedSentence(" ".join(map(str, forms)), tuple(words)))
     return found
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenlight.capture import attention
-from tokenlight.capture.attention import How, Mask
+from tokenlight.capture.attention import Mask, Scoring
 
 pytestmark = [
     pytest.mark.gpu,
@@ -52,7 +52,7 @@ def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, widt
     real = torch.arange(n, device="cuda") < lengths
     mask = masks(kind, (batch, heads[0], n), real)
     weights = real / real.sum(dim=1, keepdim=True) / heads[0]
-    how = How(width**-0.5)
+    how = Scoring(width**-0.5)
     ours = attention.received(query, key, mask, how, weights)
     # In float64, from the same rounded inputs; its products and sums take n · width roundings of float32.
     added = None if mask.added is None else mask.added.double()
@@ -70,7 +70,7 @@ def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, widt
 @pytest.mark.parametrize("causal", [True, False])
 def test_row_sums_of_the_fused_forward_serve_as_well(heads, causal):
     torch.manual_seed(0)
-    n, how = 700, How(0.125)
+    n, how = 700, Scoring(0.125)
     query = torch.randn(2, heads[0], n, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     key, value = (
         torch.randn(2, heads[1], n, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokenlight.relevance.case import Case, Operation, RuleSet
+from tokenlight.relevance.case import Operation, RuleCase, RuleSet
 from tokenlight.relevance.elements import passed
 from tokenlight.relevance.rulesets import ATTNLRP, CHEFER, CHEFER_ORIG
 from tokenlight.relevance.tracing import forked
@@ -43,7 +43,7 @@ def sample():
 @pytest.mark.parametrize(("rules", "renormalised"), [(CHEFER, True), (CHEFER_ORIG, False)])
 def test_the_mask_is_an_add_whether_or_not_it_hides_a_token(rules, renormalised):
     scores, relevance = sample()
-    case = Case(torch.softmax(scores, dim=-1), (scores,), 2, -1)
+    case = RuleCase(torch.softmax(scores, dim=-1), (scores,), 2, -1)
     (found,) = rules.rules[Operation.SOFTMAX](relevance, case)
     wanted = twin(relevance, scores, renormalised=renormalised)
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-15)
@@ -57,7 +57,7 @@ def test_the_mask_is_an_add_whether_or_not_it_hides_a_token(rules, renormalised)
 def test_a_hidden_key_gets_nothing_and_spoils_nothing(rules, hidden):
     scores, relevance = sample()
     scores[..., 2], relevance[..., 2] = hidden, 0.0
-    case = Case(torch.softmax(scores, dim=-1), (scores,), 2, -1)
+    case = RuleCase(torch.softmax(scores, dim=-1), (scores,), 2, -1)
     (found,) = rules.rules[Operation.SOFTMAX](relevance, case)
     assert torch.isfinite(found).all()
     assert (found[..., 2] == 0).all()

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend
 
 
 @dataclass(frozen=True)
-class How:
+class Scoring:
     """``softcap``: scores are bent to stay below it. ``sinks``: ``head``, a score beside those of the
     keys that takes a share of every row and brings nothing (gpt-oss): rows sum to less than one."""
 
@@ -60,13 +60,13 @@ def _causal(queries: int, keys: int, first: int, device: torch.device) -> Tensor
     return rows[:, None] >= torch.arange(keys, device=device)[None, :]
 
 
-def attention_map(query: Tensor, key: Tensor, mask: Mask, how: How) -> Tensor:
+def attention_map(query: Tensor, key: Tensor, mask: Mask, how: Scoring) -> Tensor:
     """Post-softmax attention, ``batch head query key``; a query that may see no key attends to none."""
     scores = torch.matmul(query, key.transpose(2, 3)) * how.scaling
     return _softmaxed(scores, mask, how, 0).to(query.dtype)
 
 
-def _softmaxed(scores: Tensor, mask: Mask, how: How, first: int) -> Tensor:
+def _softmaxed(scores: Tensor, mask: Mask, how: Scoring, first: int) -> Tensor:
     """Attention from scores, ``batch head query key``; half precision becomes float32.
 
     ``first`` is the position of the first query, where only a chunk of the queries is given.
@@ -115,7 +115,12 @@ def _rows(mask: Tensor, rows: slice) -> Tensor:
 
 
 def received(
-    query: Tensor, key: Tensor, mask: Mask, how: How, weights: Tensor, sums: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    mask: Mask,
+    how: Scoring,
+    weights: Tensor,
+    sums: Tensor | None = None,
 ) -> Tensor:
     """What each key receives over all heads and queries, ``batch key``, outside the graph.
 
@@ -147,7 +152,9 @@ def _kernel() -> Any:
     return received_kernel
 
 
-def received_in_chunks(query: Tensor, key: Tensor, mask: Mask, how: How, weights: Tensor) -> Tensor:
+def received_in_chunks(
+    query: Tensor, key: Tensor, mask: Mask, how: Scoring, weights: Tensor
+) -> Tensor:
     """The same in chunks of queries, so that no n × n map is ever held; on every device."""
     batch, heads, queries, _ = query.shape
     key = one_per_query_head(key, heads)
@@ -176,7 +183,7 @@ CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 
 
 def attend_fast(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask, how: How
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, how: Scoring
 ) -> tuple[Tensor, Tensor | None]:
     """The output, and the log-sum-exp of every row (``batch head query``) where a kernel tells it."""
     if how.softcap is not None or how.sinks is not None:  # no fused kernel knows them

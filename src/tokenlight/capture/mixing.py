@@ -20,7 +20,7 @@ from tokenlight.errors import UnsupportedModel
 
 
 @dataclass(frozen=True, eq=False)
-class Norm:
+class RecordedNorm:
     """A LayerNorm as it ran: weight ``hidden``, input and output ``batch token hidden``."""
 
     weight: Tensor | None
@@ -46,8 +46,8 @@ class Mixing:
     projection: Tensor
     given: Tensor
     output: Tensor
-    norm: Norm | None
-    last_norm: Norm | None
+    norm: RecordedNorm | None
+    last_norm: RecordedNorm | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +134,11 @@ def _matrix(module: nn.Module) -> Tensor:
     return weight.detach() if isinstance(module, nn.Linear) else weight.detach().T
 
 
-def _norm(event: _Event) -> Norm:
+def _norm(event: _Event) -> RecordedNorm:
     weight = getattr(event.module, "weight", None)
-    return Norm(weight.detach() if isinstance(weight, Tensor) else None, event.given, event.output)
+    return RecordedNorm(
+        weight.detach() if isinstance(weight, Tensor) else None, event.given, event.output
+    )
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

@@ -20,7 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from tokenlight.capture.attention import (
-    How,
+    Scoring,
     attend_fast,
     attention_map,
     mask_of,
@@ -130,7 +130,7 @@ def attend(
     bias: Tensor | None = others.pop("position_bias", None)
     _refuse_unknown(module, others)
     causal = getattr(module, "is_causal", True) if causal is None else causal
-    how = How(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, sinks)
+    how = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, sinks)
     mask = mask_of(attention_mask, bias, bool(causal), query, key)
     fused = listener is None or (listener.fused and listener.wanted != "maps")
     if not (fused and query.is_cuda and mask.plain and softcap is None and sinks is None):

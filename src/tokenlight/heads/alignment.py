@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tokenlight.data.tokens import TokenRow
-from tokenlight.heads.sentence import Sentence
+from tokenlight.heads.sentence import ParsedSentence
 
 Align = Literal["offsets", "official"]
 _PUNCTUATION = frozenset(string.punctuation)
@@ -23,7 +23,9 @@ class Pair:
     keys: frozenset[int]
 
 
-def pairs(sentence: Sentence, row: TokenRow, relations: Sequence[str], align: Align) -> list[Pair]:
+def pairs(
+    sentence: ParsedSentence, row: TokenRow, relations: Sequence[str], align: Align
+) -> list[Pair]:
     """Dependents of ``relations`` with the pieces of their heads."""
     wanted = frozenset(relations)
     if align == "official":
@@ -54,7 +56,7 @@ def _pieces(span: tuple[int, int], row: TokenRow) -> list[int]:
     return found
 
 
-def _official(sentence: Sentence, row: TokenRow, wanted: frozenset[str]) -> list[Pair]:
+def _official(sentence: ParsedSentence, row: TokenRow, wanted: frozenset[str]) -> list[Pair]:
     """The pairing of the official Mask-LRP code: the t-th kept word with the t-th kept token, strings
     not compared, so that it drifts after a word such as "mr."; a hit is any equal string."""
     assembled = _assembled(row)

@@ -30,14 +30,14 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class ParsedSentence:
     """A text and its words in order."""
 
     text: str
     words: tuple[Word, ...]
 
 
-def read_conllu(path: str | os.PathLike[str]) -> list[Sentence]:
+def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
     """The sentences of a CoNLL-U file, plain or ``.gz`` (universaldependencies.org/format)."""
     place = Path(path)
     try:
@@ -69,7 +69,7 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
             lines = []
 
 
-def _sentence(place: Path, first: int, lines: list[str]) -> Sentence:
+def _sentence(place: Path, first: int, lines: list[str]) -> ParsedSentence:
     given: str | None = None
     rows: list[list[str]] = []
     for number, line in enumerate(lines, start=first):
@@ -92,7 +92,7 @@ def _sentence(place: Path, first: int, lines: list[str]) -> Sentence:
         ) from broken
 
 
-def _placed(rows: list[list[str]], given: str | None) -> Sentence:
+def _placed(rows: list[list[str]], given: str | None) -> ParsedSentence:
     """Words with their character spans. ``1-2`` lines give the surface form of the words they span
     ("don't"); ``1.1`` lines are words that were never written."""
     text = given if given is not None else _spelled(rows)
@@ -123,7 +123,7 @@ def _placed(rows: list[list[str]], given: str | None) -> Sentence:
         words.append(Word(fields[1], span, head if head >= 0 else None, fields[7]))
     if any(word.head is not None and word.head >= len(words) for word in words):
         raise ValueError("a head points behind the last word")
-    return Sentence(text, tuple(words))
+    return ParsedSentence(text, tuple(words))
 
 
 def _found(text: str, form: str, cursor: int) -> tuple[int, tuple[int, int]]:
@@ -152,7 +152,7 @@ def _spelled(rows: list[list[str]]) -> str:
 PIPELINE = "en_core_web_sm"  # spaCy's small English one; its publisher puts it on no package index
 
 
-def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[Sentence]:
+def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[ParsedSentence]:
     """The sentences of ``texts`` as spaCy parses them; ``model``: a pipeline or its package's name."""
     try:
         import spacy
@@ -170,11 +170,11 @@ def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[Sentence]:
     ]
 
 
-def _from_spacy(sentence: Any) -> Sentence:
+def _from_spacy(sentence: Any) -> ParsedSentence:
     kept = [token for token in sentence if not token.is_space]
     places = {token.i: position for position, token in enumerate(kept)}
     start = sentence.start_char
-    return Sentence(
+    return ParsedSentence(
         sentence.text,
         tuple(
             Word(

@@ -20,7 +20,7 @@ from tokenlight.data.tokens import ExplainMask, explain_masked
 from tokenlight.errors import BadInput
 from tokenlight.heads.alignment import Align, Pair, pairs
 from tokenlight.heads.mask import FORMAT, HeadMask, write_heads
-from tokenlight.heads.sentence import Sentence
+from tokenlight.heads.sentence import ParsedSentence
 from tokenlight.inputs.encode import encode
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -164,7 +164,7 @@ class HeadStatistics:
 def head_statistics(
     live: LiveModel,
     tokenizer: Any,
-    sentences: Sequence[Sentence],
+    sentences: Sequence[ParsedSentence],
     reading: Reading | None = None,
     *,
     batch_tokens: int = 4096,
@@ -202,7 +202,9 @@ def head_statistics(
     )
 
 
-def _offsets(sentences: Iterable[Sentence], relations: Sequence[str]) -> dict[str, Counter[int]]:
+def _offsets(
+    sentences: Iterable[ParsedSentence], relations: Sequence[str]
+) -> dict[str, Counter[int]]:
     counts: dict[str, Counter[int]] = {relation: Counter() for relation in relations}
     for sentence in sentences:
         for position, word in enumerate(sentence.words):
@@ -222,7 +224,7 @@ class _Counts:
         self.positions = np.zeros((0, 0, 2 * self.reach + 1), dtype=np.int64)
         self.queries = 0
 
-    def add(self, recording: Recording, sentences: Sequence[Sentence]) -> None:
+    def add(self, recording: Recording, sentences: Sequence[ParsedSentence]) -> None:
         """Count one batch."""
         looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention])
         layers, _, heads, _ = looked_at.shape  # layer batch head query

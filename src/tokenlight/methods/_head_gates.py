@@ -19,7 +19,7 @@ from tokenlight.relevance.division import safe_divide
 Conserve = Literal["none", "paper", "abs"]
 
 
-class Choice(NamedTuple):
+class MaskChoice(NamedTuple):
     """Which part of a head mask is taken, and how its values are counted."""
 
     kind: Literal["union", "syntactic", "positional", "random", "corrupted"]
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     seed: int
 
 
-def parts_of(heads: Any, choice: Choice, tape: Tape) -> list[Tensor]:
+def parts_of(heads: Any, choice: MaskChoice, tape: Tape) -> list[Tensor]:
     """The chosen mask as the parts whose sum it is, each ``layer 1 head``."""
     mask = head_mask(heads)
     attention = tape.recording.attention

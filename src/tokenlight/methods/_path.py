@@ -121,7 +121,7 @@ def gap_percent(scores: Tensor, rise: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class PathScores:
     """Scores, ``batch token``, with what each example's Attribution should tell of them."""
 
     scores: Tensor

@@ -12,7 +12,7 @@ from torch import Tensor
 from tokenlight.capture.rescaled import Rescale, rescaled
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import Ends, Outcome, ends, gap_percent
+from tokenlight.methods._path import Ends, PathScores, ends, gap_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class DeepLiftShap(Method):
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         return self._outcome(tape).extras()
 
-    def _outcome(self, tape: Tape) -> Outcome:
+    def _outcome(self, tape: Tape) -> PathScores:
         return tape.rerun.once(self, lambda: self._lifted(tape))
 
-    def _lifted(self, tape: Tape) -> Outcome:
+    def _lifted(self, tape: Tape) -> PathScores:
         paths = [ends(tape, 0, special=True), ends(tape, "pad")]
         scores = torch.stack([self._from(tape, path) for path in paths]).mean(dim=0)
         rise = torch.stack([path.rise for path in paths]).mean(dim=0)
         passes = torch.full(rise.shape, len(paths), device=rise.device)
-        return Outcome(scores, gap_percent(scores, rise), rise, passes)
+        return PathScores(scores, gap_percent(scores, rise), rise, passes)
 
     def _from(self, tape: Tape, path: Ends) -> Tensor:
         """Scores against one baseline, ``batch token``; texts and baselines go through in pairs."""

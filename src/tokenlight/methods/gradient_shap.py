@@ -14,7 +14,7 @@ from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import Outcome, along, at_least_one, ends
+from tokenlight.methods._path import PathScores, along, at_least_one, ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,17 @@ class GradientShap(Method):
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         return self._outcome(tape).extras()
 
-    def _outcome(self, tape: Tape) -> Outcome:
+    def _outcome(self, tape: Tape) -> PathScores:
         return tape.rerun.once(self, lambda: self._sampled(tape))
 
-    def _sampled(self, tape: Tape) -> Outcome:
+    def _sampled(self, tape: Tape) -> PathScores:
         count = at_least_one("samples", self.samples)
         path = ends(tape, self.baseline)
         everyone = torch.arange(len(tape.rows), device=path.rise.device)
         drawn = np.stack([generator(self.seed, row).random(count) for row in tape.rows])
         shares = torch.from_numpy(drawn).to(everyone.device)
         scores, gap = along(tape, path, everyone, shares, torch.full_like(shares, 1 / count))
-        return Outcome(scores, gap, path.rise, torch.full_like(everyone, count))
+        return PathScores(scores, gap, path.rise, torch.full_like(everyone, count))
 
 
 METHOD = GradientShap

@@ -13,7 +13,7 @@ from torch import Tensor
 from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import Outcome, along, at_least_one, ends
+from tokenlight.methods._path import PathScores, along, at_least_one, ends
 
 FIRST, LAST = 25, 400  # steps that "auto" begins with and does not go beyond
 
@@ -54,15 +54,15 @@ class IntegratedGradients(Method):
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         return self._outcome(tape).extras()
 
-    def _outcome(self, tape: Tape) -> Outcome:
+    def _outcome(self, tape: Tape) -> PathScores:
         return tape.rerun.once(self, lambda: self._integrated(tape))
 
-    def _integrated(self, tape: Tape) -> Outcome:
+    def _integrated(self, tape: Tape) -> PathScores:
         path = ends(tape, self.baseline)
         auto = self.n_steps == "auto"
         count = FIRST if self.n_steps == "auto" else at_least_one("n_steps", self.n_steps)
         left = torch.arange(len(tape.rows), device=path.rise.device)
-        found = Outcome(
+        found = PathScores(
             torch.zeros(tape.real.shape, dtype=path.text.dtype, device=path.text.device),
             torch.zeros_like(path.rise),
             path.rise,

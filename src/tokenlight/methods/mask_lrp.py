@@ -11,7 +11,7 @@ from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
 from tokenlight.heads.mask import head_mask
-from tokenlight.methods._head_gates import Choice, Conserve, gates, own_parts, parts_of
+from tokenlight.methods._head_gates import Conserve, MaskChoice, gates, own_parts, parts_of
 from tokenlight.methods._relevance import (
     QaRelevance,
     RelevanceMethod,
@@ -20,7 +20,7 @@ from tokenlight.methods._relevance import (
     rolled_out,
     routed,
 )
-from tokenlight.relevance.case import Case
+from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import safe_divide
 from tokenlight.relevance.products import contributions
 
@@ -115,7 +115,7 @@ class MaskedRelevance(RelevanceMethod):
         if self.heads is None:
             parts = own_parts(tape)
         else:
-            choice = Choice(self.mask, self.mask_values, self.corruption, self.seed)
+            choice = MaskChoice(self.mask, self.mask_values, self.corruption, self.seed)
             parts = parts_of(self.heads, choice, tape)
         through = gates(parts, self.conserve, binary=self.mask_values == "binary")
         return routed(tape, self.rules, self.qa_relevance, gates=through, key=id(self))
@@ -147,7 +147,7 @@ class MaskedRelevance(RelevanceMethod):
         for arriving, maps, values, context in zip(
             flow.contexts, recording.attention, recording.values, recording.contexts, strict=True
         ):
-            case = Case(context.detach(), (maps.detach(), values.detach()), len(tape.rows))
+            case = RuleCase(context.detach(), (maps.detach(), values.detach()), len(tape.rows))
             found.append(scale / 2 * contributions(arriving, case, safe_divide)[0])
         return found
 

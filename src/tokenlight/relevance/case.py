@@ -42,7 +42,7 @@ WITHOUT_RULE = frozenset({Operation.ATTENTION, Operation.MAP})
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RuleCase:
     """One executed operation: its output, its operands, and what else a rule must know.
 
     ``examples``: size of the batch, since some rules take sums over one example. ``detail``: an
@@ -63,7 +63,7 @@ class Case:
 
 # Relevance of the output in, relevance of each operand out (None: takes no part).
 # An operand that was broadcast may be answered in the output's shape: autograd sums it back.
-Rule = Callable[[Tensor, Case], tuple[Tensor | None, ...]]
+Rule = Callable[[Tensor, RuleCase], tuple[Tensor | None, ...]]
 # Which operands are activations in, the share of its own gradient that each keeps out.
 Split = Callable[[tuple[bool, ...]], tuple[float, ...]]
 

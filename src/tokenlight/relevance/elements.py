@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokenlight.relevance.case import Case
+from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import epsilon_divide
 from tokenlight.relevance.gradients import norm_slope
 
 
-def passed(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def passed(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`R_x = R`: what has one input that matters gives it all (activations, norms, softmax in
     Chefer et al.; activations in AttnLRP)."""
     return relevance, *(None for _ in case.operands[1:])
 
 
-def epsilon_shifted(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def epsilon_shifted(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`y = x + b`: :math:`R_x = x\,R/y`, the constant keeps what it brought.
 
     The epsilon rule of a bias. It makes :func:`softmax_taylor` blind to a constant added to all
@@ -28,13 +28,13 @@ def epsilon_shifted(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     return carried if constant is None else torch.where(constant == 0, relevance, carried), None
 
 
-def scaled(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def scaled(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`y = c\,x`: :math:`R_x = R`, and 0 where the constant is 0, since no :math:`x` got through."""
     factor = case.operands[1]
     return relevance if factor is None else torch.where(factor == 0, 0.0, relevance), None
 
 
-def softmax_taylor(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def softmax_taylor(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""First-order expansion of the softmax :math:`s(x)` (AttnLRP, proposition 3.1).
 
     .. math:: R_i = x_i\bigl(R_i - s_i\textstyle\sum_j R_j\bigr)
@@ -47,7 +47,7 @@ def softmax_taylor(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     return carried, *(None for _ in case.operands[1:])
 
 
-def norm_linear(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def norm_linear(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""LayerNorm as a linear map, its deviation a constant (Ali et al. 2022, LN-rule; AttnLRP,
     proposition 3.4 and section 3.3.3).
 

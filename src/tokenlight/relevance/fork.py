@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.relevance.case import Case, Operation, RuleSet
+from tokenlight.relevance.case import Operation, RuleCase, RuleSet
 from tokenlight.relevance.division import stabilised
 
 
@@ -88,7 +88,7 @@ class Fork(torch.autograd.Function):
             carried, value, *operands = _wide((carried, *ctx.saved_tensors))
             if rules.divides_clones and ctx.consumers > 1:
                 carried = stabilised(carried, value)
-            case = Case(value, tuple(operands), passage.examples, detail)
+            case = RuleCase(value, tuple(operands), passage.examples, detail)
             return None, None, None, None, *rules.rules[operation](carried, case)
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokenlight.relevance.case import Case
+from tokenlight.relevance.case import RuleCase
 
 NEXT_TO_ZERO = 1e-12  # below it an activation's slope y/x counts as 0
 
 
-def activation_slope(gradient: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`."""
     features = _wide(case.operand(0))
     slope = (case.output / features).masked_fill_(features.abs() < NEXT_TO_ZERO, 0.0)
     return (slope.mul_(gradient),)
 
 
-def norm_slope(gradient: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""A norm as a linear map, its deviation :math:`\sigma` a constant.
 
     .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}

@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from tokenlight.relevance.case import Case
+from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import STABILISER, epsilon_divide, safe_divide
 from tokenlight.relevance.sums import balanced
 
 
-def z_plus(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def z_plus(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""Only agreeing signs carry, with one denominator.
 
     .. math:: Z = W^+x^+ + W^-x^-,\quad S = R/Z,\quad R_x = x^+\odot W^{+\top}S + x^-\odot W^{-\top}S
@@ -42,7 +42,7 @@ def z_plus(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     return carried.view(features.shape), None, None
 
 
-def z_plus_separate(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def z_plus_separate(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""Each pair of signs is given the whole relevance, so that the sum may double.
 
     .. math:: R_x = x^+\odot W^{+\top}\frac{R}{W^+x^+} + x^-\odot W^{-\top}\frac{R}{W^-x^-}
@@ -60,7 +60,7 @@ def z_plus_separate(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     return carried, None, None
 
 
-def epsilon(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def epsilon(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""Signed contributions; what the bias contributed is lost to it.
 
     .. math:: R_x = x\odot W^\top\frac{R}{y+\varepsilon\operatorname{sign}y}
@@ -71,7 +71,7 @@ def epsilon(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     return case.operand(0) * torch.matmul(share, case.operand(1)), None, None
 
 
-def gpt2_official(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def gpt2_official(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""What the official Mask-LRP code does to GPT-2's Conv1D, for comparison with its numbers.
 
     The Add rule between bias and product, whose bias part is dropped; then the rule for a product of

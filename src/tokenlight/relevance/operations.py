@@ -17,7 +17,7 @@ from tokenlight.relevance.case import Operation
 from tokenlight.relevance.sums import Pooling
 
 
-class Reading(NamedTuple):
+class Call(NamedTuple):
     """A call as an operation on operands; ``factors``: those of them that share one gradient."""
 
     operation: Operation
@@ -36,36 +36,34 @@ def _tensor(constant: Any) -> Tensor | None:
     return constant if isinstance(constant, Tensor) and constant.dim() else None
 
 
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Reading | None:
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:
     if not active(input) or active(weight):
         return None
-    return Reading(Operation.LINEAR, (input, weight, bias))
+    return Call(Operation.LINEAR, (input, weight, bias))
 
 
 def _addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Reading | None:
+) -> Call | None:
     """GPT-2's Conv1D: features ``mat1``, weight ``mat2`` (``in out``), bias ``input``."""
     if not active(mat1) or active(mat2) or active(input) or (beta, alpha) != (1, 1):
         return None
-    return Reading(Operation.CONV1D, (mat1, mat2.mT, input))
+    return Call(Operation.CONV1D, (mat1, mat2.mT, input))
 
 
-def _matmul(input: Tensor, other: Tensor) -> Reading | None:
+def _matmul(input: Tensor, other: Tensor) -> Call | None:
     if active(input) and active(other):
-        return Reading(Operation.MATMUL, (input, other), None, (input, other))
+        return Call(Operation.MATMUL, (input, other), None, (input, other))
     if active(input) and other.dim() > 1:
-        return Reading(Operation.LINEAR, (input, other.mT, None))
-    return (
-        Reading(Operation.MATMUL, (input, other)) if input.dim() > 1 and other.dim() > 1 else None
-    )
+        return Call(Operation.LINEAR, (input, other.mT, None))
+    return Call(Operation.MATMUL, (input, other)) if input.dim() > 1 and other.dim() > 1 else None
 
 
-def _bmm(input: Tensor, mat2: Tensor) -> Reading | None:
+def _bmm(input: Tensor, mat2: Tensor) -> Call | None:
     return _matmul(input, mat2)
 
 
-def _einsum(equation: str, *operands: Any) -> Reading | None:
+def _einsum(equation: str, *operands: Any) -> Call | None:
     given = operands[0] if len(operands) == 1 else operands
     if len(given) != 2 or "..." in equation or "->" not in equation:
         return None
@@ -75,69 +73,69 @@ def _einsum(equation: str, *operands: Any) -> Reading | None:
     alone = set(left) - set(right + out) or set(right) - set(left + out)
     if alone or len({*left}) < len(left) or len({*right}) < len(right):
         return None
-    return Reading(Operation.EINSUM, tuple(given), (left, right, out), tuple(given))
+    return Call(Operation.EINSUM, tuple(given), (left, right, out), tuple(given))
 
 
-def _add(input: Any, other: Any, *, alpha: float = 1) -> Reading | None:
+def _add(input: Any, other: Any, *, alpha: float = 1) -> Call | None:
     if active(input) and active(other):
-        return Reading(Operation.ADD, (input, other)) if alpha == 1 else None
+        return Call(Operation.ADD, (input, other)) if alpha == 1 else None
     term, constant = (input, other) if active(input) else (other, input)
-    return Reading(Operation.SHIFT, (term, _tensor(constant)))
+    return Call(Operation.SHIFT, (term, _tensor(constant)))
 
 
-def _subtract(input: Any, other: Any, *, alpha: float = 1) -> Reading | None:
+def _subtract(input: Any, other: Any, *, alpha: float = 1) -> Call | None:
     if active(input) and active(other):
         return None  # rewritten, see below
     return _add(input, other, alpha=alpha)
 
 
-def _multiply(input: Any, other: Any) -> Reading:
+def _multiply(input: Any, other: Any) -> Call:
     if active(input) and active(other):
-        return Reading(Operation.GATE, (input, other), None, (input, other))
+        return Call(Operation.GATE, (input, other), None, (input, other))
     term, factor = (input, other) if active(input) else (other, input)
-    return Reading(Operation.SCALE, (term, _tensor(factor)))
+    return Call(Operation.SCALE, (term, _tensor(factor)))
 
 
-def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Reading | None:
+def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Call | None:
     if not active(input) or rounding_mode is not None:
         return None
     if active(other):
         # The numerator takes all, so nothing need be known about how the denominator was made.
-        return Reading(Operation.QUOTIENT, (input, other.detach()), None, (input, other))
-    return Reading(Operation.SCALE, (input, None))
+        return Call(Operation.QUOTIENT, (input, other.detach()), None, (input, other))
+    return Call(Operation.SCALE, (input, None))
 
 
-def _negate(input: Tensor, *_: Any) -> Reading:
+def _negate(input: Tensor, *_: Any) -> Call:
     """Also ``constant − x``."""
-    return Reading(Operation.SCALE, (input, None))
+    return Call(Operation.SCALE, (input, None))
 
 
-def _softmax(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Reading | None:
-    return None if dim is None else Reading(Operation.SOFTMAX, (input,), dim)
+def _softmax(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Call | None:
+    return None if dim is None else Call(Operation.SOFTMAX, (input,), dim)
 
 
-def _activation(input: Any, *others: Any, **named: Any) -> Reading | None:
+def _activation(input: Any, *others: Any, **named: Any) -> Call | None:
     """Of one activation alone: ``2 ** x`` and ``x ** y`` are none."""
     if not active(input) or any(map(active, (*others, *named.values()))):
         return None
-    return Reading(Operation.ACTIVATION, (input,))
+    return Call(Operation.ACTIVATION, (input,))
 
 
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any
-) -> Reading | None:
+) -> Call | None:
     factors = query, key, value
-    return None if active(attn_mask) else Reading(Operation.ATTENTION, (), None, factors)
+    return None if active(attn_mask) else Call(Operation.ATTENTION, (), None, factors)
 
 
-def _map(*given: Any, **named: Any) -> Reading | None:
+def _map(*given: Any, **named: Any) -> Call | None:
     """A map that is linear in one activation, or picks numbers out of it."""
-    return Reading(Operation.MAP, ()) if sum(map(active, (*given, *named.values()))) == 1 else None
+    return Call(Operation.MAP, ()) if sum(map(active, (*given, *named.values()))) == 1 else None
 
 
-def _mixed(*_: Any, **__: Any) -> Reading:
+def _mixed(*_: Any, **__: Any) -> Call:
     """A sum of activations, laid out by places."""
-    return Reading(Operation.MAP, ())
+    return Call(Operation.MAP, ())
 
 
 def _layer_norm(
@@ -147,10 +145,10 @@ def _layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: Any,
-) -> Reading | None:
+) -> Call | None:
     if len(normalized_shape) != 1:
         return None
-    return Reading(Operation.NORM, (input, weight, bias), (True, eps))
+    return Call(Operation.NORM, (input, weight, bias), (True, eps))
 
 
 def _rms_norm(
@@ -158,22 +156,22 @@ def _rms_norm(
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     eps: float | None = None,
-) -> Reading | None:
+) -> Call | None:
     if len(normalized_shape) != 1:
         return None
     added = torch.finfo(input.dtype).eps if eps is None else eps
-    return Reading(Operation.NORM, (input, weight, None), (False, added))
+    return Call(Operation.NORM, (input, weight, None), (False, added))
 
 
-def _pool(is_mean: bool) -> Callable[..., Reading | None]:
+def _pool(is_mean: bool) -> Callable[..., Call | None]:
     def read(
         input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, **more: Any
-    ) -> Reading | None:
+    ) -> Call | None:
         dim = more.get("axis", dim)  # torch takes numpy's name, too
         if dim is None:
             return None
         axes = (dim,) if isinstance(dim, int) else tuple(dim)
-        return Reading(Operation.TOTAL, (input,), Pooling(axes, keepdim, is_mean))
+        return Call(Operation.TOTAL, (input,), Pooling(axes, keepdim, is_mean))
 
     return read
 
@@ -193,7 +191,7 @@ _LAID_OUT = (
     "index_add", "index_add_", "scatter_add", "scatter_add_", "copy_", "__setitem__",
 )  # fmt: skip
 
-READERS: dict[str, Callable[..., Reading | None]] = {
+READERS: dict[str, Callable[..., Call | None]] = {
     "linear": _linear,
     "addmm": _addmm,
     "einsum": _einsum,

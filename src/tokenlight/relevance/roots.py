@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tokenlight.relevance.case import Operation
-from tokenlight.relevance.operations import Reading
+from tokenlight.relevance.operations import Call
 
 
 class Root(NamedTuple):
@@ -32,20 +32,20 @@ class Roots:
         """Let go of every value."""
         self._found.clear()
 
-    def read(self, reading: Reading) -> tuple[Reading, Root | None]:
-        """The reading, as an activation of its root where it is one, and that root."""
-        root = self._root(reading)
+    def read(self, call: Call) -> tuple[Call, Root | None]:
+        """The call, as an activation of its root where it is one, and that root."""
+        root = self._root(call)
         if root is None or not root.bent:
-            return reading, root
-        return Reading(Operation.ACTIVATION, (root.tensor,)), root
+            return call, root
+        return Call(Operation.ACTIVATION, (root.tensor,)), root
 
     def remember(self, value: Any, root: Root | None) -> None:
         """That ``value`` was made from ``root``."""
         if root is not None and value.shape == root.tensor.shape:
             self._found[value] = root
 
-    def _root(self, reading: Reading) -> Root | None:
-        operation, (first, *others) = reading.operation, reading.operands or (None,)
+    def _root(self, call: Call) -> Root | None:
+        operation, (first, *others) = call.operation, call.operands or (None,)
         if first is None:
             return None
         root = self._found.get(first, Root(first, bent=False))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance.case import Case, Rule
+from tokenlight.relevance.case import Rule, RuleCase
 from tokenlight.relevance.division import epsilon_divide, safe_divide, stabilised, stabiliser
 
 
@@ -38,24 +38,24 @@ def balanced(
     return shared[0].reshape(relevance.shape), shared[1].reshape(relevance.shape)
 
 
-def balanced_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     """:func:`balanced` as the rule of ``a + b``."""
     return balanced(relevance, _terms(case), case.output, case.examples)
 
 
-def proportional_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def proportional_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``."""
     share = safe_divide(relevance, case.output)
     return tuple(term * share for term in _terms(case))
 
 
-def epsilon_add(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def epsilon_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`R_a = a\odot R/(a+b+\varepsilon\operatorname{sign}(a+b))`: the epsilon rule."""
     share = epsilon_divide(relevance, case.output)
     return tuple(term * share for term in _terms(case))
 
 
-def balanced_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def balanced_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r"""Attention scores :math:`a` under a mask: :func:`balanced` of :math:`a+b` with :math:`b=0`
     wherever relevance arrives, then the softmax, which passes it.
 
@@ -72,7 +72,7 @@ def balanced_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
     return share.mul_(scales).reshape(relevance.shape), *others
 
 
-def proportional_mask(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+def proportional_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`R_a = a\odot R/a`: the same in ``layers_lrp``, without the totals."""
     # The second operand: the scores before a constant was added, which is no part of them.
     scores = next(found for found in reversed(case.operands) if found is not None)
@@ -90,7 +90,7 @@ class Pooling(NamedTuple):
 
 
 def _total(divide: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    def rule(relevance: Tensor, case: Case) -> tuple[Tensor | None, ...]:
+    def rule(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
         r""":math:`R_i = x_i\,R/\sum_j x_j` along the summed axes; a mean is a sum of :math:`x_j/n`."""
         features, pooling = case.operand(0), case.detail
         axes = sorted(axis % features.dim() for axis in pooling.axes)
@@ -108,7 +108,7 @@ proportional_total = _total(safe_divide)
 epsilon_total = _total(epsilon_divide)
 
 
-def _terms(case: Case) -> tuple[Tensor, Tensor]:
+def _terms(case: RuleCase) -> tuple[Tensor, Tensor]:
     return case.operand(0), case.operand(1)
 
 

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from tokenlight.relevance.case import WITHOUT_RULE, Operation
 from tokenlight.relevance.fork import Passage
-from tokenlight.relevance.operations import AUGMENTED, READERS, REWRITES, Reading, active
+from tokenlight.relevance.operations import AUGMENTED, READERS, REWRITES, Call, active
 from tokenlight.relevance.roots import Roots
 from tokenlight.relevance.units import Unit, is_candidate, norm_of, unit_of
 from tokenlight.relevance.walk import Strangers, is_fork, is_structural, nodes_above, unshifted
@@ -102,33 +102,33 @@ class _Forking(TorchFunctionMode):
         if name in AUGMENTED and _is_augmented_assignment(sys._getframe(1)):
             func = AUGMENTED[name]
             name = func.__name__
-        reading = self._read(name, args, keywords)
-        if reading is None and name in REWRITES and sum(map(active, given)) >= REWRITES[name].least:
+        call = self._read(name, args, keywords)
+        if call is None and name in REWRITES and sum(map(active, given)) >= REWRITES[name].least:
             with self:
                 return REWRITES[name].written(*args, **keywords)
-        if reading is None:
+        if call is None:
             return self._watched(func, args, keywords) if self.watch else func(*args, **keywords)
-        return self._taken(func, reading, args, keywords)
+        return self._taken(func, call, args, keywords)
 
-    def _read(self, name: str, args: Any, keywords: Any) -> Reading | None:
+    def _read(self, name: str, args: Any, keywords: Any) -> Call | None:
         reader = READERS.get(name)
         in_place = reader is None and name.endswith("_") and not name.endswith("__")
         if in_place and not self.ways.rules and not is_fork(args[0].grad_fn):
             reader = READERS.get(name[:-1])
-        reading = None if reader is None else reader(*args, **keywords)
-        if reading is None or (self.ways.rules and reading.operation in WITHOUT_RULE):
+        call = None if reader is None else reader(*args, **keywords)
+        if call is None or (self.ways.rules and call.operation in WITHOUT_RULE):
             return None
         # What is rewritten would have to keep the value that is overwritten.
-        rewritten = reading.operation in _NONLINEAR or sum(map(active, reading.factors)) > 1
-        return None if in_place and rewritten else reading
+        rewritten = call.operation in _NONLINEAR or sum(map(active, call.factors)) > 1
+        return None if in_place and rewritten else call
 
-    def _taken(self, func: Callable[..., Any], reading: Reading, args: Any, keywords: Any) -> Any:
+    def _taken(self, func: Callable[..., Any], call: Call, args: Any, keywords: Any) -> Any:
         """A call that is understood."""
-        reading, root = self.roots.read(reading)
-        replaced = reading.operation in _NONLINEAR
-        if self.ways.gradients and sum(map(active, reading.factors)) > 1:
-            shared = self.passage.shared(reading.operation, reading.factors)
-            args, keywords = _exchanged(args, keywords, reading.factors, shared)
+        call, root = self.roots.read(call)
+        replaced = call.operation in _NONLINEAR
+        if self.ways.gradients and sum(map(active, call.factors)) > 1:
+            shared = self.passage.shared(call.operation, call.factors)
+            args, keywords = _exchanged(args, keywords, call.factors, shared)
         before = _made_by(args, keywords)
         # Nobody will ask for the gradient that a rewritten one replaces: its parts need not be kept.
         with torch.set_grad_enabled(self.ways.own or self.ways.rules or not replaced):
@@ -137,10 +137,10 @@ class _Forking(TorchFunctionMode):
             for made in _tensors(args[0] if value is None else value):  # ``x[i] = y`` gives None
                 self.strangers.know(nodes_above(made, before))
         if self.ways.rules or replaced:
-            operands = reading.operands
-            if reading.operation is Operation.SOFTMAX:
+            operands = call.operands
+            if call.operation is Operation.SOFTMAX:
                 operands = (*operands, unshifted(operands[0]))
-            value = self.passage.fork(reading.operation, value, operands, reading.detail)
+            value = self.passage.fork(call.operation, value, operands, call.detail)
         self.roots.remember(value, root)
         return value
 
