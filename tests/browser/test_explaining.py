@@ -154,16 +154,55 @@ def test_a_pair_of_texts_is_explained_in_two_parts(visit):
     assert visit.shown() == "A fine film.\nThe sequel is dreadful."
 
 
-def test_another_model_asks_for_its_own_fields(visit):
+def test_another_model_asks_for_its_own_fields_which_hold_an_example(visit):
     visit.open().page.locator("#model").select_option("tokenlight/qa")
     visit.page.locator("#field-question").wait_for()
     assert visit.page.locator("#field-text").count() == 0
-    visit.page.locator("#examples button").first.click()
+    assert visit.page.locator("#field-question").input_value() == "Who wrote Hamlet?"
+    assert "William Shakespeare" in visit.page.locator("#field-context").input_value()
+    visit.page.click("#explain")
     visit.page.locator(".answer-text").wait_for()
     visit.page.locator("#model").select_option("tokenlight/topics")
     visit.page.locator("#examples button").first.click()
     visit.page.locator(".bar[data-label=Business]").wait_for()
     assert visit.page.locator(".bar").count() == 4
+
+
+def test_another_model_clears_what_the_one_before_said(visit):
+    visit.open(text=TEXT).page.locator("#model").select_option("tokenlight/qa")
+    assert visit.page.locator("#results").is_hidden()
+    assert visit.page.locator("#share").is_hidden()
+    assert "Explained" not in visit.page.locator("#status").text_content()
+    visit.page.click("#explain")
+    visit.page.locator(".answer-text").wait_for()
+    visit.page.locator("#model").select_option("tokenlight/sentiment")
+    visit.page.locator(".bar[data-label=positive]").wait_for()  # the same text, explained at once
+    assert visit.page.locator(".answer-text").count() == 0
+    assert visit.shown() == TEXT
+
+
+def test_a_refused_text_clears_the_one_before_and_offers_two_ways(visit):
+    long = ("This film is neither good nor bad but long, and the director knows it. " * 60).strip()
+    visit.open().explain(TEXT)
+    visit.page.fill("#field-text", long)
+    visit.page.click("#explain")
+    trouble = visit.page.locator("#trouble:not([hidden])")
+    trouble.wait_for()
+    assert visit.page.locator("#results").is_hidden()
+    assert visit.page.locator("#share").is_hidden()
+    said = trouble.locator("span").first.text_content()
+    assert said == "This text is too long: the model reads at most 512 tokens at once."
+    trouble.get_by_role("button", name="Read it in windows").click()
+    visit.page.locator("#why .token").first.wait_for()
+    assert visit.shown() == long
+    assert visit.page.get_by_text("overlapping windows").count() == 1
+    assert "long=stride" in visit.page.url
+    visit.page.fill("#field-text", f"{long} Or not.")
+    visit.page.click("#explain")
+    trouble.get_by_role("button", name="Explain the part it can read").click()
+    visit.page.locator("#why .cut").first.wait_for()
+    assert "long=" not in visit.page.locator("#why").text_content()
+    visit.expected = ("422",)
 
 
 def test_the_weight_on_special_tokens_is_said_as_the_file_says_it(visit, explainer):

@@ -76,6 +76,13 @@ def test_json_loads_in_the_library(visit, tmp_path, explainer):
         assert theirs.scores == pytest.approx(mine.scores, rel=1e-4, abs=1e-6)
 
 
+def test_a_file_waits_for_the_test_that_runs(visit, tmp_path):
+    visit.open(text=TEXT, method=["attcat", "gae"])  # taken away before anything is tested
+    found = tokenlight.load(saved(visit, "#download-json", tmp_path))
+    assert all("verdict" in one.extras["trust"] for one in found)
+    assert visit.page.locator(".grade").count() == 2
+
+
 def test_html_stands_alone(visit, tmp_path, chromium):
     visit.open(text=TEXT)
     place = saved(visit, "#download-html", tmp_path)

@@ -57,6 +57,32 @@ def test_a_second_question_overtakes_the_first(visit):
     assert visit.shown() == "The second one."
 
 
+def test_a_busy_server_is_asked_again_and_the_place_in_the_queue_is_told(visit):
+    visit.open()
+    busy = {
+        "error": {
+            "code": "busy",
+            "message": "12 requests for this model came before this one.",
+            "hint": "Try again in 2 seconds.",
+        }
+    }
+    answers = iter([True])
+
+    def once(route):
+        if next(answers, False):
+            route.fulfill(status=429, json=busy, headers={"Retry-After": "2"})
+        else:
+            route.continue_()
+
+    visit.page.route("**/api/explain", once)
+    visit.page.click("#explain")
+    visit.page.get_by_text(
+        "12 requests for this model came before yours. Asking again in 2 s …"
+    ).wait_for()
+    visit.page.locator("#why .token").first.wait_for()
+    visit.expected = ("429",)
+
+
 def test_a_method_the_model_refuses_is_told_and_the_others_shown(visit):
     visit.open(text=TEXT, method=["attcat", "mask_lrp"])
     visit.page.locator("#why [data-method=attcat] .token").first.wait_for()

@@ -111,7 +111,8 @@ def test_a_batch_holds_no_more_text_than_it_may(gate):
 
 def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
     order = []
-    worker = Worker("test", lambda asked: [order.append("quick") for _ in asked], Limits())
+    limits = Limits(share_seconds=0.0)
+    worker = Worker("test", lambda asked: [order.append("quick") for _ in asked], limits)
 
     def short():
         order.append("short")
@@ -131,6 +132,27 @@ def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
     assert worker.work(Lane.LONG, long).future.result(20) == "done"
     once = ["long", "quick", "short", "quick", "short again"]
     assert order[:10] == once * 2  # one short job a pause, so that the long one has its share
+    worker.stop(5)
+
+
+def test_work_that_was_kept_waiting_goes_on_for_as_long():
+    order = []
+
+    def slow(asked):
+        time.sleep(1.0)
+        return [order.append("quick") for _ in asked]
+
+    worker = Worker("test", slow, Limits(share_seconds=60.0))
+
+    def work():
+        for _ in range(2):
+            worker.quick(0)
+            pause()
+        order.append("done")
+
+    worker.work(Lane.LONG, work).future.result(20)
+    worker.quick(0).future.result(20)
+    assert order == ["quick", "done", "quick", "quick"]
     worker.stop(5)
 
 

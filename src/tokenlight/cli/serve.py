@@ -72,10 +72,8 @@ def serve(
     _check_libraries()
     from tokenlight.web.app import application
     from tokenlight.web.limits import Limits
-    from tokenlight.web.pages import chart_code
     from tokenlight.web.preloaded import shelf
 
-    chart_code()  # what is missing is said before a model is loaded
     limits = Limits()
     shelved = shelf(open or (), limits)
     models = _loaded(model, maps, device, verbose=verbose, nothing=bool(open) and not model)

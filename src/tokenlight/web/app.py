@@ -280,10 +280,6 @@ def _static(app: FastAPI) -> None:
     async def page_file(request: Request, name: str) -> Response:
         return answer(request, pages.page_file(name))
 
-    @app.get("/vendor/plotly.min.js", include_in_schema=False)
-    async def charts(request: Request) -> Response:
-        return answer(request, await asyncio.to_thread(pages.chart_code))
-
 
 async def _built(make: Callable[[], dict[str, Any]]) -> Response:
     """Long tables are written beside the loop that answers everybody."""

@@ -11,7 +11,8 @@ class Limits:
 
     ``passes``: tokens that one request may send through a model, each time counted. ``waiting``:
     requests that wait for one model, by how long they take (quick, short, long); ``wait_seconds``: how
-    long one may have to wait for its turn, as far as can be foretold. A text of more than
+    long one may have to wait for its turn, as far as can be foretold. ``share_seconds``: how long
+    work that let others through goes on before it does so again. A text of more than
     ``short_tokens`` is long to play with or to test; ``quick_characters``: of a text, each method
     counted, that is explained in a batch with others, of ``batch_characters`` together.
     ``open_pixels``: of all pictures in one opened file. ``beside``: opened files and downloads in
@@ -37,14 +38,14 @@ class Limits:
     attention_tokens: int = 128
     waiting: tuple[int, int, int] = (64, 32, 8)
     wait_seconds: float = 15.0
+    share_seconds: float = 0.5
     short_tokens: int = 64
     quick_characters: int = 8_000
     batch_texts: int = 32
     batch_characters: int = 16_000
     gather_seconds: float = 0.004
     idle_seconds: float = 5.0
-    answer_seconds: float = 60.0
-    evaluate_seconds: float = 120.0
+    answer_seconds: float = 120.0
     kept_attributions: int = 1024
     kept_bytes: int = 256 * 1024 * 1024
     beside: int = 2

@@ -1,5 +1,5 @@
-"""The page's own files, and the chart code out of the installed plotly package: read once, served
-from memory. Only what stands in these tables can be asked for."""
+"""The page's own files: read once, served from memory. Only what stands in their folder can be asked
+for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import hashlib
 import mimetypes
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-
-from tokenlight.errors import MissingExtra
 
 FOLDER = Path(__file__).parent / "page"
 KINDS = {
@@ -38,17 +35,6 @@ def page_file(name: str) -> PageFile | None:
     """A file of the page by its place in the folder; None where there is none."""
     place = _listed().get(name)
     return None if place is None else _read(str(place), place.stat().st_mtime_ns)
-
-
-def chart_code() -> PageFile:
-    """plotly.min.js. The library itself, a large one, is not imported."""
-    found = find_spec("plotly")
-    if found is None or not found.submodule_search_locations:
-        raise MissingExtra.naming("plotly", "web", "the page's charts")
-    place = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-    if not place.is_file():
-        raise MissingExtra.naming("plotly", "web", "the page's charts")
-    return _read(str(place), place.stat().st_mtime_ns)
 
 
 def _listed() -> dict[str, Path]:

@@ -80,7 +80,7 @@ class Service:
             job = worker.work(Lane.LONG, alone)
         else:
             job = worker.quick(wanted, size)
-        made: Explained = await self._answer(job, self.limits.answer_seconds)
+        made: Explained = await self._answer(job)
         entries = await asyncio.to_thread(
             lambda: [self.kept.put(a, served.name) for a in made.attributions]
         )
@@ -103,7 +103,7 @@ class Service:
         attribution = entry.attribution
         work = partial(measure.measured_trust, served, attribution, self.limits)
         job = self._worker(served).work(self._lane(len(attribution)), work)
-        entry.attribution = await self._answer(job, self.limits.evaluate_seconds)
+        entry.attribution = await self._answer(job)
         self.kept.weigh([entry])
 
     async def perturb(self, asked: PerturbAsked) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Service:
         if target_of(asked.target) == "all":
             raise Refusal(422, "bad_target", "a game watches one target, not all.")
         job = self._worker(served).quick(Wanted.of(explain, served))
-        made: Explained = await self._answer(job, self.limits.answer_seconds)
+        made: Explained = await self._answer(job)
         attribution = made.attributions[0]
         order = own_order(attribution.row, asked.order or ())
         one = Play(attribution.row, order, attribution.target, "your order")
@@ -141,7 +141,7 @@ class Service:
 
     async def _done(self, served: Served, tokens: int, work: Callable[[], Any]) -> Any:
         job = self._worker(served).work(self._lane(tokens), work)
-        return await self._answer(job, self.limits.answer_seconds)
+        return await self._answer(job)
 
     def _lane(self, tokens: int) -> Lane:
         return Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
@@ -159,7 +159,7 @@ class Service:
         served = self.models.taking(asked.model, fields.pop())
         work = partial(measure.evaluate, served, asked, self.limits)
         job = self._worker(served).work(Lane.LONG, work)
-        return await self._answer(job, self.limits.evaluate_seconds)
+        return await self._answer(job)
 
     async def attention(self, asked: AttentionAsked) -> Any:
         """What one head looks at in a text."""
@@ -236,7 +236,8 @@ class Service:
     def _batcher(self, served: Served) -> Any:
         return lambda wanted: explain_batch(served, wanted, self.limits.passes)
 
-    async def _answer(self, job: Job, seconds: float) -> Any:
+    async def _answer(self, job: Job) -> Any:
+        seconds = self.limits.answer_seconds
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), seconds)
         except TimeoutError:

@@ -26,7 +26,8 @@ from tokenlight.web.refusals import BUSY, Refusal, refusal
 
 log = logging.getLogger("tokenlight.web")
 LONGEST_RETRY = 60  # seconds that anybody is told to stay away
-SLOWLY = 0.2  # weight of the newest job in the time that jobs are thought to take
+NEWEST = 0.3  # weight of the newest job in the time that jobs are thought to take
+FIRST = {0: 0.1, 1: 1.0, 2: 5.0, 3: 1.0}  # that time in seconds before any was seen, by lane
 
 
 class Lane(IntEnum):
@@ -64,6 +65,13 @@ class Job:
                 self.future.set_result(result)
 
 
+@dataclass
+class _Share:
+    """Until when work that was kept waiting makes no pause."""
+
+    until: float = 0.0
+
+
 class Worker:
     """Serves one model. ``batch`` answers several quick requests at once: a result or an exception
     for each, in order."""
@@ -74,7 +82,7 @@ class Worker:
         self._batch, self._limits = batch, limits
         self._waiting: dict[Lane, deque[Job]] = {lane: deque() for lane in Lane}
         self._in_hand: list[tuple[Lane, Job]] = []
-        self._takes = dict.fromkeys(Lane, 0.0)  # seconds, a job or a batch
+        self._takes = {lane: FIRST[lane] for lane in Lane}  # a job, or a batch
         self._change = threading.Condition()
         self._stopping = False
         self._asked = 0.0
@@ -204,7 +212,7 @@ class Worker:
     def _done(self, lane: Lane, job: Job) -> None:
         began = time.monotonic()
         try:
-            with pausing(partial(self._pause, lane, job)):
+            with pausing(partial(self._pause, lane, job, _Share())):
                 answer = job.asked()
         except GivenUp:
             answer = closing()
@@ -213,10 +221,14 @@ class Worker:
         self._answered(lane, job, answer)
         self._remember(lane, time.monotonic() - began)
 
-    def _pause(self, lane: Lane, job: Job) -> None:
-        """Let what is shorter through; work that nobody waits for ends here."""
-        if not job.future.done() and not self._stopping:
+    def _pause(self, lane: Lane, job: Job, share: _Share) -> None:
+        """Let what is shorter through; work that nobody waits for ends here. However much is asked,
+        the work then goes on for as long as it was kept waiting, up to ``share_seconds``."""
+        began = time.monotonic()
+        if began >= share.until and not job.future.done() and not self._stopping:
             self._turn(Lane(lane - 1))
+            now = time.monotonic()
+            share.until = now + min(now - began, self._limits.share_seconds)
         if job.future.done() or self._stopping:
             raise GivenUp
 
@@ -226,7 +238,7 @@ class Worker:
         job.answer(answer)
 
     def _remember(self, lane: Lane, seconds: float) -> None:
-        self._takes[lane] += SLOWLY * (seconds - self._takes[lane])
+        self._takes[lane] += NEWEST * (seconds - self._takes[lane])
 
 
 def caught(broken: BaseException) -> Refusal:

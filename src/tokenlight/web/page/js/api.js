@@ -1,7 +1,8 @@
 // Talking to the server: every failure becomes a sentence and what to do about it.
 
-const PATIENCE = 60_000; // of one request; the server has its own, shorter limits
-const BUSY_RETRIES = 4;
+const PATIENCE = 150_000; // of one request; the server has its own, shorter limits
+const BUSY_RETRIES = 8;
+const LONGEST_WAIT = 15; // seconds until a busy server is asked again
 
 /** What the server refused, in its own words. */
 export class Refused extends Error {
@@ -16,13 +17,16 @@ export class Refused extends Error {
 /** The server does not answer at all. */
 export class Gone extends Error {}
 
-/** GET, or POST where a body is given; JSON in, JSON out. `signal` gives up early. */
-export async function ask(path, body, signal) {
+/** GET, or POST where a body is given; JSON in, JSON out. `signal` gives up early; `queued` is called
+ * with a sentence where others come first. */
+export async function ask(path, body, signal, queued = () => {}) {
   for (let attempt = 0; ; attempt += 1) {
     const answer = await send(path, body, signal);
     if (answer.status !== 429 || attempt === BUSY_RETRIES) return read(answer);
-    const wait = Number(answer.headers.get("Retry-After")) || 1;
-    await pause(Math.min(wait, 10) * 1000 * (1 + Math.random() / 2), signal);
+    const wait = Math.min(Number(answer.headers.get("Retry-After")) || 1, LONGEST_WAIT);
+    const { error } = await answer.json();
+    queued(`${error.message.replace("this one", "yours")} Asking again in ${wait} s …`);
+    await pause(wait * 1000 * (1 + Math.random() / 2), signal);
   }
 }
 

@@ -2,7 +2,8 @@
 
 import { byId, fill, make } from "./dom.js";
 import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
-import { explain } from "./work.js";
+import { calm } from "./trouble.js";
+import { clear, explain, welcome } from "./work.js";
 
 const LABELS = {
   text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
@@ -43,11 +44,14 @@ function chooseModel(name) {
   const model = state.models.find((one) => one.name === name);
   const works = (method) => state.known.find((one) => one.name === method)?.models[name]?.works !== false;
   const methods = state.methods.filter(works);
+  const shown = state.entries.length > 0;
+  clear();
+  calm();
   update({ model: name, methods: methods.length ? methods : [model.method], ...untouched() });
   // The old text means nothing to a model with other fields; one with the same answers at once.
-  const shown = !byId("results").hidden;
-  if (shown && fieldsInUse().every((field) => state[field])) void explain();
-  else if (!fieldsInUse().every((field) => state[field])) byId(`field-${fieldsInUse()[0]}`)?.focus();
+  const filled = fieldsInUse().every((field) => state[field]);
+  if (shown && filled) void explain();
+  else welcome({ filled });
 }
 
 /** Choices that belong to one text and model. */

@@ -4,14 +4,13 @@ import { inLine } from "./characters.js";
 import { look } from "./colours.js";
 import { byId, fill, make, refill } from "./dom.js";
 import { remember } from "./link.js";
-import { alike, signed } from "./numbers.js";
+import { signed } from "./numbers.js";
 import { togglePin } from "./pin.js";
 import { state, update, watch } from "./store.js";
 import { tipped } from "./tip.js";
 import { legend, selection, specialChoice, viewChoice } from "./tools.js";
 import { specialLine } from "./weights.js";
 import { reading } from "./why.js";
-import { zoomButton } from "./zoom.js";
 
 const MOST = 300; // columns; a book would make a table no browser draws
 
@@ -38,7 +37,7 @@ function draw() {
     make("p", { class: "lead", text: `${entry.method} adds up one term a layer. From top to bottom the text rises through the model; the last row is the sum: the score.` }),
     make("div", { class: "tools" },
       layered.length > 1 ? selection("Method", entry.method, layered.map((one) => [one.method, one.method]), (name) => change({ layered: name })) : null,
-      viewChoice(), specialChoice(), legend(), zoomButton(byId("layers"), () => zoomable(entry, table))),
+      viewChoice(), specialChoice(), legend()),
     heat(table),
     specialLine(shown, { always: true }),
     table.left ? make("p", { class: "note", text: `${table.left} weaker columns are left out.` }) : null,
@@ -68,7 +67,6 @@ function layerTable(shown) {
 }
 
 function heat({ places, names, rows, groups }) {
-  const { write, unit } = alike(rows.at(-1).scale);
   const pinned = (place) => state.pin !== null && groups[place].includes(state.pin);
   return make(
     "div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Heat map, scrolls sideways" },
@@ -78,24 +76,15 @@ function heat({ places, names, rows, groups }) {
         make("button", { type: "button", class: "column", text: names[place], dir: "auto", "aria-pressed": String(pinned(place)), onclick: () => togglePin(groups[place]) }),
       )))),
       make("tbody", {}, rows.map((row) => make("tr", { class: row.name === "sum" ? "sum" : null },
-        make("th", { scope: "row", text: row.name === "sum" ? `sum ${unit}`.trim() : row.name }),
+        make("th", { scope: "row", text: row.name }),
         places.map((place) => {
           const value = row.terms[place];
           const cell = make("td", { class: `${look(value, row.scale) || "none"}${pinned(place) ? " pinned-column" : ""}` },
-            row.name === "sum" ? write(value) : make("span", { class: "aside", text: signed(value) }));
+            row.name === "sum" ? signed(value) : make("span", { class: "aside", text: signed(value) }));
           tipped(cell, () => [[`${names[place]}  ${signed(value)}`, "strong"], row.name === "sum" ? "sum over the layers" : row.name]);
           return cell;
         }))))),
   );
-}
-
-function zoomable(entry, { places, names, rows }) {
-  return {
-    title: `${entry.method}: one row a layer`,
-    columns: places.map((place) => names[place]),
-    rows: rows.map((row) => row.name),
-    values: rows.map((row) => places.map((place) => row.terms[place])),
-  };
 }
 
 function name(row, place, piece) {

@@ -10,7 +10,7 @@ const NAMES = {
 };
 const CHOICES = {
   view: ["tokens", "words"], tab: ["why", "game", "layers", "heads"], mode: ["hide", "reveal"],
-  long: ["error", "truncate"],
+  long: ["error", "truncate", "stride"],
 };
 
 let soon = 0; // the timer of rememberSoon

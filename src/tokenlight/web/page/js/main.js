@@ -18,7 +18,7 @@ import { tabs } from "./tabs.js";
 import { close } from "./tip.js";
 import { calm } from "./trouble.js";
 import { whyPanel } from "./why.js";
-import { explain, failed, furtherWork } from "./work.js";
+import { clear, explain, failed, furtherWork, welcome } from "./work.js";
 
 /** Models and methods as the server has them. */
 async function learn() {
@@ -41,7 +41,10 @@ function follow() {
   if (!found.methods.length) found.methods = [model.method];
   update(found);
   if (asks(found)) void explain({ step: false });
-  else welcome(model);
+  else {
+    clear();
+    welcome();
+  }
 }
 
 async function start() {
@@ -58,18 +61,6 @@ async function start() {
   } catch (failure) {
     failed(failure, start);
   }
-}
-
-/** A first visit: an example stands there, ready to be explained or typed over. */
-function welcome(model) {
-  const [example] = model.examples;
-  const fields = model.inputs[0];
-  if (example) update(Object.fromEntries(fields.map((name) => [name, example[name] ?? ""])));
-  byId("results").hidden = true;
-  byId("status").textContent = "Press Explain, or type a text of your own.";
-  const first = byId(`field-${fields[0]}`);
-  first?.focus();
-  first?.select();
 }
 
 settings();

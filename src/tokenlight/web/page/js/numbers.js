@@ -14,25 +14,6 @@ function power(size) {
   return `${Number(digits)}e${exponent.replace("-", "−")}`;
 }
 
-/** Numbers of one row alike: two digits for the strongest, small or large ones in a power of ten that
- * `unit` names once, so that none of them is long. */
-export function alike(strongest) {
-  const exponent = strongest ? Math.floor(Math.log10(strongest)) : 0;
-  const plain = exponent >= -2 && exponent < 3;
-  const decimals = plain ? Math.max(0, 1 - exponent) : 1;
-  const write = (value) => {
-    if (value === 0) return "0";
-    const text = Math.abs(plain ? value : value / 10 ** exponent).toFixed(decimals);
-    return (value > 0 ? "+" : "−") + text;
-  };
-  return { write, unit: plain ? "" : `× 10${raised(exponent)}` };
-}
-
-function raised(exponent) {
-  const digits = [...String(Math.abs(exponent))].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
-  return (exponent < 0 ? "⁻" : "") + digits.join("");
-}
-
 /** A probability in per cent that never claims a certainty it does not have. */
 export function percent(chance) {
   if (chance > 0.999 && chance < 1) return ">99.9 %";

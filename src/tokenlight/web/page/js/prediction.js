@@ -23,8 +23,8 @@ export function nextClass(step = 1) {
 }
 
 function draw() {
+  byId("results").hidden = !state.prediction;
   if (!state.prediction) return;
-  byId("results").hidden = false;
   const { label, labels, probabilities } = state.prediction;
   const span = state.entries[0].attribution.target.kind === "span";
   const words = span ? "The model answers" : nextToken() ? "The model goes on with" : "The model says";

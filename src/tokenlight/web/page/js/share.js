@@ -5,7 +5,7 @@ import { byId, fill, make } from "./dom.js";
 import { asPng, asSvg } from "./picture.js";
 import { state, watch } from "./store.js";
 import { trouble } from "./trouble.js";
-import { failed } from "./work.js";
+import { failed, tested } from "./work.js";
 
 /** Buttons beside the prediction. */
 export function shareButtons() {
@@ -20,10 +20,10 @@ function draw() {
     byId("share"),
     state.source ? null : download("copy-link", "Copy link", "This text, model, methods and view as a link", copyLink),
     make("span", { class: "note", text: "Download" }),
-    download("download-html", "HTML", "One self-contained page", () => fromServer("html")),
-    download("download-png", "PNG", "The coloured text as a picture", async () => save(await asPng(byId("why"), picture()), "png")),
-    download("download-svg", "SVG", "The coloured text as a drawing that scales", () => save(asSvg(byId("why"), picture()), "svg")),
-    download("download-json", "JSON", "All numbers; tokenlight.load reads it", () => fromServer("json")),
+    download("download-html", "HTML", "One self-contained page", () => written("html", () => fromServer("html"))),
+    download("download-png", "PNG", "The coloured text as a picture", () => written("png", () => asPng(byId("why"), picture()))),
+    download("download-svg", "SVG", "The coloured text as a drawing that scales", () => written("svg", () => asSvg(byId("why"), picture()))),
+    download("download-json", "JSON", "All numbers; tokenlight.load reads it", () => written("json", () => fromServer("json"))),
   );
 }
 
@@ -39,17 +39,27 @@ async function copyLink() {
   setTimeout(() => { button.textContent = "Copy link"; }, 2000);
 }
 
+/** A file holds the test of what it shows, so one that still runs is waited for. */
+async function written(format, write) {
+  const button = byId(`download-${format}`);
+  button.setAttribute("aria-busy", "true");
+  try {
+    await tested();
+    save(await write(), format);
+  } catch (failure) {
+    if (failure.name !== "AbortError") failed(failure, () => written(format, write));
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
+}
+
 /** The server writes these files, so they are what save() writes. */
-async function fromServer(format) {
+function fromServer(format) {
   const [first, ...others] = state.entries.map((entry) => entry.id);
   const query = new URLSearchParams({ format });
   for (const id of others) query.append("also", id);
   if (format === "html" && state.view === "words") query.set("words", "true");
-  try {
-    save(await fetched(`/api/attribution/${encodeURIComponent(first)}?${query}`), format);
-  } catch (failure) {
-    failed(failure, () => fromServer(format));
-  }
+  return fetched(`/api/attribution/${encodeURIComponent(first)}?${query}`);
 }
 
 function save(blob, ending) {

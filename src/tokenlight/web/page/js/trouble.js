@@ -2,13 +2,13 @@
 
 import { byId, fill, make } from "./dom.js";
 
-/** Show a message; `again` retries, `way` is another way out: {label, run}. */
-export function trouble(message, { again = null, way = null } = {}) {
+/** Show a message; `again` retries, `ways` are other ways out: [{label, run}]. */
+export function trouble(message, { again = null, ways = [] } = {}) {
   const box = byId("trouble");
   fill(
     box,
     make("span", { text: message, dir: "auto" }),
-    way && make("button", { type: "button", class: "secondary", text: way.label, onclick: way.run }),
+    ways.map(({ label, run }) => make("button", { type: "button", class: "secondary", text: label, onclick: run })),
     again && make("button", { type: "button", class: "secondary", text: "Try again", onclick: again }),
     make("button", { type: "button", class: "quiet", text: "Close", onclick: calm }),
   );

@@ -74,7 +74,7 @@ function row(entry, number) {
       number === 0 && state.reference === entry.method && make("p", { class: "note", text: "the reference" })),
     make("div", { class: "row-body", "data-method": entry.method }, text,
       specialLine(shown, { always: state.special, of: shown.of }),
-      entry.attribution.notes.map((note) => make("p", { class: "note", text: note })),
+      entry.attribution.notes.filter((note) => !note.includes("long=")).map((note) => make("p", { class: "note", text: note })),
       reference ? null : trustLine(entry)),
   ];
 }

@@ -7,9 +7,16 @@ import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
 import { calm, trouble } from "./trouble.js";
 
 const RANDOM_ORDERS = 16;
+const HINTS = { // in place of what the server tells programs
+  bad_target: "Choose one of the classes beside the prediction.",
+  unsupported: "Choose another method or model.",
+  invalid: "Reload the page; if that does not help, its link may be damaged.",
+  unknown_name: "",
+};
 const REST = 400; // milliseconds without a new question before trust is measured: it takes a second
 let running = new AbortController();
 let renewed = false;
+let testing = { signal: null, done: Promise.resolve() };
 const asking = {}; // view → the signal under which its further numbers are being asked for
 
 /** Explain what stands in the form; `step` makes it a step back in the browser's history. */
@@ -26,14 +33,16 @@ export async function explain({ step = true } = {}) {
   say("Explaining …");
   const began = performance.now();
   try {
-    const found = await ask("/api/explain", question(fields), signal);
+    const found = await ask("/api/explain", question(fields), signal, say);
     calm();
     take(found, { served: true, source: "" });
     remember({ step });
     say(told(found, performance.now() - began));
     void more(signal);
   } catch (failure) {
-    if (!signal.aborted) failed(failure, () => explain({ step }));
+    if (signal.aborted) return;
+    if (failure instanceof Refused) clear(); // the answer before belongs to another question
+    failed(failure, () => explain({ step }));
   } finally {
     if (!signal.aborted) update({ busy: false });
   }
@@ -47,6 +56,25 @@ export function present(found, source) {
   take({ ...found, prediction: first.prediction }, { served: found.served ?? false, source });
   say(`Opened ${source}: ${found.attributions.length} explanations.`);
   if (state.served) void more(signal);
+}
+
+/** Before anything is explained: an example stands there, to be explained or typed over. */
+export function welcome({ filled = false } = {}) {
+  const { examples: [example], inputs: [fields] } = chosenModel();
+  if (example && !filled) update(Object.fromEntries(fields.map((name) => [name, example[name] ?? ""])));
+  say("Press Explain, or type a text of your own.");
+  const first = byId(`field-${fields[0]}`);
+  first?.focus();
+  first?.select();
+}
+
+/** Nothing of what was shown belongs to what is asked now. */
+export function clear() {
+  anew();
+  update({
+    busy: false, entries: [], prediction: null, refused: [], trust: new Map(), games: new Map(), gamesFailed: "",
+    guess: null, served: false, source: "",
+  });
 }
 
 /** Say what happened when a request failed; a server that is gone is waited for. */
@@ -64,10 +92,24 @@ export function failed(failure, again) {
     trouble(`Something on this page went wrong: ${failure.message}`, { again });
     throw failure; // so that it stands in the browser's console too
   }
-  const way = failure.code === "text_too_long"
-    ? { label: "Explain the part the model can read", run: () => { update({ long: "truncate" }); again(); } }
-    : null;
-  trouble(`${sentence(failure.message)} ${sentence(failure.hint)}`.trim(), { way });
+  trouble(inWords(failure), { ways: waysOut(failure, again) });
+}
+
+/** What was refused and what to do about it; what a program would do is left out. */
+export function inWords({ code, message, hint }) {
+  const most = chosenModel()?.max_tokens;
+  if (code === "text_too_long" && most) return `This text is too long: the model reads at most ${most} tokens at once.`;
+  return [sentence(message), sentence(HINTS[code] ?? hint)].filter(Boolean).join(" ");
+}
+
+/** Buttons for a text that is too long: its beginning, or all of it window by window. */
+function waysOut({ code }, again) {
+  if (code !== "text_too_long" || state.long !== "error") return [];
+  const way = (label, long) => ({ label, run: () => { update({ long }); again(); } });
+  return [
+    way("Explain the part it can read", "truncate"),
+    ...(chosenModel()?.task === "next token" ? [] : [way("Read it in windows", "stride")]),
+  ];
 }
 
 /** Stop what runs; the signal of what comes now. */
@@ -115,7 +157,7 @@ export function furtherWork() {
 /** What the open view still lacks: trust beside the texts, the curves of the game. */
 async function more(signal) {
   const view = state.tab;
-  const work = { why: trust, game: games }[view];
+  const work = { why: tests, game: games }[view];
   if (!work || asking[view] === signal) return;
   asking[view] = signal;
   try {
@@ -128,29 +170,43 @@ async function more(signal) {
     else if (failure.code === "not_found" && !renewed && !state.source) {
       renewed = true; // the server has forgotten what it explained, or is a new one: once more
       void again();
-    } else update({ gamesFailed: sentence(`${failure.message} ${failure.hint}`) });
+    } else update({ gamesFailed: inWords(failure) });
   } finally {
     if (asking[view] === signal) asking[view] = null;
   }
+}
+
+/** Resolves when all that is shown has been tested: what is taken away shall hold it. */
+export function tested() {
+  return state.served ? tests(running.signal) : Promise.resolve();
+}
+
+/** The tests of what is shown, begun once. */
+function tests(signal) {
+  if (testing.signal !== signal) {
+    testing = { signal, done: trust(signal) };
+    testing.done.catch(() => { testing = { signal: null, done: Promise.resolve() }; });
+  }
+  return testing.done;
 }
 
 async function trust(signal) {
   await pause(REST, signal);
   for (const { id } of state.entries) {
     if (state.trust.has(id)) continue;
-    const found = await tested(id, signal);
+    const found = await test(id, signal);
     if (signal.aborted) return;
     update({ trust: new Map(state.trust).set(id, found) });
   }
 }
 
 /** The trust in one explanation, or why it is not tested: a text may be too long for that. */
-async function tested(id, signal) {
+async function test(id, signal) {
   try {
-    return (await ask("/api/trust", { id }, signal)).trust;
+    return (await ask("/api/trust", { id }, signal, say)).trust;
   } catch (failure) {
     if (!(failure instanceof Refused) || failure.code === "not_found") throw failure;
-    return { refused: `${sentence(failure.message)} ${sentence(failure.hint)}`.trim() };
+    return { refused: inWords(failure) };
   }
 }
 
@@ -160,7 +216,7 @@ async function games(signal) {
   for (const orders of [0, RANDOM_ORDERS]) {
     const there = state.games.get(ids[0]);
     if (there && (there.random || !orders)) continue;
-    const found = await ask("/api/perturb", { ids, random_orders: orders }, signal);
+    const found = await ask("/api/perturb", { ids, random_orders: orders }, signal, say);
     if (signal.aborted) return;
     update({ games: new Map(found.games.map((game) => [game.id, game])), gamesFailed: "" });
   }
