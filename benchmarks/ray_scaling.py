@@ -16,8 +16,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tokenlight.bench.runner import Engine, run_suite
-
+from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.store import Run
 from tokenlight.bench.suite import SHIPPED
 

@@ -12,7 +12,7 @@ from tokenlight.bench.examples import task_of
 from tokenlight.bench.suite import Suite
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.measure import Known, check
+from tokenlight.evaluation.preflight import check_metrics
 from tokenlight.evaluation.trial import attempt
 from tokenlight.files.tables import Example
 
@@ -126,19 +126,16 @@ def _misfits(
         kind = "answers questions" if span else "is a classifier"
         yield f"the model {kind}, but the data set is for {task}"
         return
-    labels = [example.label for example in examples]
-    marked = any(example.spans is not None for example in examples)
-    labelled = any(label is not None for label in labels)
-    known = Known(() if labelled else None, () if marked else None)
-    if labelled and not span:
+    if not span:
         try:
-            read_labels(labels, head)
+            read_labels([example.label for example in examples], head)
         except TokenlightError as unknown:
             yield str(unknown)
     for entry in metrics:
         if any(_built("metrics", entry, entry.options)):
             continue  # told by entry_problems
         try:
-            check([registry.build("metrics", entry.name, entry.options)], head, known)
+            built = registry.build("metrics", entry.name, entry.options)
+            check_metrics([built], head, examples)
         except TokenlightError as refused:
             yield f"{entry.label}: {refused}"

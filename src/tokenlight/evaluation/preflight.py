@@ -10,9 +10,12 @@ import numpy as np
 from tokenlight.data.target import Continuation, Contrast, Head, NextToken, TokenTarget
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, way
+from tokenlight.evaluation.measure import Known, check
 from tokenlight.evaluation.trial import sample
 from tokenlight.explaining import jobs
 from tokenlight.explaining.jobs import name_of
+from tokenlight.files.tables import Example
+from tokenlight.metrics._metric import Metric
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer, MethodLike
@@ -33,6 +36,14 @@ def refused_options(
         except TokenlightError:
             pass
     return found
+
+
+def check_metrics(metrics: Iterable[Metric], head: Head, examples: Iterable[Example]) -> None:
+    """Refuse metrics that this head, or texts without labels or marks, can give no number for."""
+    listed = list(examples)
+    labelled = any(example.label is not None for example in listed)
+    marked = any(example.spans is not None for example in listed)
+    check(metrics, head, Known(() if labelled else None, () if marked else None))
 
 
 def check_target(explainer: Explainer, target: Any) -> None:

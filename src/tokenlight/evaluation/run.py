@@ -17,9 +17,9 @@ from tokenlight.data.target import Head
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, shown
 from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.measure import Known, Record, check
+from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.method_names import Named, named, spelled
-from tokenlight.evaluation.preflight import check_target
+from tokenlight.evaluation.preflight import check_metrics, check_target
 from tokenlight.evaluation.results import Evaluation, built, frequencies_for
 from tokenlight.evaluation.shard import Experiment, Failure, explained, measured
 from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
@@ -55,9 +55,7 @@ def evaluate_file(
     """
     metrics = built(job.metrics)
     head = explainer.live.head
-    labelled = any(example.label is not None for example in examples)
-    marked = any(example.spans is not None for example in examples)
-    check(metrics.values(), head, Known(() if labelled else None, () if marked else None))
+    check_metrics(metrics.values(), head, examples)
     _check_labels(examples, head)  # now, not in the last shard
     if not any(isinstance(example.text, TokenRow) for example in examples):
         check_target(explainer, job.how.get("target", "predicted"))

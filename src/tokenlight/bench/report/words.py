@@ -86,14 +86,14 @@ def why_not(panel: Panel) -> str:
 def claims(report: Report) -> list[tuple[str, str, str]]:
     """For each claim of the suite: the claim, a verdict in a word or two, and the detail."""
     return [
-        (claim, _verdict(outcomes), _detail(outcomes))
-        for claim, outcomes in report.claims.items()
-        if outcomes
+        (claim, _verdict(verdicts), _detail(verdicts))
+        for claim, verdicts in report.claims.items()
+        if verdicts
     ]
 
 
-def _verdict(outcomes: Sequence[Verdict]) -> str:
-    known = Counter(outcome.verdict for outcome in outcomes)
+def _verdict(verdicts: Sequence[Verdict]) -> str:
+    known = Counter(one.verdict for one in verdicts)
     asked = sum(known.values()) - known["not run"]
     if not asked:
         return "not run"
@@ -109,12 +109,12 @@ def _verdict(outcomes: Sequence[Verdict]) -> str:
     return f"holds on {good} of {asked}"
 
 
-def _detail(outcomes: Sequence[Verdict]) -> str:
+def _detail(verdicts: Sequence[Verdict]) -> str:
     told = []
     for verdict, words in HOLDS.items():
-        for outcome in (one for one in outcomes if one.verdict == verdict):
-            told.append(f"{outcome.panel}: {words} ({outcome.words})")
-    missing = [one.panel for one in outcomes if one.verdict == "not run"]
+        alike = (one for one in verdicts if one.verdict == verdict)
+        told += [f"{one.panel}: {words} ({one.words})" for one in alike]
+    missing = [one.panel for one in verdicts if one.verdict == "not run"]
     if missing:
         told.append(f"not run: {_names(missing)}")
     return "; ".join(told)
