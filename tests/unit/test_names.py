@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # Names that two classes still share, in rooms that are being rebuilt: none joins this list.
-SHARED = {"Job", "Limits", "Refusal", "Run", "Wish"}
+SHARED = {"Limits", "Run"}
 
 
 def classes(path: Path):
