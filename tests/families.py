@@ -30,6 +30,19 @@ SEQ2SEQ = {
     "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2,
 }  # fmt: skip
 
+EXPERTS = {  # all of them at work: a choice of some would be a jump that no gradient sees
+    "num_local_experts": 2, "num_experts": 2, "n_routed_experts": 2, "num_experts_per_tok": 2, "n_shared_experts": 1,
+    "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+}  # fmt: skip
+LATENT = {
+    "num_key_value_heads": 4, "head_dim": 4, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8,
+}  # fmt: skip
+DELTA = {
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention"],
+}  # fmt: skip
+ROTARY = {"rope_type": "default", "rope_theta": 1e4}
+
 # name: (class prefix, config arguments, what becomes of it)
 FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "bert": ("Bert", SMALL, "seam"),
@@ -50,7 +63,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "deberta-v2": ("DebertaV2", SMALL, "eager"),
     "mpnet": ("MPNet", SMALL, "eager"),
     "layoutlm": ("LayoutLM", SMALL, "seam"),
-    "squeezebert": ("SqueezeBert", {**SMALL, "embedding_size": 32, "q_groups": 1, "k_groups": 1, "v_groups": 1, "post_attention_groups": 1, "intermediate_groups": 1, "output_groups": 1}, "refused"),
     "mobilebert": ("MobileBert", {**SMALL, "embedding_size": 32, "intra_bottleneck_size": 32}, "seam"),
     "roformer": ("RoFormer", {**SMALL, "embedding_size": 32}, "eager"),
     "megatron-bert": ("MegatronBert", SMALL, "eager"),
@@ -59,10 +71,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "xmod": ("Xmod", {**SMALL, "max_position_embeddings": 66, "languages": ["en_XX"], "default_language": "en_XX"}, "seam"),
     "data2vec-text": ("Data2VecText", {**SMALL, "max_position_embeddings": 66}, "seam"),
     "modernbert": ("ModernBert", {**SMALL, "local_attention": 8, "global_attn_every_n_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}, "seam"),
-    "funnel": ("Funnel", {"vocab_size": 120, "block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48, "num_labels": 3, "pad_token_id": 0}, "refused"),
-    "longformer": ("Longformer", {**SMALL, "attention_window": [8, 8]}, "refused"),
     "big_bird": ("BigBird", {**SMALL, "attention_type": "original_full"}, "eager"),
-    "xlnet": ("XLNet", {"vocab_size": 120, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "num_labels": 3, "pad_token_id": 0}, "refused"),
     "xlm": ("XLM", {"vocab_size": 120, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64, "num_labels": 3, "pad_index": 0, "pad_token_id": 0}, "eager"),
     "flaubert": ("Flaubert", {"vocab_size": 120, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64, "num_labels": 3, "pad_index": 0, "pad_token_id": 0}, "eager"),
     "bart": ("Bart", SEQ2SEQ, "seam"),
@@ -100,18 +109,71 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "nemotron": ("Nemotron", DECODER, "seam"),
     "glm": ("Glm", DECODER, "seam"),
     "gpt_oss": ("GptOss", {**DECODER, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8}, "seam"),
-    "jamba": ("Jamba", {**DECODER, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 4, "use_mamba_kernels": False, "num_experts": 2}, "refused"),
     "esm": ("Esm", {**SMALL, "mask_token_id": 3}, "seam"),
     "perceiver": ("Perceiver", {**SMALL, "num_latents": 8, "d_latents": 32, "d_model": 32, "num_self_attends_per_block": 2, "num_self_attention_heads": 4, "num_cross_attention_heads": 4}, "refused"),
     "canine": ("Canine", {**SMALL}, "refused"),
-    "fnet": ("FNet", {**SMALL}, "refused"),
     "ibert": ("IBert", {**SMALL, "quant_mode": False}, "eager"),
     "luke": ("Luke", {**SMALL, "max_position_embeddings": 66, "entity_vocab_size": 20, "entity_emb_size": 16}, "eager"),
-    "reformer": ("Reformer", {}, "refused"),
-    "yoso": ("Yoso", SMALL, "refused"),
-    "mra": ("Mra", SMALL, "refused"),
     "biogpt": ("BioGpt", {**SMALL, "bos_token_id": 1, "eos_token_id": 2}, "seam"),
     "mvp": ("Mvp", SEQ2SEQ, "eager"),
+    "arcee": ("Arcee", DECODER, "seam"),
+    "axk1": ("AXK1", {**DECODER, **EXPERTS, **LATENT}, "seam"),
+    "bigbird_pegasus": ("BigBirdPegasus", {**SEQ2SEQ, "attention_type": "original_full"}, "eager"),
+    "cohere_compass_text": ("CohereCompassText", {**DECODER, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8, "rope_parameters": {"sliding_attention": ROTARY, "full_attention": ROTARY}}, "seam"),
+    "deepseek_v2": ("DeepseekV2", {**DECODER, **EXPERTS, **LATENT}, "seam"),
+    "deepseek_v3": ("DeepseekV3", {**DECODER, **EXPERTS, **LATENT}, "seam"),
+    "doge": ("Doge", DECODER, "seam"),
+    "esmc": ("Esmc", SMALL, "seam"),
+    "eurobert": ("EuroBert", DECODER, "seam"),
+    "exaone4": ("Exaone4", {**DECODER, "sliding_window": 8}, "seam"),
+    "glm4": ("Glm4", DECODER, "seam"),
+    "gte": ("Gte", SMALL, "seam"),
+    "helium": ("Helium", DECODER, "seam"),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", DECODER, "seam"),
+    "hunyuan_v1_moe": ("HunYuanMoEV1", {**DECODER, "num_experts": 2, "moe_topk": 2}, "seam"),
+    "jetmoe": ("JetMoe", {**DECODER, "num_local_experts": 2, "num_experts_per_tok": 2, "kv_channels": 8, "num_key_value_heads": 4}, "seam"),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", SMALL, "seam"),
+    "layoutlmv3": ("LayoutLMv3", {**SMALL, "visual_embed": False, "coordinate_size": 5, "shape_size": 6, "max_2d_position_embeddings": 64, "max_position_embeddings": 66}, "eager"),
+    "lilt": ("Lilt", {**SMALL, "hidden_size": 48, "max_2d_position_embeddings": 64, "max_position_embeddings": 66}, "eager"),
+    "markuplm": ("MarkupLM", {**SMALL, "max_depth": 4, "xpath_unit_hidden_size": 8, "max_position_embeddings": 66}, "seam"),
+    "minicpm3": ("MiniCPM3", {**DECODER, **LATENT}, "seam"),
+    "ministral": ("Ministral", {**DECODER, "sliding_window": 8}, "seam"),
+    "ministral3": ("Ministral3", DECODER, "seam"),
+    "mistral4": ("Mistral4", {**DECODER, **EXPERTS, **LATENT}, "seam"),
+    "modernbert-decoder": ("ModernBertDecoder", {**DECODER, "local_attention": 8, "cls_token_id": 1, "sep_token_id": 2}, "seam"),
+    "nomic_bert": ("NomicBert", SMALL, "seam"),
+    "olmo": ("Olmo", DECODER, "seam"),
+    "olmo3": ("Olmo3", {**DECODER, "sliding_window": 8}, "seam"),
+    "phimoe": ("Phimoe", {**DECODER, "num_local_experts": 2}, "seam"),
+    "qwen2_moe": ("Qwen2Moe", {**DECODER, **EXPERTS}, "seam"),
+    "qwen3_moe": ("Qwen3Moe", {**DECODER, **EXPERTS}, "seam"),
+    "roberta-prelayernorm": ("RobertaPreLayerNorm", {**SMALL, "max_position_embeddings": 66}, "seam"),
+    "roc_bert": ("RoCBert", {**SMALL, "pronunciation_vocab_size": 120, "shape_vocab_size": 120, "pronunciation_embed_dim": 8, "shape_embed_dim": 8}, "seam"),
+    "seed_oss": ("SeedOss", DECODER, "seam"),
+    "tapas": ("Tapas", {**SMALL, "type_vocab_sizes": [3, 8, 8, 2, 8, 8, 4]}, "eager"),
+    "ultrabert": ("Ultrabert", SMALL, "seam"),
+    "xlm-roberta-xl": ("XLMRobertaXL", {**SMALL, "max_position_embeddings": 66}, "seam"),
+}  # fmt: skip
+
+# Families whose attention cannot be read, one map a block. "embeddings": methods that read the gradient at
+# a text's embeddings work, and those that change its tokens; "tokens": these last alone.
+SOME: dict[str, tuple[str, dict[str, Any], str]] = {
+    "squeezebert": ("SqueezeBert", {**SMALL, "embedding_size": 32, "q_groups": 1, "k_groups": 1, "v_groups": 1, "post_attention_groups": 1, "intermediate_groups": 1, "output_groups": 1}, "embeddings"),
+    "funnel": ("Funnel", {"vocab_size": 120, "block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48, "num_labels": 3, "pad_token_id": 0}, "embeddings"),
+    "longformer": ("Longformer", {**SMALL, "attention_window": [8, 8]}, "embeddings"),
+    "xlnet": ("XLNet", {"vocab_size": 120, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "num_labels": 3, "pad_token_id": 0}, "embeddings"),
+    "jamba": ("Jamba", {**DECODER, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 4, "num_experts": 2}, "embeddings"),
+    "fnet": ("FNet", {**SMALL}, "embeddings"),
+    "yoso": ("Yoso", SMALL, "tokens"),
+    "mra": ("Mra", SMALL, "embeddings"),
+    "reformer": ("Reformer", {"vocab_size": 120, "hidden_size": 32, "attn_layers": ["local", "lsh"], "num_attention_heads": 4, "attention_head_size": 8, "feed_forward_size": 48, "axial_pos_embds": False, "local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4, "num_buckets": 4, "max_position_embeddings": 64, "num_labels": 3, "pad_token_id": 0, "hash_seed": 0, "is_decoder": False}, "tokens"),
+    "axk2": ("AXK2", {**DECODER, **EXPERTS, **LATENT, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 16}, "embeddings"),
+    "diffllama": ("DiffLlama", DECODER, "embeddings"),
+    "minimax": ("MiniMax", {**DECODER, "num_local_experts": 2, "num_experts_per_tok": 2, "block_size": 8}, "embeddings"),
+    "qwen3_5_text": ("Qwen3_5Text", {**DECODER, **DELTA}, "embeddings"),
+    "qwen3_next": ("Qwen3Next", {**DECODER, **EXPERTS, **DELTA}, "embeddings"),
+    "zamba": ("Zamba", {**DECODER, "num_hidden_layers": 4, "mamba_d_state": 4, "mamba_dt_rank": 4, "n_mamba_heads": 2, "attention_hidden_size": 64, "attention_head_dim": 16, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]}, "embeddings"),
+    "zamba2": ("Zamba2", {**DECODER, "num_key_value_heads": 4, "mamba_d_state": 4, "mamba_headdim": 8, "n_mamba_heads": 8, "mamba_ngroups": 1, "attention_hidden_size": 64, "attention_head_dim": 16, "layers_block_type": ["mamba", "hybrid"], "chunk_size": 8, "num_mem_blocks": 1, "adapter_rank": 4}, "embeddings"),
 }  # fmt: skip
 
 if version.parse(transformers.__version__) < version.parse("5.22"):
@@ -119,12 +181,26 @@ if version.parse(transformers.__version__) < version.parse("5.22"):
     FAMILIES |= {name: (*FAMILIES[name][:2], "refused") for name in ("t5", "mt5", "umt5")}
 
 
+def _known(families: dict[str, tuple[str, dict[str, Any], str]]) -> Any:
+    """Those that the installed transformers has: it learns new ones with every release."""
+    return {
+        name: family
+        for name, family in families.items()
+        if hasattr(transformers, f"{family[0]}ForSequenceClassification")
+    }
+
+
+FAMILIES, SOME = _known(FAMILIES), _known(SOME)
+EVERY = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"] + list(SOME)
+
+
 def build(name: str) -> Any:
     """A random model of the family: small, seeded, its weights large enough to matter."""
-    prefix, arguments, _ = FAMILIES[name]
+    prefix, arguments, _ = (FAMILIES | SOME)[name]
     config = getattr(transformers, f"{prefix}Config")(**arguments)
     # No fused kernel knows Gemma 2's soft cap; older transformers left it out without a word.
     config._attn_implementation = "eager" if name == "gemma2" else "sdpa"
+    config._experts_implementation = "eager"  # the fused one has no float64
     torch.manual_seed(0)
     try:
         model = getattr(transformers, f"{prefix}ForSequenceClassification")(config)

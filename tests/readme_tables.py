@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.families import FAMILIES
+from tests.families import FAMILIES, SOME
 from tests.twins.test_relevance_every_family import FOLLOWED
 from tests.unit.test_house import ROWS
 from tests.unit.test_relevance_models import REFUSED as WITHOUT_RELEVANCE
@@ -33,8 +33,9 @@ def methods() -> str:
 
 def families() -> str:
     rows = []
-    for fate in ("seam", "eager", "refused"):
-        names = [name for name, (_, _, found) in FAMILIES.items() if found == fate]
+    every = {**FAMILIES, **SOME}
+    for fate in ("seam", "eager", "embeddings", "tokens", "refused"):
+        names = [name for name, (_, _, found) in every.items() if found == fate]
         rows.append(f"| {fate} | {len(names)} | {', '.join(sorted(names))} |")
     working = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
     without = sorted(set(working) & set(WITHOUT_RELEVANCE))

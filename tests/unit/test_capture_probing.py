@@ -69,6 +69,16 @@ class TestTheTextThatIsProbed:
             with pytest.raises(UnsupportedModel, match="no writer as it is configured"):
                 Explainer(model).explain(tokens(*text), "grad_x_input")
 
+    def test_a_model_that_draws_at_random_is_refused(self):
+        model = tiny_bert().requires_grad_(False)
+
+        def draw(*_):
+            model.bert.pooler.dense.bias.normal_()
+
+        model.bert.encoder.register_forward_hook(draw)
+        with pytest.raises(UnsupportedModel, match="gives other logits each time"):
+            Explainer(model).explain(tokens(5, 6, 7), "occlusion")
+
     @pytest.mark.parametrize("room", [1, 2, 3, 6, 7, 9, 12])
     def test_a_model_of_few_positions_is_probed_within_them(self, room):
         explainer = Explainer(tiny_bert(max_position_embeddings=room))

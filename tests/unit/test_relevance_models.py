@@ -26,7 +26,10 @@ METHODS = ["lrp", "partial_lrp", "transatt", "attnlrp", "cp_lrp"]
 # What cannot be followed, and the operation that stands in the way.
 REFUSED = {
     "convbert": "conv1d", "nystromformer": "conv2d", "xlm": "masked_fill_",
-    "flaubert": "masked_fill_", "mixtral": "topk", "gpt_oss": "topk",
+    "flaubert": "masked_fill_", "axk1": "copy_", "deepseek_v2": "copy_", "deepseek_v3": "copy_",
+    "minicpm3": "copy_", "mistral4": "copy_", "doge": "exp", "layoutlmv3": "amax", "jetmoe": "index_add",
+    "gpt_oss": "index_add_", "hunyuan_v1_moe": "index_add_", "mixtral": "index_add_",
+    "phimoe": "index_add_", "qwen2_moe": "index_add_", "qwen3_moe": "index_add_",
 }  # fmt: skip
 WORKING = [
     name for name, (_, _, fate) in FAMILIES.items() if fate != "refused" and name not in REFUSED

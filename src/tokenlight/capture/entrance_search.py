@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from tokenlight.capture.embedding_site import Door, Watch
 from tokenlight.capture.entrance import Entrance, embedded
 from tokenlight.capture.live import LiveModel
+from tokenlight.capture.objective import slopes
 from tokenlight.capture.probe import other_row, telling
 from tokenlight.capture.rewired import rewired, token_embeddings
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 
 At = Literal["hidden", "words"]
+STEP = 0.02  # of the way from one text to another, over which a slope is looked at
 TRIED = 4  # doors of one part: those behind them hand on what came through the first
 _found: WeakKeyDictionary[nn.Module, dict[At, Entrance]] = WeakKeyDictionary()
 
@@ -51,6 +53,7 @@ def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
     for doors in (*(product(*parts) if parts else ()), tables):
         entrance = Entrance(tuple(doors), start)
         if _is_only_way(live, row, other, entrance):
+            _refuse_estimated_slopes(live, row, other, entrance)
             return entrance
     raise UnsupportedModel(
         f"the logits of {type(live.model).__name__} depend on a text by other ways than its token "
@@ -137,15 +140,67 @@ def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entr
     return gap <= 64 * eps * float(wanted.abs().max()) + 1e-3 * moved
 
 
+def _refuse_estimated_slopes(
+    live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entrance
+) -> None:
+    """Where a model brings a backward of its own (YOSO estimates it, quantised models go straight
+    through their steps), its slope on the way to another text must be the one its values have."""
+    eps = torch.finfo(live.dtype).eps
+    if eps > torch.finfo(torch.float32).eps:
+        return  # the values of a small step would be rounding
+    here, there = (embedded(live, [one], len(row), entrance) for one in (row, other))
+    way = there - here
+    begin = here.detach().requires_grad_()
+    value = _logits(live, row, entrance, begin.chunk(len(entrance.doors), dim=1), gradients=True)
+    total = value.flatten()[0]
+    if not own_backwards(total):
+        return
+    (slope,) = slopes(live.model, total, [begin])
+    told = float(((torch.zeros_like(way) if slope is None else slope) * way).sum())
+
+    def rise(step: float) -> float:
+        ends = [here + sign * step * way for sign in (1, -1)]
+        values = [
+            _logits(live, row, entrance, end.chunk(len(entrance.doors), dim=1)) for end in ends
+        ]
+        return float((values[0] - values[1]).flatten()[0]) / (2 * step)
+
+    seen = (4 * rise(STEP / 2) - rise(STEP)) / 3  # without the error of the step squared
+    rounding = 16 * eps * float(value.detach().abs().max()) / STEP
+    if abs(told - seen) > 0.02 * abs(seen) + rounding:
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} computes its gradient by a rule of its own, which is not "
+            f"the slope of its values ({told:.3g} against {seen:.3g} on the way to another text); "
+            "use a method that needs none, such as occlusion or shapley."
+        )
+
+
+def own_backwards(value: Tensor) -> bool:
+    """Whether the graph of ``value`` holds a function whose backward the model's authors wrote."""
+    waiting, seen = [value.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        made_by = getattr(node, "_forward_cls", None)
+        if made_by is not None and not made_by.__module__.startswith("tokenlight."):
+            return True
+        seen.add(node)
+        waiting.extend(following for following, _ in node.next_functions)
+    return False
+
+
 def _logits(
     live: LiveModel,
     row: TokenRow,
     entrance: Entrance | None = None,
     pieces: tuple[Tensor, ...] = (),
+    *,
+    gradients: bool = False,
 ) -> Tensor:
     arguments, _, filler = live.inputs([row])
     with ExitStack() as undo:
-        undo.enter_context(rewired(live.model, attention="own", gradients=False, filler=filler))
+        undo.enter_context(rewired(live.model, attention="own", gradients=gradients, filler=filler))
         if entrance is not None:
             undo.enter_context(
                 entrance.open(live.model, len(row), lambda i, own: pieces[i].to(own).clone())

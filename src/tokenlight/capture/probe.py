@@ -51,6 +51,8 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     if not bool(torch.isfinite(bare).all()):
         raise NotFinite(f"{name} gives NaN or infinity: {_where(live, row, None)}.")
     # Norms and softmax of many families compute in float32 whatever the model's dtype.
+    if not torch.equal(bare, _probe(live, row, None)):
+        _check_repeating(live, row, bare)
     precision = max(torch.finfo(live.dtype).eps, FLOAT32) ** 0.5
     allowed = precision * max(1.0, float(bare.abs().max()))
     if live.head.reads == "next":
@@ -202,6 +204,17 @@ def other_row(live: LiveModel, row: TokenRow, *, ends: bool = False) -> TokenRow
         for place, own in enumerate(row.ids)
     ]
     return replace(row, ids=tuple(ids))
+
+
+def _check_repeating(live: LiveModel, row: TokenRow, bare: Tensor) -> None:
+    """Refuse a model that draws numbers as it goes: its scores would be those of one draw."""
+    gap = float((bare - _probe(live, row, None)).abs().max())
+    eps = max(torch.finfo(live.dtype).eps, FLOAT32)
+    if not gap <= 32 * eps * max(1.0, float(bare.abs().max())):
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} gives other logits each time it reads the same text (they "
+            f"differ by {gap:.2g}): it draws at random. Fix its seed, such as config.hash_seed."
+        )
 
 
 def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:

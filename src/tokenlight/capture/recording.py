@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
 from tokenlight.capture.entrance import kept
-from tokenlight.capture.entrance_search import At, entrance_of
+from tokenlight.capture.entrance_search import At, entrance_of, own_backwards
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.rewired import rewired
@@ -27,6 +27,7 @@ WANTING: dict[At, Sites] = {
     "hidden": frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT}),
     "words": frozenset({Site.WORDS}),
 }
+_sloped: WeakSet[nn.Module] = WeakSet()  # models whose gradient is that of their values
 # Shapes of passes whose operations were all found to have a relevance rule.
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
 
@@ -84,6 +85,10 @@ def record(
         attention = tuple(listener.maps)
         if eager:
             attention = _eager_maps(live, outputs)
+    if GRADIENTS & sites and live.model not in _sloped:
+        if live.patches is None and own_backwards(logits):
+            entrance_of(live, rows[0], "words")  # refuses a model whose gradient is an estimate
+        _sloped.add(live.model)
     hidden = _laid_over_tokens(live, hidden, real, sites)
     if wanted != "nothing":
         _one_map_a_block(live, eager, len(attention) or len(listener.received), hidden)
