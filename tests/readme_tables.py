@@ -47,10 +47,11 @@ def families() -> str:
         f"| with relevance by rules: lrp, partial_lrp, transatt | "
         f"{len(working) - len(without)} | all that work but {', '.join(without)} |"
     )
-    followed = sorted(set(FOLLOWED) - set(working))
+    followed, missing = set(FOLLOWED), sorted(set(working) - set(FOLLOWED))
+    further = ", ".join(sorted(followed - set(working)))
     rows.append(
-        f"| with relevance by gradients: attnlrp, cp_lrp | {len({*FOLLOWED, *working})} | all that "
-        f"work, and {', '.join(followed)} |"
+        f"| with relevance by gradients: attnlrp, cp_lrp | {len(followed)} | all that work but "
+        f"{', '.join(missing)}; and {further} |"
     )
     return "\n".join(["| route | families | |", "|---|---|---|", *rows])
 
