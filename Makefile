@@ -6,13 +6,17 @@ OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 # Busy-waiting OpenMP threads slow small batches manifold beside any other process.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: lock locked sbom audit demo test test-fast test-oldest browser check format bench docs wheel clean help
+.PHONY: lock locked sbom audit demo test test-fast test-oldest test-newest test-wheel coverage browser check format \
+  bench docs wheel clean help
 
 help:
 	@echo "make demo         explain a few sentences with the embedded model (offline once set up)"
 	@echo "make test         format, lint, types and all tests"
 	@echo "make test-fast    official numbers, twins and laws alone, in a minute"
 	@echo "make test-oldest  a small suite on the oldest versions that are allowed"
+	@echo "make test-newest  the fast tier on the newest transformers"
+	@echo "make test-wheel   the wheel in an environment of its own"
+	@echo "make coverage     which lines the fast tier runs"
 	@echo "make check        format, lint and types only"
 	@echo "make bench        speed and memory, as ratios to the bare model"
 	@echo "make docs         build the guide into site/"
@@ -28,9 +32,13 @@ test: check browser
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup
 
 # Official numbers, second writings, laws and house rules: what a change of a formula breaks first.
+FAST := tests/golden tests/twins tests/contract tests/unit/test_house.py tests/unit/test_registry.py
 test-fast: $(VENV)/.dev
-	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup \
-	  tests/golden tests/twins tests/contract tests/unit/test_house.py tests/unit/test_registry.py
+	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup $(FAST)
+
+# What those leave out are mostly the fronts: command line, page, pictures, tables.
+coverage: $(VENV)/.coverage
+	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup --cov=tokenlight --cov-report=term:skip-covered $(FAST)
 
 # The oldest versions that pyproject.toml allows, really installed: does what it promises hold there?
 OLDEST := $(VENV)-oldest/bin/python
@@ -47,6 +55,23 @@ $(VENV)-oldest/.made: pyproject.toml constraints-oldest.txt
 	$(OLDEST) -m pip install --quiet --constraint constraints-oldest.txt --editable \
 	  '.[cli,plots,bench,baselines,vision,web]' pytest pytest-xdist hypothesis httpx
 	touch $@
+
+# The newest transformers there is, in an environment of its own: a release elsewhere is met early.
+test-newest:
+	$(MAKE) VENV=$(VENV)-newest $(VENV)-newest/.dev
+	$(VENV)-newest/bin/python -m pip install --quiet --upgrade transformers
+	$(MAKE) VENV=$(VENV)-newest test-fast
+
+# What users install, away from the checkout: the wheel with its models, types and templates.
+test-wheel: wheel
+	$(PYTHON) -m venv --clear $(VENV)-wheel || python3 -m venv --clear $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt \
+	  "$$(ls dist/tokenlight-*.whl)[cli,plots,bench]"
+	mkdir -p build/away && cd build/away && $(OFFLINE) $(abspath $(VENV)-wheel)/bin/tokenlight \
+	  explain 'Never dull.' --trust --html page.html
+	cd build/away && $(abspath $(VENV)-wheel)/bin/python -c "from importlib.resources import files; \
+	  assert files('tokenlight').joinpath('py.typed').is_file()"
 
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check src tests examples benchmarks training
@@ -75,8 +100,9 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
-wheel: $(VENV)/.dev
-	$(RUN) -m pip wheel --no-deps --wheel-dir dist .
+wheel: $(VENV)/.python
+	rm -f dist/tokenlight-*.whl
+	$(RUN) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 # Every package the tests use, by version and hash, from what pip resolves here.
 lock: $(VENV)/.python
@@ -120,6 +146,10 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.demo pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[cli,plots,bench,baselines,vision,web]' --group test
+	touch $@
+
+$(VENV)/.coverage: $(VENV)/.dev
+	$(RUN) -m pip install --quiet --constraint constraints.txt --group coverage
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

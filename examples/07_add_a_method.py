@@ -6,8 +6,7 @@ from typing import ClassVar
 import torch
 
 from tokenlight import Explainer
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.plugin import Method, Site, Tape
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import posixpath
 import re
 import runpy
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,15 @@ import pytest
 import transformers
 
 from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.unit.test_house import RANKS
 from tokenlight import Explainer, errors, registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-OWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+OWN = [
+    ROOT / f"{name}.md"
+    for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG", "CODE_OF_CONDUCT", "RELEASING")
+]
 PAGES = [*OWN, *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -206,7 +211,8 @@ def test_decisions_are_numbered_and_have_their_four_parts():
 
 # --- CONTRIBUTING ---------------------------------------------------------------------------------
 
-METHOD_BLOCK, METRIC_BLOCK = FENCE.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+METHOD_BLOCK, METRIC_BLOCK = FENCE.findall(CONTRIBUTING)
 TEXTS = ["the film is good", "a dull plot , but the acting is very charming"]
 
 
@@ -251,3 +257,68 @@ def test_the_metric_of_ten_lines_is_a_metric(tmp_path, monkeypatch):
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
     measured = explainer.evaluate(explainer.explain(TEXTS, ["attcat"]), module.METRIC())
     assert 0 < measured.summary["special_share"]["mean"] < 1
+
+
+@pytest.fixture
+def my_package(tmp_path, monkeypatch):
+    """The two files in a package of their own, named by the entry points that CONTRIBUTING shows."""
+    package, about = tmp_path / "my_package", tmp_path / "my_package-1.dist-info"
+    package.mkdir()
+    about.mkdir()
+    (package / "gradient_norm.py").write_text(METHOD_BLOCK, encoding="utf-8")
+    (package / "special_share.py").write_text(METRIC_BLOCK, encoding="utf-8")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n")
+    shown = re.search(r"^```toml\n(.*?)^```$", CONTRIBUTING, re.DOTALL | re.MULTILINE)[1]
+    groups = tomllib.loads(shown)["project"]["entry-points"]
+    lines = [
+        line
+        for group, places in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {place}" for name, place in places.items()))
+    ]
+    (about / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry._modules.cache_clear()
+    yield
+    registry._modules.cache_clear()
+    registry.find.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("my_package")
+def test_both_work_by_name_from_a_package_of_one_s_own():
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    found = explainer.explain(TEXTS, ["gradient_norm"])
+    assert [one.method for one in found] == ["gradient_norm"] * 2
+    measured = explainer.evaluate(found, ["special_share"])
+    assert 0 < measured.summary["special_share"]["mean"] < 1
+
+
+@pytest.mark.parametrize("block", [METHOD_BLOCK, METRIC_BLOCK], ids=["method", "metric"])
+def test_authors_import_nothing_else_of_tokenlight_than_the_plugin_door(block):
+    assert set(re.findall(r"tokenlight[\w.]*(?= import)", block)) == {"tokenlight.plugin"}
+
+
+# --- architecture ---------------------------------------------------------------------------------
+
+
+def test_the_architecture_names_every_room_and_draws_it():
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    drawn = re.findall(
+        r">([\w]+)</text>", (DOCS / "images" / "architecture.svg").read_text("utf-8")
+    )
+    folders = {path.parent.name for path in (ROOT / "src" / "tokenlight").glob("*/__init__.py")}
+    assert {name for name in folders if f"| `{name}/` |" not in page} == set()
+    assert set(RANKS) <= set(drawn)
+    at = [RANKS[name] for name in drawn if name in RANKS]
+    assert at[: len(RANKS)] == sorted(RANKS.values(), reverse=True), (
+        "the highest row is drawn first"
+    )
+
+
+def test_every_module_that_the_architecture_names_is_there():
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    named = re.findall(r"`(\w+/\w+\.py)`", page)
+    named += [f"{a}/{b}" for a, b in re.findall(r"^\| `(\w+)/` \|.*\| `(\w+\.py)` \|$", page, re.M)]
+    assert len(named) > 25
+    assert [name for name in named if not (ROOT / "src" / "tokenlight" / name).exists()] == []
