@@ -13,8 +13,7 @@ from tokenlight.cli.evaluate import evaluate
 from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
 from tokenlight.cli.idf import idf
-from tokenlight.cli.methods import methods, metrics
-from tokenlight.cli.models import models
+from tokenlight.cli.methods import methods, metrics, models
 from tokenlight.cli.serve import serve
 
 app = typer.Typer(
@@ -25,15 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command()(explain)
-app.command()(methods)
-app.command()(metrics)
-app.command()(models)
-app.command()(doctor)
-app.command()(heads)
-app.command()(evaluate)
-app.command()(diff)
-app.command()(idf)
+for command in (explain, methods, metrics, models, doctor, heads, evaluate, diff, idf):
+    app.command()(command)
 app.add_typer(bench)
 app.command()(serve)
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tokenlight.cli.bench_report import report
-from tokenlight.cli.failures import clean, complain, writing
+from tokenlight.cli.failures import INTERRUPTED, clean, complain, tell, writing
+from tokenlight.cli.options import Verbose
 
 if TYPE_CHECKING:
     from tokenlight.bench.run import RunSummary
 
-INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
-UNFINISHED = 1  # some part is missing; the same command goes on
+UNFINISHED = 1  # some part is missing; the same command continues
 
 bench = typer.Typer(
     name="bench",
@@ -44,8 +43,8 @@ def run(
         typer.Option(
             "--models",
             metavar=NAMED,
-            help="Model to use; NAME is a data set, a model of the suite, or MODEL/DATA. Without "
-            "NAME it is for all. Repeat it for several.",
+            help="Model to use; NAME is a data set, a model of the suite, or MODEL/DATA; without "
+            "NAME it is used for all. Repeat it for several.",
         ),
     ] = None,
     data: Annotated[
@@ -59,20 +58,20 @@ def run(
         typer.Option(min=1, metavar="N", help="At most N examples of each data set."),
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Download nothing; embedded models stand in.")
+        bool, typer.Option("--offline", help="Download nothing; use embedded models instead.")
     ] = False,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Work in processes here, or on a Ray cluster.")
     ] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="How many workers.", show_default="one a core"),
+        typer.Option(min=1, metavar="N", help="How many workers.", show_default="one per core"),
     ] = None,
     address: Annotated[
         str | None,
         typer.Option(
-            help="Address of a Ray cluster that runs; only with --engine ray.",
-            show_default="begin one here",
+            help="Address of a running Ray cluster; only with --engine ray.",
+            show_default="start one here",
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="Where each worker computes: cpu, cuda …")] = "cpu",
@@ -107,15 +106,13 @@ def run(
         ),
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Do parts with failed examples again.")
+        bool, typer.Option("--retry-failed", help="Redo parts with failed examples.")
     ] = False,
-    verbose: Annotated[  # noqa: ARG001 - read by clean
-        bool, typer.Option("--verbose", help="Show tracebacks.")
-    ] = False,
+    verbose: Verbose = False,  # noqa: ARG001 - read by clean
 ) -> None:
     """Run SUITE into a folder.
 
-    Stopped in any way, the same command goes on where it stopped.
+    However it is stopped, the same command continues where it left off.
     """
     from tokenlight.bench.plan import Request
     from tokenlight.bench.run import DiskFull, Engine, run_suite
@@ -139,10 +136,10 @@ def run(
                 request,
                 engine=Engine(engine, workers, address),
                 again=retry_failed,
-                tell=_say,
+                tell=tell,
             )
     except KeyboardInterrupt:
-        _say(f"stopped: {_kept(output)}; the same command goes on from there.")
+        tell(f"stopped: {_kept(output)}; the same command continues from there.")
         raise typer.Exit(INTERRUPTED) from None
     except DiskFull as full:
         complain(str(full))
@@ -158,9 +155,7 @@ def run(
 @clean
 def status(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")],
-    verbose: Annotated[  # noqa: ARG001 - read by clean
-        bool, typer.Option("--verbose", help="Show tracebacks.")
-    ] = False,
+    verbose: Verbose = False,  # noqa: ARG001 - read by clean
 ) -> None:
     """Show which parts of a run are done, failed or missing.
 
@@ -204,7 +199,50 @@ def status(
         console.print(f"complete; see: tokenlight bench report {in_line(str(folder))}")
 
 
-bench.command()(report)
+@bench.command()
+@clean
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a run, finished or not.")
+    ],
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="md, latex, csv or html.", metavar="FORMAT")
+    ] = "md",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write to this file, not to the terminal; html: not to FOLDER/report.html.",
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", help="Folder for the pictures that the md report links."),
+    ] = None,
+    timings: Annotated[
+        bool,
+        typer.Option(
+            help="Report seconds and passes; without them, equal results give an equal file."
+        ),
+    ] = True,
+) -> None:
+    """Report on a run: our numbers beside the published ones.
+
+    It says which claims of the papers hold, and what can be compared.
+    """
+    from tokenlight.bench.report.write import report as report_on
+
+    with writing(output or folder):
+        text = report_on(folder, form, timings=timings, figures=figures, output=output)
+    if form == "md" and output is None and sys.stdout.isatty():
+        from rich.markdown import Markdown
+
+        from tokenlight.plots.terminal import console_on
+
+        console_on(sys.stdout).print(Markdown(text))
+    else:
+        typer.echo(text, nl=output is not None or form == "html")
 
 
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
@@ -220,12 +258,6 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
             raise BadInput(f"{option} names {name or 'everything'} twice.")
         found[name] = path
     return found
-
-
-def _say(sentence: str) -> None:
-    from tokenlight.plots.characters import visible
-
-    print(visible(sentence), file=sys.stderr, flush=True)
 
 
 def _kept(folder: Path) -> str:

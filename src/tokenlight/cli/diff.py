@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokenlight.cli.failures import clean, spare, writing
-from tokenlight.cli.loading import DEVICE
+from tokenlight.cli.options import (
+    METHOD,
+    Data,
+    Device,
+    Limit,
+    Seed,
+    TextColumn,
+    Verbose,
+    completed,
+)
 from tokenlight.errors import MissingExtra, in_flags
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.compare import Comparison
     from tokenlight.metrics._interval import Interval
 
-MOVED = 1  # exit status where a limit is overstepped
+MOVED = 1  # exit status where something moved beyond a limit
 
 
 @clean
@@ -24,28 +33,20 @@ def diff(
         str, typer.Argument(metavar="A", help="Model before: embedded model, folder or hub id.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="Model after; may be A again.")],
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="The texts: a .jsonl, .json, .csv, .tsv, .parquet or .txt file (but .parquet .gz too), "
-            "or the name of a data set (library datasets).",
-        ),
-    ],
+    data: Data,
     *,
     method: Annotated[
         str,
         typer.Option(
             "--method",
             "-x",
-            metavar="NAME[:OPTION=VALUE,...]",
+            metavar=METHOD,
             help="How to explain. See: tokenlight methods.",
+            autocompletion=completed,
         ),
     ] = "attcat",
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="Column of DATA that holds the text.")] = None,
+    limit: Limit = None,
+    text: TextColumn = None,
     dtype_a: Annotated[
         str | None, typer.Option(help="Precision of A, such as bfloat16.", show_default="float32")
     ] = None,
@@ -66,17 +67,16 @@ def diff(
         float, typer.Option(help="Largest fall of the mean AOPC (faithfulness), A to B.")
     ] = 0.02,
     json: Annotated[Path | None, typer.Option(help="Write the comparison as JSON.")] = None,
-    seed: Annotated[int, typer.Option(help="For methods that sample, and the intervals.")] = 0,
-    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
-    ] = False,
+    seed: Seed = 0,
+    device: Device = None,
+    verbose: Verbose = False,
 ) -> None:
     """Compare what two models decide on DATA, and by which words.
 
     The exit status is 1 where predictions, scores of words or faithfulness moved beyond a limit.
     """
     from tokenlight import registry
+    from tokenlight.cli.loading import loaded
     from tokenlight.evaluation.compare import Limits, Side, compare
     from tokenlight.files.tables import read
 
@@ -87,7 +87,7 @@ def diff(
     with in_flags():
         examples = read(data, text=text, limit=limit, marks=False)
     sides = [
-        Side(_loaded(name, dtype, device, verbose), prompt)
+        Side(loaded(name, dtype=dtype, device=device, verbose=verbose), prompt)
         for name, dtype, prompt in ((a, dtype_a, prompt_a), (b, dtype_b, prompt_b))
     ]
     found = compare(sides[0], sides[1], examples, method=wanted, seed=seed)
@@ -103,12 +103,6 @@ def diff(
     if failures:
         raise typer.Exit(MOVED)
     print("nothing moved beyond its limit")
-
-
-def _loaded(name: str, dtype: str | None, device: str | None, verbose: bool) -> Any:
-    from tokenlight.cli.loading import loaded
-
-    return loaded(name, dtype=dtype, device=device, verbose=verbose)
 
 
 def _show(found: Comparison) -> None:

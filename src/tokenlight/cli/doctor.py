@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tokenlight.cli.failures import clean
-from tokenlight.cli.loading import DEVICE, MODEL
+from tokenlight.cli.options import Device, ModelArgument, Verbose
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
 @clean
 def doctor(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)],
-    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
-    ] = False,
+    model: ModelArgument,
+    device: Device = None,
+    verbose: Verbose = False,
 ) -> None:
-    """Try every method on MODEL; say which work, and why not."""
+    """Try every method on MODEL; say which work, and why the others do not."""
     from rich.table import Table
     from rich.text import Text
 
@@ -65,7 +63,7 @@ def facts(explainer: Explainer) -> dict[str, str]:
         kind = {
             "next": "language model: the next token",
             "mask": "masked language model: a masked token",
-            "token": f"token classification: one of {len(head.labels)} labels a token",
+            "token": f"token classification: one of {len(head.labels)} labels per token",
             "pair": f"none: sentence vectors ({live.pooling} of the tokens), compared by cosine",
             "image": f"image classification: one of {len(head.labels)} labels",
         }.get(head.reads, head.reads)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from tokenlight.cli.explain import parsed
-from tokenlight.cli.failures import REFUSED, clean, complain, spare, tell, writing
-from tokenlight.cli.files import INTERRUPTED
-from tokenlight.cli.loading import DEVICE, MODEL
+from tokenlight.cli.failures import INTERRUPTED, REFUSED, clean, complain, spare, tell, writing
+from tokenlight.cli.options import (
+    METHOD,
+    SENTIMENT,
+    Data,
+    Device,
+    Limit,
+    Long,
+    ModelOption,
+    Seed,
+    Split,
+    TextColumn,
+    Verbose,
+)
+from tokenlight.cli.options import methods as methods_option
 from tokenlight.errors import MissingExtra, in_flags
 
 WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
@@ -23,72 +34,39 @@ NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
 @clean
 @in_flags()
 def evaluate(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="A .jsonl, .json, .csv, .tsv, .parquet or .txt file (.gz too), or the name of a data "
-            "set (library datasets).",
-        ),
-    ],
+    data: Data,
     *,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for rows, summary, curves and report.")
     ],
-    model: Annotated[str, typer.Option("--model", "-m", help=MODEL)] = "tokenlight/sentiment",
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            "-x",
-            metavar="NAME[:OPTION=VALUE,...]",
-            help="A method to measure; repeat it to compare. tokenlight methods lists them; best "
-            "takes the one measured to be most faithful.",
-            show_default="attcat and random",
-        ),
-    ] = None,
+    model: ModelOption = SENTIMENT,
+    method: Annotated[list[str] | None, methods_option("attcat and random")] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
             "--metric",
-            metavar="NAME[:OPTION=VALUE,...]",
+            metavar=METHOD,
             help="How to measure, such as aopc or comprehensiveness; repeat it for several.",
             show_default="aopc and lodds",
         ),
     ] = None,
     target: Annotated[
-        str,
-        typer.Option(help="What is explained: predicted, a label, its number, or all of them."),
+        str, typer.Option(help="What to explain: predicted, a label, its number, or all of them.")
     ] = "predicted",
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(help="Column of DATA that holds the text; two joined by + for a pair."),
-    ] = None,
+    limit: Limit = None,
+    text: TextColumn = None,
     label: Annotated[
         str | None, typer.Option(help="Column of DATA that holds the true label.")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of a data set given by its name.")
-    ] = None,
-    long: Annotated[
-        Literal["error", "truncate", "stride"],
-        typer.Option(
-            help="What to do with a text longer than the model reads: refuse it, cut it off, or "
-            "read it in overlapping windows."
-        ),
-    ] = "truncate",
-    seed: Annotated[int, typer.Option(help="For methods that sample, and the intervals.")] = 0,
-    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
-    ] = False,
+    split: Split = None,
+    long: Long = "truncate",
+    seed: Seed = 0,
+    device: Device = None,
+    verbose: Verbose = False,
 ) -> None:
     """Measure how faithful explanations are on DATA.
 
-    Stopped with Ctrl-C, the same command goes on where it stopped.
+    Stopped with Ctrl-C, the same command continues where it left off.
     """
     from tokenlight import registry
     from tokenlight.files.tables import read
@@ -118,22 +96,21 @@ def evaluate(
             evaluation, _ = evaluate_file(explainer, examples, job, output)
     except KeyboardInterrupt:
         done = finished(output)
-        print(
-            f"stopped: {done} of {len(examples)} texts are kept in {output}; the same command goes "
-            "on from there.",
-            file=sys.stderr,
+        tell(
+            f"stopped: {done} of {len(examples)} texts are kept in {output}; the same command "
+            "continues from there."
         )
         raise typer.Exit(INTERRUPTED) from None
     evaluation = replace(evaluation, about=_with_columns(evaluation.about, columns))
     print(evaluation.table())
     for note in evaluation.notes:  # nothing is left out silently
-        print(note, file=sys.stderr)
+        tell(note, "")
     with writing(output):
         evaluation.save(output)
     # Not every metric has a curve to draw.
     print(f"written: {output} ({', '.join(name for name in WRITTEN if (output / name).exists())})")
     if not evaluation.records:
-        complain(f"none of the {len(examples)} texts could be measured; the reason stands above.")
+        complain(f"none of the {len(examples)} texts could be measured; the reason is given above.")
         raise typer.Exit(REFUSED)
 
 

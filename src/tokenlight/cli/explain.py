@@ -11,7 +11,20 @@ import typer
 from tokenlight.cli import inputs
 from tokenlight.cli.failures import REFUSED, clean, spare
 from tokenlight.cli.files import Texts, explain_all
-from tokenlight.cli.loading import DEVICE, MODEL
+from tokenlight.cli.options import (
+    DATA,
+    MODEL,
+    SENTIMENT,
+    Device,
+    Json,
+    Limit,
+    Long,
+    Seed,
+    Split,
+    TextColumn,
+    Verbose,
+    methods,
+)
 from tokenlight.cli.outputs import Output
 from tokenlight.cli.targets import Wish, answer_asked, asked
 from tokenlight.errors import BadInput, MissingExtra, in_flags
@@ -20,14 +33,7 @@ if TYPE_CHECKING:
     from tokenlight.data.attribution import Attribution
     from tokenlight.explainer import Explainer
 
-SENTIMENT, ANSWERS = "tokenlight/sentiment", "tokenlight/qa"
-
-
-def _completed(incomplete: str) -> list[str]:
-    """Method names for the shell's completion; torch is not imported for it."""
-    from tokenlight import registry
-
-    return [name for name in registry.names("methods") if name.startswith(incomplete)]
+ANSWERS = "tokenlight/qa"
 
 
 @clean
@@ -54,18 +60,7 @@ def explain(
             show_default=f"{SENTIMENT}, or {ANSWERS} for a question",
         ),
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            "-x",
-            metavar="NAME[:OPTION=VALUE,...]",
-            help="How to explain; repeat it to compare methods. tokenlight methods lists them; "
-            "best, alone, takes the one measured to be most faithful.",
-            show_default="attcat",
-            autocompletion=_completed,
-        ),
-    ] = None,
+    method: Annotated[list[str] | None, methods("attcat")] = None,
     target: Annotated[
         str,
         typer.Option(
@@ -81,18 +76,18 @@ def explain(
         typer.Option(
             min=0,
             metavar="N",
-            help="Which one, counted from 0, where the answer or the word of --token stands "
-            "several times.",
+            help="Which one, counted from 0, where the answer or the word of --token occurs several "
+            "times.",
         ),
     ] = None,
     no_answer: Annotated[
-        bool, typer.Option("--no-answer", help="Of a question: explain that there is no answer.")
+        bool, typer.Option("--no-answer", help="For a question: explain why there is no answer.")
     ] = False,
     token: Annotated[
         str | None,
         typer.Option(
             metavar="WORD|NUMBER",
-            help="The token that is explained, for a model that labels each token or fills blanks.",
+            help="The token to explain, for a model that labels each token or fills blanks.",
         ),
     ] = None,
     continuation: Annotated[
@@ -100,7 +95,7 @@ def explain(
         typer.Option(
             "--continue",
             metavar="WORDS",
-            help="What was written after TEXT, with its leading blank: explain each token of it.",
+            help="What was written after TEXT, with its leading space: explain each of its tokens.",
         ),
     ] = None,
     generate: Annotated[
@@ -108,51 +103,37 @@ def explain(
         typer.Option(metavar="N", help="Let the model write N tokens after TEXT; explain each."),
     ] = None,
     image: Annotated[
-        Path | None, typer.Option(help="An image file, in the place of TEXT; needs --model.")
+        Path | None, typer.Option(help="An image file, instead of TEXT; needs --model.")
     ] = None,
     fill: Annotated[
         Literal["mean", "zero", "blur"] | None,
         typer.Option(
-            help="What a hidden patch of --image shows (--trust, occlusion …).",
+            help="What fills a hidden patch of --image (--trust, occlusion …).",
             show_default="mean",
         ),
     ] = None,
     chat: Annotated[
         Path | None,
         typer.Option(
-            help="A JSON file with the messages of a chat, in the place of TEXT; needs --model."
+            help="A JSON file with the messages of a chat, instead of TEXT; needs --model."
         ),
     ] = None,
     file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Many texts, in the place of TEXT: a .jsonl, .json, .csv, .tsv, .parquet or .txt file "
-            "(.gz too), or the name of a data set (library datasets).",
-        ),
+        str | None, typer.Option(metavar="DATA", help=f"Many texts, instead of TEXT: a {DATA}")
     ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(
-            "--text",
-            metavar="COLUMN",
-            help="Column of --file that holds the text; two joined by + for a pair.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts of --file.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of a data set that --file names.")
-    ] = None,
-    words: Annotated[bool, typer.Option("--words", help="One score a word, not a token.")] = False,
+    column: TextColumn = None,
+    limit: Limit = None,
+    split: Split = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="One score per word, not per token.")
+    ] = False,
     layers: Annotated[
         bool, typer.Option("--layers", help="Show the scores layer by layer.")
     ] = False,
     trust: Annotated[
         bool,
         typer.Option(
-            "--trust", help="Remove the top words, ask the model again, and say what came of it."
+            "--trust", help="Remove the top words, ask the model again, and report what changed."
         ),
     ] = False,
     reference: Annotated[
@@ -160,32 +141,22 @@ def explain(
         typer.Option(metavar="METHOD", help="Also show how each method differs from this one."),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
-    json: Annotated[
-        Path | None, typer.Option(help="Write JSON; - prints it and nothing else.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write a table, one line a token.")] = None,
+    json: Json = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a table, one line per token.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the same table as Parquet.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write heat maps over the image.")] = None,
     explain_mask: Annotated[
         Literal["none", "cls_sep", "sep"],
-        typer.Option(help="Special tokens that the model does not see while it is explained."),
+        typer.Option(help="Special tokens to hide from the model while it is explained."),
     ] = "none",
     token_types: Annotated[
         Literal["tokenizer", "zeros"],
         typer.Option(help="Which of two texts a token is in: as the tokenizer says, or all 0."),
     ] = "tokenizer",
-    long: Annotated[
-        Literal["error", "truncate", "stride"],
-        typer.Option(
-            help="What to do with a text longer than the model reads: refuse it, cut it off, or "
-            "read it in overlapping windows."
-        ),
-    ] = "error",
-    seed: Annotated[int, typer.Option(help="For methods that sample.")] = 0,
-    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
-    ] = False,
+    long: Long = "error",
+    seed: Seed = 0,
+    device: Device = None,
+    verbose: Verbose = False,
 ) -> None:
     """Show which tokens of TEXT speak for and against a decision.
 

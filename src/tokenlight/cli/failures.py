@@ -12,9 +12,10 @@ from typing import Any
 
 import typer
 
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 
 REFUSED = 2  # exit status, the same as for a wrong option
+INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 
 
 def clean(command: Callable[..., None]) -> Callable[..., None]:
@@ -36,23 +37,22 @@ def clean(command: Callable[..., None]) -> Callable[..., None]:
 
 def complain(message: str) -> None:
     """One message on standard error, red where there are colours."""
-    from rich.text import Text
-
-    from tokenlight.plots.characters import visible
-    from tokenlight.plots.terminal import console_on
-
-    line = Text.assemble(("error: ", "bold red"), (visible(message), "red"))
-    console_on(sys.stderr).print(line, soft_wrap=True)
+    tell(message, "red", title="error: ")
 
 
-def tell(message: str, style: str = "dim") -> None:
+def tell(message: str, style: str = "dim", *, title: str = "") -> None:
     """A word beside the answer, on standard error."""
-    from rich.text import Text
-
     from tokenlight.plots.characters import visible
-    from tokenlight.plots.terminal import console_on
 
-    console_on(sys.stderr).print(Text(visible(message), style=style), soft_wrap=True)
+    try:
+        from rich.text import Text
+
+        from tokenlight.plots.terminal import console_on
+    except (ImportError, MissingExtra):  # rich may be what is missing
+        sys.stderr.write(f"{title}{visible(message)}\n")
+        return
+    line = Text.assemble((title, f"bold {style}"), (visible(message), style))
+    console_on(sys.stderr).print(line, soft_wrap=True)
 
 
 def spare(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tokenlight.cli.failures import complain, tell
+from tokenlight.cli.failures import INTERRUPTED, complain, tell
 from tokenlight.cli.outputs import Output
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
 from tokenlight.progress import progress
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tokenlight.data.tokens import TextInput
     from tokenlight.explainer import Explainer
 
-INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 # What one text may be refused for; anything else is wrong with the model or the options, for all.
 OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
 # Texts that are read together: few at first, since somebody waits for the first answer.
@@ -150,7 +149,7 @@ def explain_all(
     if left_out:
         were = f"{left_out} of {texts.count} texts {'was' if left_out == 1 else 'were'} left out"
         none = f"none of the {texts.count} texts could be explained"
-        complain(f"{were if answers.shown else none}; the reason stands above for each.")
+        complain(f"{were if answers.shown else none}; the reasons are given above.")
     return left_out
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tokenlight.cli.failures import clean, writing
-from tokenlight.cli.loading import DEVICE, MODEL, hushed
+from tokenlight.cli.loading import hushed
+from tokenlight.cli.options import Device, ModelArgument, Verbose
 from tokenlight.errors import BadInput
 
 
 @clean
 def heads(  # noqa: PLR0917 - a parameter an option
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)],
+    model: ModelArgument,
     conllu: Annotated[
         list[Path] | None,
         typer.Option(
@@ -29,7 +30,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Plain text, a paragraph a line, which spaCy parses; repeat it for several.",
+            help="Plain text, one paragraph per line, which spaCy parses; repeat it for several.",
         ),
     ] = None,
     output: Annotated[
@@ -37,12 +38,11 @@ def heads(  # noqa: PLR0917 - a parameter an option
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page of figures.")] = None,
     align: Annotated[
-        str,
+        Literal["offsets", "official"],
         typer.Option(
-            metavar="offsets|official",
-            help="How attention is read: words and tokens paired by their characters, or all as "
-            "Mask-LRP's own code does it, special tokens and offset 0 counted and [SEP] masked (not "
-            "for questions).",
+            help="How attention is read: words and tokens paired by their characters, or exactly as "
+            "Mask-LRP's own code does it, with special tokens and offset 0 counted and [SEP] masked "
+            "(not for questions).",
         ),
     ] = "offsets",
     zero_offset: Annotated[
@@ -50,23 +50,21 @@ def heads(  # noqa: PLR0917 - a parameter an option
         typer.Option(
             "--zero-offset/--no-zero-offset",
             help="Whether a head that looks at its own token is positional.",
-            show_default="as --align has it",
+            show_default="as --align sets it",
         ),
     ] = None,
     special: Annotated[
         bool | None,
         typer.Option(
             "--special/--no-special",
-            help="Whether special tokens are counted as askers.",
-            show_default="as --align has it",
+            help="Whether attention from special tokens counts too.",
+            show_default="as --align sets it",
         ),
     ] = None,
     explain_mask: Annotated[
-        str | None,
+        Literal["none", "cls_sep", "sep"] | None,
         typer.Option(
-            metavar="none|cls_sep|sep",
-            help="Special tokens that no token may look at.",
-            show_default="as --align has it",
+            help="Special tokens that no token may attend to.", show_default="as --align sets it"
         ),
     ] = None,
     limit: Annotated[
@@ -94,17 +92,13 @@ def heads(  # noqa: PLR0917 - a parameter an option
         float,
         typer.Option(help="ξ_pos: how often a positional head must look at its one position."),
     ] = 0.8,
-    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
-    ] = False,
+    device: Device = None,
+    verbose: Verbose = False,
 ) -> None:
     """Find syntactic and positional attention heads, for mask_lrp.
 
     They are counted on parsed text: --conllu, or --text for spaCy to parse.
     """
-    from tokenlight.data.tokens import ExplainMask
-    from tokenlight.heads.alignment import Align
     from tokenlight.heads.mask import write_heads
     from tokenlight.heads.sentence import parse_spacy, read_conllu
     from tokenlight.heads.statistics import Reading, head_statistics
@@ -113,9 +107,6 @@ def heads(  # noqa: PLR0917 - a parameter an option
     if not conllu and not text:
         raise BadInput("there is nothing to read: give --conllu FILE, or --text FILE.")
     least = _least(margin, synt_thres)
-    how = _one_of("way to align words", align, Align)
-    if explain_mask is not None:
-        _one_of("mask", explain_mask, ExplainMask)
     sentences = [sentence for path in conllu or () for sentence in read_conllu(path)]
     for path in text or ():
         lines = _lines(path)
@@ -124,7 +115,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
     sentences = sentences[:limit] if limit else sentences
     live, tokenizer = _encoder(model, device, verbose=verbose)
     reading = Reading.named(
-        how,
+        align,
         live,
         tokenizer,
         include_zero_offset=zero_offset,
@@ -191,15 +182,6 @@ def _counted(lines: list[str], advance: Callable[[int], Any]) -> Iterator[str]:
         advance(1)
 
 
-def _one_of(kind: str, given: str, known: Any) -> Any:
-    """``given``, if it is one of a Literal's values."""
-    from tokenlight.errors import UnknownName
-
-    if given not in get_args(known):
-        raise UnknownName.among(kind, given, get_args(known))
-    return given
-
-
 def _least(margin: float | None, typed: str | None) -> float | list[float]:
     """The margin above the text's own shares, or the four thresholds in its place."""
     from tokenlight.heads.statistics import RELATIONS, SYNTACTIC_MARGIN
@@ -231,4 +213,5 @@ def _report(content: dict[str, Any]) -> None:
             for head, value in enumerate(row)
             if value
         ]
-        typer.echo(f"{kind:10} {len(names):3} heads  {' '.join(names)}")
+        count = f"{len(names):3} head{'s' if len(names) != 1 else ' '}"
+        typer.echo(f"{kind:10} {count}  {' '.join(names)}".rstrip())

@@ -9,6 +9,7 @@ import typer
 
 from tokenlight.cli.failures import clean, spare, writing
 from tokenlight.cli.loading import hushed
+from tokenlight.cli.options import DATA, SENTIMENT, Limit, Split, TextColumn, Verbose
 from tokenlight.errors import in_flags
 
 
@@ -18,8 +19,7 @@ def idf(
         str,
         typer.Argument(
             metavar="CORPUS",
-            help="A .txt (a text a line), .jsonl, .json, .csv, .tsv or .parquet file (but .parquet .gz "
-            "too), or the name of a data set (library datasets).",
+            help=f"The texts: a {DATA}",
         ),
     ],
     *,
@@ -29,19 +29,13 @@ def idf(
         typer.Option(
             "--model", "-m", help="Whose tokenizer counts: embedded model, folder or hub id."
         ),
-    ] = "tokenlight/sentiment",
-    text: Annotated[str | None, typer.Option(help="Column of CORPUS that holds the text.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of a data set given by its name.")
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
-    ] = False,
+    ] = SENTIMENT,
+    text: TextColumn = None,
+    limit: Limit = None,
+    split: Split = None,
+    verbose: Verbose = False,
 ) -> None:
-    """Count in how many texts of CORPUS each token stands.
+    """Count in how many texts of CORPUS each token occurs.
 
     The metric token_overlap reads the file: tokenlight evaluate --metric token_overlap:corpus=FILE.
     """

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-MODEL = "Embedded model (see tokenlight models), folder or hub id."
-DEVICE = "Where the model computes: cpu, cuda, cuda:1 …"
-
 
 def hushed(*, verbose: bool) -> None:
     """Only tokenlight speaks from here on: no bars, retries or advice of transformers and its hub."""

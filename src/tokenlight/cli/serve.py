@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokenlight.cli.failures import clean
-from tokenlight.cli.loading import DEVICE, hushed
+from tokenlight.cli.loading import hushed
+from tokenlight.cli.options import Device
 from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def serve(
             "repeat it.",
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help=DEVICE, show_default="cpu")] = None,
+    device: Device = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log every request; show tracebacks.")
     ] = False,
@@ -68,17 +69,18 @@ def serve(
     # Busy-waiting threads of one model would slow the others; torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     maps = dict(_named(entry) for entry in heads or ())
-    _check_host(host)
     _check_libraries()
     from tokenlight.web.app import application
     from tokenlight.web.limits import Limits
     from tokenlight.web.preloaded import shelf
 
     limits = Limits()
-    shelved = shelf(open or (), limits)
-    models = _loaded(model, maps, device, verbose=verbose, nothing=bool(open) and not model)
-    app = application(models, shelved, host=host, limits=limits)
-    _listen(app, limits, host, port, verbose=verbose)
+    with ExitStack() as held:
+        sockets = [held.enter_context(one) for one in _bound(host, port)]
+        shelved = shelf(open or (), limits)
+        models = _loaded(model, maps, device, verbose=verbose, nothing=bool(open) and not model)
+        app = application(models, shelved, host=host, limits=limits)
+        _listen(app, limits, host, sockets, verbose=verbose)
 
 
 def _check_libraries() -> None:
@@ -91,23 +93,44 @@ def _check_libraries() -> None:
             raise MissingExtra.naming(library, "web", "tokenlight serve") from missing
 
 
-def _check_host(host: str) -> None:
-    """Whether ``host`` is this machine, asked before a model is loaded."""
-    why = "it is empty"
-    if host.strip("[] "):
-        try:
-            family, kind, number, _, address = socket.getaddrinfo(
-                host.strip("[]"), 0, type=socket.SOCK_STREAM
-            )[0]
-            with socket.socket(family, kind, number) as trial:
-                trial.bind(address)
-            return
-        except (socket.gaierror, UnicodeError):
-            why = "no machine of this name is known here"
-        except OSError as refused:
-            away = refused.errno == errno.EADDRNOTAVAIL
-            why = "it is not an address of this machine" if away else str(refused.strerror)
-    raise BadInput(
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of ``host``, all on one port; a client is refused until they listen."""
+    bound: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or "", None, type=socket.SOCK_STREAM)
+        for family, kind, number, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, number)
+            bound.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind((address[0], port, *address[2:]))
+            port = port or one.getsockname()[1]
+    except (OSError, UnicodeError) as trouble:
+        for one in bound:
+            one.close()
+        raise BadInput(_why(host, port, trouble)) from None
+    return bound
+
+
+def _why(host: str, port: int, trouble: Exception) -> str:
+    number = getattr(trouble, "errno", None)
+    of_port = {
+        errno.EADDRINUSE: "another program may hold the port",
+        errno.EACCES: "ports below 1024 are for the administrator",
+    }
+    if number in of_port:
+        return (
+            f"cannot listen on --host {host} --port {port}: {of_port[number]}. Give another --port, "
+            "for example --port 0 for any free one."
+        )
+    if not host.strip("[] "):
+        why = "it is empty"
+    elif number == errno.EADDRNOTAVAIL:
+        why = "it is not an address of this machine"
+    else:
+        why = "no machine of this name is known here"
+    return (
         f"cannot listen on --host {host!r}: {why}. Give 127.0.0.1 for this machine alone, 0.0.0.0 "
         "for every network it is on, or one of its own addresses."
     )
@@ -138,53 +161,24 @@ def _loaded(
     return load(wanted, heads, device=device)
 
 
-def _listen(app: Guard, limits: Limits, host: str, port: int, *, verbose: bool) -> None:
+def _listen(
+    app: Guard, limits: Limits, host: str, sockets: list[socket.socket], *, verbose: bool
+) -> None:
     """Serve until Ctrl-C; the address is printed when it can be opened."""
-    from tokenlight.web.server import Server
+    from tokenlight.web.server import BACKLOG, Server
 
-    class Announcing(Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            if not self.started:
-                return
-            bound = self.servers[0].sockets[0].getsockname()
-            shown = f"[{host.strip('[]')}]" if ":" in host else host
-            print(f"tokenlight serves http://{shown}:{bound[1]}", flush=True)
-            print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
-
-    level = "info" if verbose else "error"  # a crowd of broken requests must not fill a disk
-    settings = {"log_level": level, "access_log": verbose, "host": host.strip("[]"), "port": port}
-    server, refused = Announcing(app, limits, **settings), _Refused()
-    logger = logging.getLogger("uvicorn.error")
-    logger.addFilter(refused)
+    port = sockets[0].getsockname()[1]
     try:
-        server.run()
-    except SystemExit:
-        raise BadInput(
-            f"cannot listen on --host {host} --port {port}{refused.why}. Give another --port, for "
-            "example --port 0 for any free one."
-        ) from None
-    finally:
-        logger.removeFilter(refused)
+        for one in sockets:
+            one.listen(BACKLOG)  # who comes before the server has started waits a moment
+    except OSError as trouble:  # another program was faster
+        raise BadInput(_why(host, port, trouble)) from None
+    shown = f"[{host.strip('[]')}]" if ":" in host else host
+    print(f"tokenlight serves http://{shown}:{port}", flush=True)
+    print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
+    level = "info" if verbose else "error"  # a crowd of broken requests must not fill a disk
+    Server(app, limits, log_level=level, access_log=verbose).run(sockets)
     print("stopped", file=sys.stderr, flush=True)
     if not app.ended:  # a thread inside a pass cannot be ended, and Python would abort around it
         sys.stdout.flush()
         os._exit(0)
-
-
-class _Refused(logging.Filter):
-    """Why the system let nobody listen: kept for our own message, not logged beside it."""
-
-    why = ""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not isinstance(record.msg, OSError):
-            return True
-        number = record.msg.errno or 0
-        # asyncio repeats the address; an unknown name has a negative number and words of its own.
-        said = os.strerror(number) if number > 0 else record.msg.strerror
-        self.why = {
-            errno.EADDRINUSE: ": another program may hold the port",
-            errno.EACCES: ": ports below 1024 are for the administrator",
-        }.get(number, f": {said}")
-        return False

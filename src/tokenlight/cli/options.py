@@ -1,0 +1,65 @@
+"""Options that several commands take, declared once; nothing heavy is imported for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+MODEL = "Embedded model (see tokenlight models), folder or hub id."
+DATA = (
+    ".jsonl, .json, .csv, .tsv, .parquet or .txt file (all but .parquet may be .gz), or the name of a "
+    "data set (library datasets)."
+)
+METHOD = "NAME[:OPTION=VALUE,...]"
+SENTIMENT = "tokenlight/sentiment"
+
+
+def completed(incomplete: str) -> list[str]:
+    """Method names for the shell's completion; torch is not imported for it."""
+    from tokenlight import registry
+
+    return [name for name in registry.names("methods") if name.startswith(incomplete)]
+
+
+def methods(default: str) -> Any:
+    """``--method``, of which a command has this default."""
+    return typer.Option(
+        "--method",
+        "-x",
+        metavar=METHOD,
+        help="How to explain; repeat it to compare methods. tokenlight methods lists them; best "
+        "takes the one measured to be most faithful.",
+        show_default=default,
+        autocompletion=completed,
+    )
+
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)]
+ModelOption = Annotated[str, typer.Option("--model", "-m", help=MODEL)]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Where the model computes: cpu, cuda, cuda:1 …", show_default="cpu"),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
+]
+Seed = Annotated[int, typer.Option(help="For methods that sample, and for intervals.")]
+Data = Annotated[str, typer.Argument(metavar="DATA", help=f"The texts: a {DATA}")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")]
+Split = Annotated[str | None, typer.Option(help="Split of a data set given by name.")]
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--text", metavar="COLUMN", help="Column that holds the text; two joined by + for a pair."
+    ),
+]
+Long = Annotated[
+    Literal["error", "truncate", "stride"],
+    typer.Option(
+        help="What to do with a text longer than the model reads: refuse it, cut it off, or read "
+        "it in overlapping windows."
+    ),
+]
+Json = Annotated[Path | None, typer.Option(help="Write JSON; - prints it and nothing else.")]
