@@ -56,7 +56,7 @@ def test_five_thousand_characters_are_refused_then_cut_on_demand(visit):
     trouble = visit.page.locator("#trouble:not([hidden])")
     trouble.wait_for()
     assert "512" in trouble.text_content()
-    trouble.get_by_role("button", name="Explain the part the model can read").click()
+    trouble.get_by_role("button", name="Explain the part it can read").click()
     visit.page.locator("#why .cut").wait_for()
     assert visit.shown() == text
     assert "were not read" in visit.page.locator("#why .warning").text_content()

@@ -44,6 +44,9 @@ CODES = {
     413: "too_large",
     415: "unsupported_media_type",
 }
+TOLD = (  # limits that a page needs to know
+    "characters", "methods", "evaluated_methods", "texts", "metrics", "open_bytes", "random_orders",
+)  # fmt: skip
 
 Also = Annotated[list[Identity] | None, Query(max_length=12)]
 
@@ -133,15 +136,7 @@ def _listing(app: FastAPI, service: Service) -> None:
         return said(
             {
                 "models": [one.facts() for one in service.models],
-                "limits": {
-                    "characters": service.limits.characters,
-                    "methods": service.limits.methods,
-                    "evaluated_methods": service.limits.evaluated_methods,
-                    "texts": service.limits.texts,
-                    "metrics": service.limits.metrics,
-                    "open_bytes": service.limits.open_bytes,
-                    "random_orders": service.limits.random_orders,
-                },
+                "limits": {name: getattr(service.limits, name) for name in TOLD},
                 "opened": {
                     "attributions": len(service.shelf.files),
                     "benchmarks": len(service.shelf.runs),

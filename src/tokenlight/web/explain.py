@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
@@ -110,17 +111,7 @@ def explain_alone(served: Served, one: Wanted, passes: int) -> Explained:
     row = read_row(served, one.inputs, "truncate" if one.long == "stride" else one.long)
     stride = one.long == "stride" and is_long(served.explainer, one.inputs)
     check_cost(one, served, _windows(served, one.inputs) if stride else [len(row)], passes)
-    given = one.inputs if one.long == "stride" else row
-    found: list[Attribution] = []
-    refused: list[tuple[str, Refusal]] = []
-    for method, name in zip(one.methods, one.named, strict=True):
-        try:
-            found += _explained(served, one, [given], [method], [one.target], SMALL)
-        except TokenlightError as why:
-            refused.append((name, refusal(why)))
-    if not found:
-        raise refused[0][1]
-    return Explained(tuple(found), tuple(refused))
+    return _each_method(served, one, one.inputs if one.long == "stride" else row, SMALL)
 
 
 def read_row(served: Served, inputs: Any, long: Long) -> TokenRow:
@@ -166,38 +157,44 @@ def _together(
     try:
         found = _explained(served, first, rows, first.methods, [one.target for one in asked])
     except TokenlightError as refused:
-        if len(asked) > 1:
-            return [
-                _together(served, [one], [row])[0] for one, row in zip(asked, rows, strict=True)
-            ]
-        return [_each_method(served, first, rows[0], refused)]
-    sizes = [len(one.methods) * one.targets(served) for one in asked]
+        if len(asked) == 1:
+            return [_otherwise(served, first, rows[0], refused)]
+        found = []
     if len(asked) == 1:
         return [Explained(tuple(found))]
+    sizes = [len(one.methods) * one.targets(served) for one in asked]
     if len(found) != sum(sizes):  # not the order that was thought: nobody gets another's answer
         return [_together(served, [one], [row])[0] for one, row in zip(asked, rows, strict=True)]
-    answers: list[Explained | Exception] = []
-    start = 0
-    for size in sizes:
-        answers.append(Explained(tuple(found[start : start + size])))
-        start += size
-    return answers
+    ends = list(accumulate(sizes, initial=0))
+    return [Explained(tuple(found[start:end])) for start, end in pairwise(ends)]
+
+
+def _otherwise(
+    served: Served, one: Wanted, row: TokenRow, why: TokenlightError
+) -> Explained | Exception:
+    """What can be said where the methods together are refused: what each of them says alone."""
+    if len(one.methods) == 1:
+        return refusal(why)
+    try:
+        return _each_method(served, one, row)
+    except Refusal as none_can:
+        return none_can
 
 
 def _each_method(
-    served: Served, one: Wanted, row: TokenRow, why: TokenlightError
-) -> Explained | Exception:
+    served: Served, one: Wanted, given: Any, batch_tokens: int | None = None
+) -> Explained:
     """What some methods refuse, others may explain."""
-    if len(one.methods) == 1:
-        return refusal(why)
     found: list[Attribution] = []
     refused: list[tuple[str, Refusal]] = []
     for method, name in zip(one.methods, one.named, strict=True):
         try:
-            found += _explained(served, one, [row], [method], [one.target])
-        except TokenlightError as reason:
-            refused.append((name, refusal(reason)))
-    return Explained(tuple(found), tuple(refused)) if found else refused[0][1]
+            found += _explained(served, one, [given], [method], [one.target], batch_tokens)
+        except TokenlightError as why:
+            refused.append((name, refusal(why)))
+    if not found:
+        raise refused[0][1]
+    return Explained(tuple(found), tuple(refused))
 
 
 def _explained(

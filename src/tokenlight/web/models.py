@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,47 +16,10 @@ if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
 DEFAULT = ("tokenlight/sentiment", "tokenlight/topics", "tokenlight/qa")
-EXAMPLES: dict[str, tuple[dict[str, str], ...]] = {
-    "tokenlight/sentiment": (
-        {"text": "The plot is thin, but the actors never let it become dull."},
-        {"text": "A charming and often affecting journey."},
-        {"text": "I do not like this movie."},
-        {"text": "It is not without charm, yet it never quite comes alive."},
-        {"text": "Two hours I will not get back, and one performance I will not forget."},
-    ),
-    "tokenlight/topics": (
-        {"text": "Oil prices fell after the bank raised its rates for the third time this year."},
-        {"text": "The striker scored twice as the visitors won the cup in extra time."},
-        {"text": "Astronomers found water vapour around a planet with a new telescope."},
-        {"text": "Talks between the two governments ended without an agreement on the border."},
-    ),
-    "tokenlight/qa": (
-        {
-            "question": "Who wrote Hamlet?",
-            "context": "Hamlet is a tragedy. It was written by William Shakespeare around 1600, and "
-            "Christopher Marlowe had died seven years before.",
-        },
-        {
-            "question": "When was the bridge opened?",
-            "context": "Work on the bridge began in 1883. It was opened in May 1890 and was painted "
-            "for the first time ten years later.",
-        },
-        {
-            "question": "What do bees collect?",
-            "context": "Bees visit flowers to collect nectar and pollen, while wasps mostly hunt "
-            "other insects.",
-        },
-    ),
-}
-BY_TASK: dict[str, tuple[dict[str, str], ...]] = {
-    "classification": EXAMPLES["tokenlight/sentiment"],
-    "span": EXAMPLES["tokenlight/qa"],
-    "next token": (
-        {"prompt": "The keys to the old cabinet"},
-        {"prompt": "Once upon a time, there was a little girl named Lily. She loved to play with"},
-        {"prompt": "Paris is the capital of France. Rome is the capital of"},
-    ),
-}
+EXAMPLES: dict[str, list[dict[str, str]]] = json.loads(
+    Path(__file__).with_name("examples.json").read_text(encoding="utf-8")
+)
+ALIKE = {"classification": "tokenlight/sentiment", "span": "tokenlight/qa"}  # in what they read
 MANY_LABELS = 200  # a vocabulary is not listed
 
 
@@ -84,9 +48,9 @@ class Served:
         }.get(self.task, (("text",), ("text", "pair")))
 
     @property
-    def examples(self) -> tuple[dict[str, str], ...]:
+    def examples(self) -> list[dict[str, str]]:
         """Texts to click."""
-        return EXAMPLES.get(self.name, BY_TASK[self.task])
+        return EXAMPLES.get(self.name) or EXAMPLES[ALIKE.get(self.task, self.task)]
 
     @property
     def brief(self) -> dict[str, str]:

@@ -52,8 +52,8 @@ class TokenAsked(Strict):
 TargetAsked = Name | Annotated[int, Field(ge=0)] | ContrastAsked | TokenAsked
 
 
-class TextAsked(Strict):
-    """A text, a pair, a question about a context, or a prompt."""
+class Fields(Strict):
+    """What may be read by a model: nothing yet says which of it must be there."""
 
     text: Text | None = None
     pair: Text | None = None
@@ -61,19 +61,11 @@ class TextAsked(Strict):
     context: Text | None = None
     prompt: Text | None = None
 
-    @model_validator(mode="after")
-    def _one_input(self) -> TextAsked:
-        if self.fields not in INPUTS:
-            raise ValueError(
-                "give text, text and pair, question and context, or prompt; got "
-                + (" and ".join(self.fields) or "none of them")
-            )
-        return self
-
     @property
     def fields(self) -> tuple[str, ...]:
         """Which of the inputs are there."""
-        return _given(self)
+        names = (name for name in Fields.model_fields if getattr(self, name) is not None)
+        return tuple(names)
 
     @property
     def inputs(self) -> Any:
@@ -83,6 +75,19 @@ class TextAsked(Strict):
         if self.pair is not None:
             return (self.text, self.pair)
         return self.prompt if self.text is None else self.text
+
+
+class TextAsked(Fields):
+    """A text, a pair, a question about a context, or a prompt."""
+
+    @model_validator(mode="after")
+    def _one_input(self) -> TextAsked:
+        if self.fields not in INPUTS:
+            raise ValueError(
+                "give text, text and pair, question and context, or prompt; got "
+                + (" and ".join(self.fields) or "none of them")
+            )
+        return self
 
 
 class ExplainAsked(TextAsked):
@@ -109,17 +114,12 @@ class TrustAsked(Strict):
     id: Identity
 
 
-class PerturbAsked(Strict):
+class PerturbAsked(Fields):
     """The hiding and revealing game of explanations made here, or of a text and an order."""
 
     ids: Annotated[list[Identity], Field(min_length=1, max_length=_LIMITS.methods)] | None = None
     id: Identity | None = None
     model: Name | None = None
-    text: Text | None = None
-    pair: Text | None = None
-    question: Text | None = None
-    context: Text | None = None
-    prompt: Text | None = None
     order: (
         Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=4096)] | None
     ) = None
@@ -132,22 +132,11 @@ class PerturbAsked(Strict):
         given = [self.ids is not None, self.id is not None, self.order is not None]
         if sum(given) != 1:
             raise ValueError("give ids of explanations, or a text with an order")
-        if self.order is None and _given(self):
+        if self.order is None and self.fields:
             raise ValueError("a text needs an order; ids need no text")
-        if self.order is not None and _given(self) not in INPUTS:
+        if self.order is not None and self.fields not in INPUTS:
             raise ValueError("an order needs a text")
         return self
-
-    @property
-    def asked(self) -> TextAsked:
-        """The text of an order of one's own."""
-        return TextAsked(
-            text=self.text,
-            pair=self.pair,
-            question=self.question,
-            context=self.context,
-            prompt=self.prompt,
-        )
 
 
 class AttentionAsked(TextAsked):
@@ -189,11 +178,6 @@ class EvaluateAsked(Strict):
     def asked(self) -> list[TextAsked]:
         """Every text in one form."""
         return [TextAsked(text=one) if isinstance(one, str) else one for one in self.texts]
-
-
-def _given(asked: BaseModel) -> tuple[str, ...]:
-    names = ("text", "pair", "question", "context", "prompt")
-    return tuple(name for name in names if getattr(asked, name) is not None)
 
 
 def target_of(asked: TargetAsked) -> Any:

@@ -126,9 +126,9 @@ class Service:
         return self._played(served, games)
 
     async def _own_game(self, asked: PerturbAsked) -> dict[str, Any]:
-        text = asked.asked
-        served = self.models.taking(asked.model, text.fields)
-        explain = ExplainAsked(**text.model_dump(), method="random", target=asked.target)
+        served = self.models.taking(asked.model, asked.fields)
+        text = asked.model_dump(include=set(asked.fields))
+        explain = ExplainAsked(**text, method="random", target=asked.target)
         if target_of(asked.target) == "all":
             raise Refusal(422, "bad_target", "a game watches one target, not all.")
         job = self._worker(served).quick(Wanted.of(explain, served))
