@@ -191,7 +191,7 @@ async def long_texts(address: str, siege: Siege) -> None:
 async def ended(address: str, server: subprocess.Popen[str], siege: Siege) -> None:
     """A signal comes while requests are open."""
     async with httpx.AsyncClient(base_url=address, timeout=60) as client:
-        body = {"model": MODEL, "text": (LONG * 400)[:20_000], "long": "stride", "method": COMPARED}
+        body = {"model": MODEL, "text": (LONG * 400)[:20_000], "long": "stride"}
         open_requests = [
             asyncio.create_task(client.post("/api/explain", json=body)) for _ in range(8)
         ]
