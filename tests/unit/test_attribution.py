@@ -175,7 +175,7 @@ class TestFiles:
     def test_a_missing_file_and_an_unknown_ending_are_named(self, tmp_path):
         with pytest.raises(DamagedFile, match="does not exist"):
             load(tmp_path / "none.json")
-        with pytest.raises(BadInput, match=r"'\.txt' is none of"):
+        with pytest.raises(BadInput, match=r"'\.txt' is not one of"):
             FOUND.save(tmp_path / "a.txt")
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):

@@ -383,7 +383,7 @@ class TestOtherKindsOfModel:
             Explainer(head(tiny_config()), TOKENIZER)
 
     def test_what_is_no_transformers_model_is_refused(self):
-        with pytest.raises(UnsupportedModel, match="Linear is no transformers model"):
+        with pytest.raises(UnsupportedModel, match="Linear is not a transformers model"):
             Explainer(torch.nn.Linear(2, 2))
 
 

@@ -464,7 +464,7 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
         ),
         ("a.jsonl", "", BadInput, "holds no text"),
         ("a.parquet", "no", DamagedFile, "no Parquet file"),
-        ("a.xlsx", "no", BadInput, "the ending '.xlsx' is none of"),
+        ("a.xlsx", "no", BadInput, "the ending '.xlsx' is not one of"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_in_words(tmp_path, name, text, error, message):

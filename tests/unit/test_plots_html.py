@@ -270,7 +270,7 @@ def test_the_difference_to_a_reference_is_shown():
     a = sample()
     other = with_method(a, "rollout", 1)
     source = page([a, other], reference="rollout")
-    assert "Difference to the reference" in source
+    assert "Difference from the reference" in source
     assert "attcat − rollout" in source
     assert "rollout − rollout" not in source
     assert source.count("<small>each scaled to Σ|score| = 1 over all tokens</small>") == 1

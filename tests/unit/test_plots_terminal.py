@@ -277,4 +277,6 @@ def test_a_blank_line_stands_between_two_methods():
 )
 def test_a_verdict_has_the_colour_of_its_grade(grade, colour):
     a = replace(sample(), extras={"trust": {"verdict": "removing dull does it", "grade": grade}})
-    assert f"\x1b[{colour}m  {grade}: removing dull does it" in printed(a, colours="truecolor")
+    assert f"\x1b[{colour}m  {grade}\x1b[0m\x1b[2m: removing dull" in printed(
+        a, colours="truecolor"
+    )

@@ -39,7 +39,7 @@ def unwrapped(model: Any) -> PreTrainedModel:
         model = model.get_base_model()
     if not isinstance(model, PreTrainedModel):
         raise UnsupportedModel(
-            f"{type(model).__name__} is no transformers model; give a PreTrainedModel such as "
+            f"{type(model).__name__} is not a transformers model; give a PreTrainedModel such as "
             "BertForSequenceClassification."
         )
     return model

@@ -64,6 +64,15 @@ class TokenRow:
             for span, segment, piece in zip(self.spans, self.segments, self.pieces, strict=True)
         )
 
+    def written(self, positions: Sequence[int]) -> str:
+        """What tokens in a row stand for, as the person wrote it, a word for example; where that is
+        unknown, their pieces."""
+        first, last, segment = positions[0], positions[-1], self.segments[positions[0]]
+        start, end = self.spans[first], self.spans[last]
+        if start is None or end is None or segment is None:
+            return "".join(self.pieces[i] for i in positions)
+        return self.texts[segment][start[0] : end[1]]
+
     @property
     def fingerprint(self) -> str:
         """Tells two inputs apart: all pictures of one size have the same ids."""

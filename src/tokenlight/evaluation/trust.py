@@ -246,7 +246,8 @@ def _in_words(
 
     before, after, *rest = ask([case.original.unchanged(), gone(chosen), *map(gone, others)])
     less = float(np.mean([before - p < before - after - 1e-9 for p in rest]))
-    words = [_word(case.attribution, groups[i]) for i in ranking(sums)[:top]]
+    row = case.attribution.row
+    words = [row.written(groups[i].tolist()).strip() for i in ranking(sums)[:top]]
     share = _share(less, all_of_them)
     return {
         "verdict": _verdict(case.attribution, words, (before, after), share),
@@ -297,14 +298,6 @@ def _words(original: Original) -> list[np.ndarray]:
         word = original.row.words[place]
         groups.setdefault(("token", place) if word is None else word, []).append(int(place))
     return [np.array(group) for group in groups.values()]
-
-
-def _word(attribution: Attribution, group: np.ndarray) -> str:
-    row = attribution.row
-    first, last, segment = row.spans[group[0]], row.spans[group[-1]], row.segments[group[0]]
-    if first is None or last is None or segment is None:
-        return "".join(row.pieces[i] for i in group)
-    return str(row.texts[segment][first[0] : last[1]]).strip()
 
 
 def _other_choices(

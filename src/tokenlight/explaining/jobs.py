@@ -278,8 +278,4 @@ def _place(row: TokenRow, target: TokenTarget) -> int:
 
 def _word_at(row: TokenRow, place: int) -> str:
     """The whole word whose first token stands at ``place``."""
-    last = max(i for i, word in enumerate(row.words) if word == row.words[place])
-    first, end, segment = row.spans[place], row.spans[last], row.segments[place]
-    if first is None or end is None or segment is None:
-        return row.pieces[place]
-    return row.texts[segment][first[0] : end[1]].strip()
+    return row.written([i for i, word in enumerate(row.words) if word == row.words[place]]).strip()

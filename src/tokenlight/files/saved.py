@@ -87,7 +87,7 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
             write_bytes(place, heat_maps_png(given))
         case ending:
             raise BadInput(
-                f"cannot write {place.name}: the ending {ending!r} is none of .json, .html, .csv, "
+                f"cannot write {place.name}: the ending {ending!r} is not one of .json, .html, .csv, "
                 ".parquet, nor .png for pictures."
             )
     return place

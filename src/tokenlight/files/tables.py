@@ -175,7 +175,7 @@ def _table(place: Path) -> Iterator[Mapping[str, Any]]:
             yield from _parquet(place)
         case ending:
             raise BadInput(
-                f"cannot read {place.name}: the ending {ending!r} is none of "
+                f"cannot read {place.name}: the ending {ending!r} is not one of "
                 f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)."
             )
 

@@ -17,7 +17,7 @@ from tokenlight.methods._path import Ends, PathScores, ends, gap_percent
 
 @dataclass(frozen=True, slots=True)
 class DeepLiftShap(Method):
-    r"""Difference to a baseline times DeepLIFT's multiplier, averaged over two baselines.
+    r"""Difference from a baseline times DeepLIFT's multiplier, averaged over two baselines.
 
     .. math:: s_i = \tfrac12 \sum_{h'} \sum_k m_{i,k}(h, h')\,(h_{i,k} - h'_{i,k})
 

@@ -16,7 +16,7 @@ from tokenlight.methods._sides import over_sides
 
 @dataclass(frozen=True, slots=True)
 class RawAttention(Method):
-    r"""Head-averaged attention of the last block, read at the token the head reads.
+    r"""Head-averaged attention of the last block, from the token that the prediction is read at.
 
     .. math:: s_j = \tfrac1H\sum_h A^L_{h,r,j}, \qquad s_r = 0
 

@@ -72,17 +72,18 @@ def grid(attribution: Attribution, scale: float) -> Grid | None:
     image, row = attribution.row.image, attribution.row
     if image is None:
         return None
-    special = tuple(
-        (row.pieces[i], number(float(attribution.scores[i])))
-        for i in range(len(row))
-        if row.special[i]
-    )
+    own = [i for i, special in enumerate(row.special) if special]
+    maps = () if attribution.layers is None else layer_maps(attribution)
+    strongest = float(np.abs(maps).max()) if len(maps) else 0.0
     return Grid(
         photo(image),
         (image.patch[1], image.patch[0]),
         _patches(attribution.patches(), image, scale, hover=True),
-        special,
-        _layers(attribution, image),
+        tuple((row.pieces[i], number(float(attribution.scores[i]))) for i in own),
+        tuple(
+            (f"L{layer}", _patches(terms, image, strongest, hover=False))
+            for layer, terms in enumerate(maps)
+        ),
     )
 
 
@@ -93,19 +94,6 @@ def layer_maps(attribution: Attribution) -> np.ndarray:
     assert attribution.layers is not None
     terms = attribution.layers[:, -image.rows * image.columns :]
     return terms.reshape(len(terms), image.rows, image.columns)
-
-
-def _layers(
-    attribution: Attribution, image: PatchImage
-) -> tuple[tuple[str, tuple[Patch, ...]], ...]:
-    if attribution.layers is None:
-        return ()
-    maps = layer_maps(attribution)
-    scale = float(np.abs(maps).max())
-    return tuple(
-        (f"L{number}", _patches(terms, image, scale, hover=False))
-        for number, terms in enumerate(maps)
-    )
 
 
 def _patches(

@@ -86,7 +86,6 @@ class View:
 
     @property
     def long(self) -> bool:
-        """Whether it is read better by sentences."""
         return is_long(self.attribution)
 
     @property
@@ -111,17 +110,14 @@ class MethodScene:
 
     @property
     def label(self) -> str:
-        """The method with its options."""
         return method_label(self.attribution)
 
     @property
     def badges(self) -> tuple[str, ...]:
-        """What is known about how far to trust it."""
         return facts.badges(self.attribution)
 
     @property
     def provenance(self) -> tuple[tuple[str, str], ...]:
-        """All that is needed to make it again."""
         return facts.provenance(self.attribution)
 
 
@@ -144,7 +140,6 @@ class ClassScene:
 
     @property
     def written(self) -> bool:
-        """Whether the rows explain written tokens."""
         return is_continuation(self.methods[0].attribution)
 
 
@@ -158,7 +153,6 @@ class TextScene:
 
     @property
     def methods(self) -> tuple[MethodScene, ...]:
-        """Every explanation, target by target."""
         return tuple(method for target in self.targets for method in target.methods)
 
 

@@ -163,9 +163,12 @@ def _prediction(first: Attribution) -> Text:
 
 def _head(method: MethodScene) -> Text:
     head, attribution = _named(method), method.attribution
-    if said := facts.verdict(attribution):
+    if said := in_line(facts.verdict(attribution)):
+        graded = facts.grade(attribution)
+        if graded in VERDICTS:  # the grade in its colour, the reasons faint
+            head.append(f"  {graded}", f"not bold {VERDICTS[graded]}")
         head.append(
-            f"  {in_line(said)}", f"not bold {VERDICTS.get(facts.grade(attribution), 'dim')}"
+            said.removeprefix(graded) if graded in VERDICTS else f"  {said}", "not bold dim"
         )
     for note in attribution.notes:
         head.append(f"  {in_line(note)}", "not bold dim")

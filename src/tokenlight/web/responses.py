@@ -124,12 +124,10 @@ def _words(attribution: Attribution) -> list[dict[str, Any]]:
     found = []
     for group in groups:
         first, last, segment = row.spans[group[0]], row.spans[group[-1]], row.segments[group[0]]
-        placed = first is not None and last is not None and segment is not None
         start, end = (first[0], last[1]) if first and last else (None, None)
-        text = row.texts[segment][start:end] if placed and segment is not None else None
         found.append(
             {
-                "text": text or "".join(row.pieces[i] for i in group),
+                "text": row.written(group) or "".join(row.pieces[i] for i in group),
                 "positions": group,
                 "score": float(attribution.scores[group].sum()),
                 "segment": segment,
