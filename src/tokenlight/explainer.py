@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import torch
 
@@ -21,7 +21,9 @@ from tokenlight.errors import BadInput
 from tokenlight.explaining.batch import explain_rows
 from tokenlight.explaining.jobs import jobs, together
 from tokenlight.explaining.options import (
+    ExplainKeywords,
     How,
+    OneText,
     listed,
     naming,
     one_of,
@@ -35,6 +37,9 @@ from tokenlight.explaining.stream import answered
 from tokenlight.explaining.windows import explain_long, is_long
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
+
+if TYPE_CHECKING:
+    from tokenlight.evaluation.results import Evaluation  # what evaluate() hands back
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
@@ -71,6 +76,66 @@ class Explainer(Session):
     def labels(self) -> Sequence[str]:
         """The labels of a classifier, in the order of its logits; a language model's are tokens."""
         return self.live.head.labels
+
+    # What comes back follows from what is given; of arrays, columns and Tokens only running tells.
+    # The methods of one text are list[Any]: a str is a Sequence, and a list[str] no list of a union.
+    @overload
+    def explain(
+        self,
+        inputs: Iterator[Any],
+        method: MethodLike | Sequence[MethodLike] = ...,
+        target: TargetLike = ...,
+        **how: Unpack[ExplainKeywords],
+    ) -> Iterator[Attribution]: ...
+    @overload
+    def explain(  # type: ignore[overload-overlap]  # "all" is a str, and the one that gives a list
+        self,
+        inputs: OneText,
+        method: MethodLike = ...,
+        *,
+        target: Literal["all"] | Continuation,
+        **how: Unpack[ExplainKeywords],
+    ) -> list[Attribution]: ...
+    @overload
+    def explain(  # type: ignore[overload-overlap]
+        self,
+        inputs: OneText,
+        method: MethodLike,
+        target: Literal["all"] | Continuation,
+        **how: Unpack[ExplainKeywords],
+    ) -> list[Attribution]: ...
+    @overload
+    def explain(
+        self,
+        inputs: OneText,
+        method: MethodLike = ...,
+        target: TargetLike = ...,
+        **how: Unpack[ExplainKeywords],
+    ) -> Attribution: ...
+    @overload
+    def explain(
+        self,
+        inputs: OneText,
+        method: list[Any],
+        target: TargetLike = ...,
+        **how: Unpack[ExplainKeywords],
+    ) -> list[Attribution]: ...
+    @overload
+    def explain(
+        self,
+        inputs: list[Any],
+        method: MethodLike | Sequence[MethodLike] = ...,
+        target: TargetLike | Sequence[TargetLike] = ...,
+        **how: Unpack[ExplainKeywords],
+    ) -> list[Attribution]: ...
+    @overload
+    def explain(
+        self,
+        inputs: Any,
+        method: MethodLike | Sequence[MethodLike] = ...,
+        target: TargetLike | Sequence[TargetLike] = ...,
+        **how: Unpack[ExplainKeywords],
+    ) -> Attribution | list[Attribution]: ...
 
     def explain(  # noqa: PLR0913 - the keywords users set, each by name
         self,
@@ -134,8 +199,13 @@ class Explainer(Session):
         return found[0] if single and not several else found
 
     def evaluate(
-        self, xs: Any, metrics: Any, labels: Any = None, spans: Any = None, **how: Any
-    ) -> Any:
+        self,
+        xs: Attribution | Sequence[Attribution] | Iterator[Attribution],
+        metrics: Any,
+        labels: Any = None,
+        spans: Any = None,
+        **how: Any,
+    ) -> Evaluation:
         """Measure explanations of this model: an Evaluation, rows and a summary with intervals.
 
         ``metrics``: names or (name, options) pairs. ``labels``: the true label of each text; ``spans``:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from tokenlight.data.tokens import ExplainMask, Long, Question, TokenRow, Tokens
+from tokenlight.data.tokens import ExplainMask, Long, Question, TextInput, TokenRow, Tokens
 from tokenlight.errors import BadInput, BadTarget, TokenlightError
-from tokenlight.inputs.picture import is_picture, is_pictures
+from tokenlight.inputs.picture import Picture, is_picture, is_pictures
 from tokenlight.inputs.prompt import Chat
 from tokenlight.methods._method import Method
+
+OneText = TextInput | Chat | Picture | TokenRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,17 @@ class How:
     long: Long
     seed: int
     batch_tokens: int
+    progress: bool | None
+
+
+class ExplainKeywords(TypedDict, total=False):
+    """The keywords of explain(), as users may set them."""
+
+    explain_mask: ExplainMask
+    token_types: Literal["tokenizer", "zeros"]
+    long: Long
+    seed: int
+    batch_tokens: int | None
     progress: bool | None
 
 
