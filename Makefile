@@ -36,7 +36,8 @@ FAST := tests/golden tests/twins tests/contract tests/unit/test_house.py tests/u
 test-fast: $(VENV)/.dev
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup $(FAST)
 
-# What those leave out are mostly the fronts: command line, page, pictures, tables.
+# 46 % of all statements: relevance 97, methods 95, metrics 90, capture 86 %; of page and benchmark none,
+# which `make test` runs.
 coverage: $(VENV)/.coverage
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup --cov=tokenlight --cov-report=term:skip-covered $(FAST)
 
