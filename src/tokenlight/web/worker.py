@@ -27,7 +27,7 @@ from tokenlight.web.refusals import BUSY, Refusal, refusal
 log = logging.getLogger("tokenlight.web")
 LONGEST_RETRY = 60  # seconds that anybody is told to stay away
 NEWEST = 0.3  # weight of the newest job in the time that jobs are thought to take
-FIRST = {0: 0.1, 1: 3.0, 2: 8.0, 3: 1.0}  # that time in seconds before any was seen, by lane
+FIRST = {0: 0.1, 1: 3.0, 2: 5.0, 3: 1.0}  # that time in seconds before any was seen, by lane
 
 
 class Lane(IntEnum):
