@@ -176,3 +176,47 @@ class TestWeightsThatAreNoNumbers:
             NotFinite, match=r"the weight bert\.embeddings\.word_embeddings\.weight"
         ):
             Explainer(copy.deepcopy(model)).explain(tokens(2, 70, 3), "rollout")
+
+
+class Packed(torch.nn.Linear):
+    """Weights packed for inference: a right answer, and no way back."""
+
+    def forward(self, features):
+        return super().forward(features).detach()
+
+
+def packed_bert(name):
+    model = tiny_bert(torch.float32)
+    whole = model.get_submodule(name)
+    layer = Packed(whole.in_features, whole.out_features)
+    layer.load_state_dict(whole.state_dict())
+    model.set_submodule(name, layer)
+    return model
+
+
+class TestABreakInTheGraph:
+    @pytest.mark.parametrize(
+        "method",
+        [
+            "grad_x_input",
+            "attcat",
+            "simple",
+            "integrated_gradients",
+            "deeplift_shap",
+            "attnlrp",
+            "lrp",
+        ],
+    )
+    def test_a_layer_without_gradient_is_refused_by_name(self, method):
+        name = "bert.encoder.layer.0.attention.self.value"
+        explainer = Explainer(packed_bert(name), TOKENIZER)
+        for _ in range(2):
+            with pytest.raises(UnsupportedModel, match=rf"{name} \(Packed\).* no gradient"):
+                explainer.explain(TEXT, method)
+
+    def test_methods_that_ask_for_no_gradient_below_the_head_explain_it(self):
+        found = Explainer(packed_bert("bert.encoder.layer.0.output.dense"), TOKENIZER)
+        whole = Explainer(tiny_bert(torch.float32), TOKENIZER)
+        for method in ("occlusion", "raw_att"):
+            scores = found.explain(TEXT, method).scores
+            np.testing.assert_allclose(scores, whole.explain(TEXT, method).scores, atol=1e-6)

@@ -72,7 +72,13 @@ def record(
     )
     flags = {"output_attentions": True} if eager else {}
     with (
-        rewired(live.model, attention=name, gradients=bool(GRADIENTS & sites), filler=filler),
+        rewired(
+            live.model,
+            attention=name,
+            gradients=bool(GRADIENTS & sites),
+            whole=bool(GRADIENTS & sites - {Site.READOUT}),
+            filler=filler,
+        ),
         seam.listening(listener),
         mixing or nullcontext(),
         forking as fork,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from tokenlight.capture import seam
+from tokenlight.capture import graph_breaks, seam
 from tokenlight.capture.shared_parts import Numbered, locks_of, taken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.tracing import modules_of
@@ -30,7 +30,7 @@ class _Wiring:
     Modules are held weakly or named by their number, so that a model can die. ``capturing``: the
     hooks by which transformers shows hidden states, as (module, table, key, hook); ``marked``: the
     modules it marks as hooked. ``switched``: attention names known to take hold. ``locks``: in the
-    order in which they are taken.
+    order in which they are taken. ``unbroken``: a pass was seen whose graph had no break.
     """
 
     modules: list[ReferenceType[nn.Module]]
@@ -40,6 +40,7 @@ class _Wiring:
     capturing: list[tuple[int, str, int, Any]] = field(default_factory=list)
     marked: list[int] = field(default_factory=list)
     switched: set[str] = field(default_factory=set)
+    unbroken: bool = False
 
 
 _wirings: WeakKeyDictionary[nn.Module, _Wiring] = WeakKeyDictionary()
@@ -55,12 +56,18 @@ def locked(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def rewired(
-    model: PreTrainedModel, *, attention: str, gradients: bool, filler: int | None = None
+    model: PreTrainedModel,
+    *,
+    attention: str,
+    gradients: bool,
+    whole: bool = True,
+    filler: int | None = None,
 ) -> Iterator[None]:
     """Run ``model`` with another attention implementation, in evaluation mode, weights frozen.
 
     ``gradients``: the graph begins at the token embeddings, so gradients cost no weight's gradient
-    and no weight's activations are held. ``filler``: stands in for a padding id the model lacks.
+    and no weight's activations are held; ``whole``: they must be able to come down that far, else to
+    the last hidden state alone. ``filler``: stands in for a padding id the model lacks.
     Tensors made within are never inference tensors, of which no gradient could be taken.
     """
     with ExitStack() as undo:
@@ -79,7 +86,11 @@ def rewired(
         if gradients:
             for number in wiring.embeddings:
                 undo.callback(modules[number].register_forward_hook(_begin_graph).remove)
+            if whole and not wiring.unbroken:
+                for handle in graph_breaks.refused(model, modules):
+                    undo.callback(handle.remove)
         yield
+        wiring.unbroken |= gradients and whole
 
 
 def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
