@@ -235,7 +235,7 @@ def test_products_halve(seed, heads, rows, inner, columns):
         seed, (heads, rows, inner), (heads, inner, columns), (heads, rows, columns)
     )
     given_case = case(x @ y, x, y)
-    for rule, divide in ((products.halved_matmul, sd), (products.uniform_matmul, ed)):
+    for rule, divide in ((products.halved_product, sd), (products.uniform_product, ed)):
         found = answer(rule, relevance, given_case)
         for h in range(heads):
             for ours, twin in zip(
@@ -247,7 +247,7 @@ def test_products_halve(seed, heads, rows, inner, columns):
 @given(SEEDS, SIZES, SIZES, SIZES, st.sampled_from([0, 1]))
 def test_a_constant_factor_takes_nothing(seed, rows, inner, columns, active):
     x, y, relevance = numbers(seed, (rows, inner), (inner, columns), (rows, columns))
-    found = answer(products.halved_matmul, relevance, case(x @ y, x, y, active=[active]))
+    found = answer(products.halved_product, relevance, case(x @ y, x, y, active=[active]))
     close(found[active], product_twin(x, y, relevance, sd)[active])
     assert found[1 - active] is None
 
@@ -258,7 +258,7 @@ def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
     (relevance,) = numbers(seed + 1, (batch, rows, columns))
     output = np.einsum("bij,bkj->bik", x, y)
     given_case = case(output, x, y, detail=("bij", "bkj", "bik"))
-    for rule, divide in ((products.halved_einsum, sd), (products.uniform_einsum, ed)):
+    for rule, divide in ((products.halved_product, sd), (products.uniform_product, ed)):
         found = answer(rule, relevance, given_case)
         for b in range(batch):
             first, second = product_twin(x[b], y[b].T, relevance[b], divide)
@@ -270,11 +270,11 @@ def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
 def test_constant_attention_gives_all_to_the_values(seed, rows, inner, columns):
     x, y, relevance = numbers(seed, (rows, inner), (inner, columns), (rows, columns))
     twin = product_twin(x, y, relevance, ed)[1]
-    none, values = answer(products.second_only_matmul, relevance, case(x @ y, x, y))
+    none, values = answer(products.second_only_product, relevance, case(x @ y, x, y))
     assert none is None
     close(values, twin)
     written = case(x @ y, x, y, detail=("ij", "jp", "ip"))
-    none, values = answer(products.second_only_einsum, relevance, written)
+    none, values = answer(products.second_only_product, relevance, written)
     assert none is None
     close(values, twin)
 

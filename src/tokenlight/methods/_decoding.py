@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.objective import Of
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._language_model import LanguageModel, language_model
 from tokenlight.methods._method import Method
@@ -30,10 +30,7 @@ class DecodedMethod(Method):
     cites: ClassVar[str] = "hou2023decoding"
     signed: ClassVar[bool] = False
     of: ClassVar[Of] = "target"
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN, Site.GRAPH})
+    needs: ClassVar[Sites] = frozenset({Site.HIDDEN, Site.GRAPH})
 
     def __call__(self, tape: Tape) -> Tensor:
         model = language_model(tape.recording.live, self.lm)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,33 +13,21 @@ from tokenlight.capture.flow import Gate
 from tokenlight.capture.tape import Tape
 from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
-from tokenlight.heads.mask import head_mask
 from tokenlight.heads.statistics import own_positional_heads
 from tokenlight.relevance.division import safe_divide
 
 Conserve = Literal["none", "paper", "abs"]
 
 
-class MaskChoice(NamedTuple):
-    """Which part of a head mask is taken, and how its values are counted."""
-
-    kind: Literal["union", "syntactic", "positional", "random", "corrupted"]
-    values: Literal["binary", "sum"]
-    rate: float
-    seed: int
-
-
-def parts_of(heads: Any, choice: MaskChoice, tape: Tape) -> list[Tensor]:
-    """The chosen mask as the parts whose sum it is, each ``layer 1 head``."""
-    mask = head_mask(heads)
+def placed(parts: Sequence[np.ndarray], tape: Tape) -> list[Tensor]:
+    """The parts of a head mask (``layer head``) beside a model's maps, each ``layer 1 head``."""
     attention = tape.recording.attention
-    shape = len(attention), attention[0].shape[1]
-    if mask.shape != shape:
+    given, shape = parts[0].shape, (len(attention), attention[0].shape[1])
+    if given != shape:
         raise BadInput(
-            f"the head mask is {mask.shape[0]} layers × {mask.shape[1]} heads, but this model has "
+            f"the head mask is {given[0]} layers × {given[1]} heads, but this model has "
             f"{shape[0]} × {shape[1]}; run 'tokenlight heads' on this model."
         )
-    parts = mask.parts(choice.kind, values=choice.values, rate=choice.rate, seed=choice.seed)
     return [sent(part, attention[0].device, attention[0].dtype)[:, None, :] for part in parts]
 
 

@@ -38,6 +38,9 @@ class Cost:
         return " + ".join(parts)
 
 
+Presets = Mapping[str, Mapping[str, Any]]
+
+
 class Method(abc.ABC):
     """A way to score tokens. Subclasses are frozen dataclasses whose fields are the options.
 
@@ -58,7 +61,7 @@ class Method(abc.ABC):
     slow: ClassVar[bool] = False
     draws: ClassVar[bool] = False
     needs_precision: ClassVar[bool] = False
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    presets: ClassVar[Presets] = {}
 
     @classmethod
     def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:  # noqa: ARG003

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import abc
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.objective import Of
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.tape import Tape
+from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.errors import BadInput
+from tokenlight.methods._method import Method
 
 MOST = 1 << 20  # steps or samples of one text
 
@@ -129,12 +131,29 @@ class PathScores:
     rise: Tensor
     steps: Tensor
 
-    def extras(self) -> list[dict[str, Any]]:
+
+class PathMethod(Method):
+    """Shares out what the target gains between a baseline and the text."""
+
+    needs: ClassVar[Sites] = frozenset({Site.EMBEDDED})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        return self._found(tape).scores
+
+    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         """``gap_percent`` between the sum of the scores and ``rise``, after ``steps`` passes."""
+        found = self._found(tape)
         return [
             {"convergence": {"gap_percent": float(gap), "rise": float(rise), "steps": int(steps)}}
-            for gap, rise, steps in zip(self.gap, self.rise, self.steps, strict=True)
+            for gap, rise, steps in zip(found.gap, found.rise, found.steps, strict=True)
         ]
+
+    def _found(self, tape: Tape) -> PathScores:
+        return tape.rerun.once(self, lambda: self.scored(tape))
+
+    @abc.abstractmethod
+    def scored(self, tape: Tape) -> PathScores:
+        """The scores of all examples."""
 
 
 def at_least_one(option: str, value: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import abc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,14 +12,15 @@ from torch import Tensor, nn
 
 from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Presets
+from tokenlight.methods._reduce import rolled_out
 from tokenlight.methods._sides import weighted
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 
 Rules = Literal["ours", "orig", "gpt2_official"]
 QaRelevance = Literal["position", "broadcast"]
-PRESETS: dict[str, dict[str, object]] = {
+PRESETS: Presets = {
     "official": {"rules": "ours", "qa_relevance": "broadcast"},
     "chefer_orig": {"rules": "orig"},
 }
@@ -66,9 +68,18 @@ class RelevanceMethod(Method):
             return {**options, "rules": "gpt2_official"}
         return options
 
+    @abc.abstractmethod
     def route(self, tape: Tape) -> Route:
         """How this method sends relevance down for the tape's kind of target."""
-        raise NotImplementedError
+
+    @abc.abstractmethod
+    def of_logit(self, tape: Tape) -> Tensor:
+        """Of one logit alone."""
+
+    def __call__(self, tape: Tape) -> Tensor:
+        """Σ weight · score over the logits of the target: a contrast is the difference of two
+        explanations, a span the sum of its start's and its end's."""
+        return weighted(tape.terms, self.of_logit)
 
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         """``conservation``: relevance at h^0 … h^L over relevance at the output, for each example;
@@ -100,30 +111,30 @@ class InputRelevance(RelevanceMethod):
     def route(self, tape: Tape) -> Route:  # noqa: ARG002 - one route for every target
         return Route(self.by_rules if self.way == "rules" else self.by_gradient)
 
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_terms(tape, lambda single: self.flow(single).hidden[0].sum(dim=-1))
+    def of_logit(self, tape: Tape) -> Tensor:
+        return self.flow(tape).hidden[0].sum(dim=-1)
 
 
-def routed(tape: Tape, rules: Rules, qa: QaRelevance, **further: Any) -> Route:
-    """The way down by a named rule set; an answer's row laid over all tokens if ``qa`` says so."""
-    return Route(RULES[rules], spread=qa == "broadcast" and tape.spans, **further)
+class RuledRelevance(RelevanceMethod):
+    """Relevance by a named rule set; its subclasses have these options."""
 
+    rules: Rules
+    qa_relevance: QaRelevance
+    top_only: ClassVar[bool] = False
 
-def over_terms(tape: Tape, score: Callable[[Tape], Tensor]) -> Tensor:
-    """Σ weight · score over the logits of the target: a contrast is the difference of two
-    explanations, a span the sum of its start's and its end's."""
-    return weighted(tape.terms, score)
+    def route(self, tape: Tape, **gated: Any) -> Route:
+        """The way down; an answer's row is laid over all tokens if ``qa_relevance`` says so."""
+        spread = self.qa_relevance == "broadcast" and tape.spans
+        return Route(RULES[self.rules], top_only=self.top_only, spread=spread, **gated)
 
-
-def rolled_out(steps: Sequence[Tensor], *, row_normalize: bool) -> Tensor:
-    r""":math:`\hat A^L\cdots\hat A^1` with :math:`\hat A = \operatorname{rownorm}(I + M)`, of
-    ``steps`` M bottom first, each ``batch query key``."""
-    flow: Tensor | None = None
-    identity = torch.eye(steps[0].shape[-1], device=steps[0].device, dtype=steps[0].dtype)
-    for step in steps:
-        matrix = step + identity.to(step.device)
-        if row_normalize:
-            matrix = matrix / matrix.sum(dim=-1, keepdim=True)
-        flow = matrix if flow is None else matrix @ flow
-    assert flow is not None
-    return flow
+    @staticmethod
+    def rollout(tape: Tape, relevance: Sequence[Tensor], *, row_normalize: bool) -> Tensor:
+        r"""The product over blocks of :math:`\operatorname{rownorm}(I + M^l)`, ``batch query key``,
+        with :math:`M^l=\tfrac1H\sum_h(G^l_h\odot R^l_h)^+` of the topmost maps' ``relevance``."""
+        gradients = tape.attention_gradient[-len(relevance) :]
+        steps = (
+            (gradient * maps).clamp(min=0).mean(dim=1)
+            for gradient, maps in zip(gradients, relevance, strict=True)
+        )
+        *_, flow = rolled_out(steps, row_normalize=row_normalize)
+        return flow

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape, sides_of
+from tokenlight.capture.tape import Site, Sites, Tape, sides_of
 from tokenlight.capture.transfer import sent
+from tokenlight.methods._method import Method
+
+
+class AttentionGradientMethod(Method):
+    """Reads attention maps and their gradients, for an answer's start and its end by themselves."""
+
+    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        return over_sides(tape, self.score)
+
+    @abc.abstractmethod
+    def score(self, tape: Tape) -> Tensor:
+        """Of a whole target, or of one side of an answer."""
 
 
 def over_sides(tape: Tape, score: Callable[[Tape], Tensor], *, alike: bool = False) -> Tensor:

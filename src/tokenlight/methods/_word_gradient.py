@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import abc
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
+from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.errors import BadInput
+from tokenlight.methods._method import Method
+from tokenlight.methods._path import mean_gradient
 
 Multiply = Literal["own", "first", "none"]
 
@@ -23,20 +27,36 @@ def _inside(tape: Tape) -> Tensor:
     return tape.real.repeat(1, len(tape.words.tensors))[..., None]
 
 
-def shared_out(tape: Tape, gradient: Tensor, multiply: Multiply, method: str) -> Tensor:
+class WordGradientMethod(Method):
     r"""Magnitudes that sum to one: :math:`|\sum_k G_{i,k} m_k| / \sum_j |\sum_k G_{j,k} m_k|`.
 
     ``multiply``: m is the token's own embedding, that of the first token, or one.
     """
-    gradient = gradient.masked_fill(~_inside(tape), 0.0)
-    words = word_embeddings(tape)
-    factors = {"own": words, "first": words[:, :1], "none": torch.ones_like(words[:, :1])}
-    terms = gradient * factors[multiply]
-    values = terms.sum(dim=-1)
-    _refuse_rounding_noise(
-        values, terms, tape.recording.logits.dtype, f"{method} (multiply={multiply!r})"
-    )
-    return l1_shares(tape.words.folded(values).masked_fill(~tape.real, 0.0))
+
+    multiply: Multiply
+    signed: ClassVar[bool] = False
+    needs: ClassVar[Sites] = frozenset({Site.WORDS})
+
+    def __call__(self, tape: Tape) -> Tensor:
+        gradient = self.gradient(tape).masked_fill(~_inside(tape), 0.0)
+        words = word_embeddings(tape)
+        factors = {"own": words, "first": words[:, :1], "none": torch.ones_like(words[:, :1])}
+        terms = gradient * factors[self.multiply]
+        values = terms.sum(dim=-1)
+        name = f"{self.name} (multiply={self.multiply!r})"
+        _refuse_rounding_noise(values, terms, tape.recording.logits.dtype, name)
+        return l1_shares(tape.words.folded(values).masked_fill(~tape.real, 0.0))
+
+    @abc.abstractmethod
+    def gradient(self, tape: Tape) -> Tensor:
+        """G, the loss's gradient at the token tables' output, ``batch place hidden``."""
+
+
+def averaged(tape: Tape, count: int, point: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The mean of G over ``count`` points (see :func:`mean_gradient`)."""
+    everyone = torch.arange(len(tape.rows), device=tape.words.values.device)
+    weights = torch.full((len(everyone), count), 1 / count, device=everyone.device)
+    return mean_gradient(tape, everyone, weights, point, at="words", of="loss")
 
 
 def l1_shares(values: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.mixing import Mixing
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Presets
 
 CHUNK_ELEMENTS = 1 << 24  # of the n × n × hidden decomposition held at once
 DISTANCE_SHIFT = 1e-6  # torch's pairwise_distance, which the official code calls, adds it
@@ -39,11 +39,8 @@ class TokenToTokenInteractions(Method):
     cites: ClassVar[str] = "ferrando2022measuring"
     signed: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict[str, object]]] = {"official": {}}
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
+    presets: ClassVar[Presets] = {"official": {}}
+    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         flow: Tensor | None = None

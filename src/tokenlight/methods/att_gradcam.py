@@ -8,15 +8,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.errors import NotFinite
-from tokenlight.methods._method import Method
 from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import over_sides
+from tokenlight.methods._sides import AttentionGradientMethod
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionGradCam(Method):
+class AttentionGradCam(AttentionGradientMethod):
     r"""Heads of the last block weighted by their mean gradient.
 
     .. math:: w_h = \operatorname{mean}_{i,j} G^L_{h,i,j}, \quad
@@ -35,14 +34,7 @@ class AttentionGradCam(Method):
     cites: ClassVar[str] = "chefer2021transformer"
     signed: ClassVar[bool] = False
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_sides(tape, self._score)
-
-    def _score(self, tape: Tape) -> Tensor:
+    def score(self, tape: Tape) -> Tensor:
         maps, gradient = tape.attention[-1], tape.attention_gradient[-1]
         cells = tape.lengths.to(gradient.dtype)[:, None] ** 2
         weights = gradient.sum(dim=(2, 3)) / cells  # batch head

@@ -8,17 +8,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Presets
 from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import over_sides
+from tokenlight.methods._sides import AttentionGradientMethod, over_sides
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionTimesGradients(Method):
+class AttentionTimesGradients(AttentionGradientMethod):
     r"""Attention weighted by what it does to the target, in every block.
 
     .. math:: s_j = \sum_l \tfrac1H\sum_h (G^l_h \odot A^l_h)_{r,j}
@@ -36,7 +36,7 @@ class AttentionTimesGradients(Method):
     reduce: Reduce = "cls_row"
     cites: ClassVar[str] = "qiang2022attcat"
     per_layer: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict[str, str]]] = {
+    presets: ClassVar[Presets] = {
         "paper": {},
         "official": {"variant": "gradcam_last"},
     }
@@ -50,18 +50,14 @@ class AttentionTimesGradients(Method):
                 f"the method {other} with this option."
             )
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
-
     def __call__(self, tape: Tape) -> Tensor:
         if self.variant == "gradcam_last":
             return AttentionGradCam()(tape)[:, None]
         if self.variant == "grad_sam":
             return GradSam()(tape)
-        return over_sides(tape, self._terms)
+        return over_sides(tape, self.score)
 
-    def _terms(self, tape: Tape) -> Tensor:
+    def score(self, tape: Tape) -> Tensor:
         pairs = zip(tape.attention, tape.attention_gradient, strict=True)
         matrices = [(maps * gradient).mean(dim=1) for maps, gradient in pairs]
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in matrices]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Presets
 from tokenlight.methods._sides import over_sides
-from tokenlight.methods.cat import Hidden, class_activations
+from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,7 @@ class AttentiveClassActivationTokens(Method):
     abs: bool = False
     cites: ClassVar[str] = "qiang2022attcat"
     per_layer: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict[str, str]]] = {
-        "paper": {"hidden": "output"},
-        "official": {"hidden": "input"},
-    }
+    presets: ClassVar[Presets] = ClassActivationTokens.presets
 
     @property
     def needs(self) -> frozenset[Site]:

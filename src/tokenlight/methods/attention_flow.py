@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.errors import MissingExtra
 from tokenlight.methods._method import Method
 
@@ -32,10 +32,7 @@ class AttentionFlow(Method):
     signed: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = True
     slow: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.READOUT})
+    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).cpu().double()

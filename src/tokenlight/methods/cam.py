@@ -7,13 +7,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
-from tokenlight.methods._sides import over_sides
+from tokenlight.capture.tape import Tape
+from tokenlight.methods._sides import AttentionGradientMethod
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionCam(Method):
+class AttentionCam(AttentionGradientMethod):
     r"""Mean over heads and queries of the last attention gradient, then its positive part.
 
     .. math:: s_j = \Bigl(\frac1{Hn}\sum_{h,i} G^L_{h,i,j}\Bigr)^+, \qquad s_r = 0
@@ -27,14 +26,7 @@ class AttentionCam(Method):
     cites: ClassVar[str] = "song2024mask"
     signed: ClassVar[bool] = False
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_sides(tape, self._score)
-
-    def _score(self, tape: Tape) -> Tensor:
+    def score(self, tape: Tape) -> Tensor:
         scores = tape.mean_query(tape.attention_gradient[-1].mean(dim=1)).clamp(min=0)
         return tape.without_readout(scores)
 

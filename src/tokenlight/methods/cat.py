@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._method import Method, Presets
 
 Hidden = Literal["input", "output"]
 
@@ -38,14 +38,11 @@ class ClassActivationTokens(Method):
     hidden: Hidden = "input"
     cites: ClassVar[str] = "qiang2022attcat"
     per_layer: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict[str, str]]] = {
+    presets: ClassVar[Presets] = {
         "paper": {"hidden": "output"},
         "official": {"hidden": "input"},
     }
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+    needs: ClassVar[Sites] = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
         return class_activations(tape, self.hidden)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tokenlight.capture.rescaled import Rescale, rescaled
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import Ends, PathScores, ends, gap_percent
+from tokenlight.capture.tape import Tape
+from tokenlight.methods._method import Cost
+from tokenlight.methods._path import Ends, PathMethod, PathScores, ends, gap_percent
 
 
 @dataclass(frozen=True, slots=True)
-class DeepLiftShap(Method):
+class DeepLiftShap(PathMethod):
     r"""Difference from a baseline times DeepLIFT's multiplier, averaged over two baselines.
 
     .. math:: s_i = \tfrac12 \sum_{h'} \sum_k m_{i,k}(h, h')\,(h_{i,k} - h'_{i,k})
@@ -34,23 +33,10 @@ class DeepLiftShap(Method):
     rescale: Rescale = "modules"
     cites: ClassVar[str] = "lundberg2017unified"
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.EMBEDDED})
-
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(7, 4)  # the text; each baseline; text and baseline in pairs, twice
 
-    def __call__(self, tape: Tape) -> Tensor:
-        return self._outcome(tape).scores
-
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
-        return self._outcome(tape).extras()
-
-    def _outcome(self, tape: Tape) -> PathScores:
-        return tape.rerun.once(self, lambda: self._lifted(tape))
-
-    def _lifted(self, tape: Tape) -> PathScores:
+    def scored(self, tape: Tape) -> PathScores:
         paths = [ends(tape, 0, special=True), ends(tape, "pad")]
         scores = torch.stack([self._from(tape, path) for path in paths]).mean(dim=0)
         rise = torch.stack([path.rise for path in paths]).mean(dim=0)

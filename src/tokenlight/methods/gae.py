@@ -8,14 +8,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.capture.tape import Tape
 from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import over_sides
+from tokenlight.methods._sides import AttentionGradientMethod
 
 
 @dataclass(frozen=True, slots=True)
-class GenericAttention(Method):
+class GenericAttention(AttentionGradientMethod):
     r"""Follow positive attention × gradient through all blocks.
 
     .. math:: M^l = \tfrac1H\sum_h (G^l_h \odot A^l_h)^+, \qquad R \leftarrow R + M^l R, \quad R_0 = I,
@@ -31,14 +30,7 @@ class GenericAttention(Method):
     cites: ClassVar[str] = "chefer2021generic"
     signed: ClassVar[bool] = False
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_sides(tape, self._score)
-
-    def _score(self, tape: Tape) -> Tensor:
+    def score(self, tape: Tape) -> Tensor:
         first = tape.attention[0]
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype)
         relevance = relevance.expand(first.shape[0], -1, -1)

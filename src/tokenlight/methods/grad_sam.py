@@ -8,14 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.capture.tape import Tape
 from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import over_sides
+from tokenlight.methods._sides import AttentionGradientMethod
 
 
 @dataclass(frozen=True, slots=True)
-class GradSam(Method):
+class GradSam(AttentionGradientMethod):
     r"""Self-attention kept where raising it raises the target.
 
     .. math:: s_j = \frac1{LHn}\sum_{l,h,i} \bigl(A^l_h \odot (G^l_h)^+\bigr)_{i,j}
@@ -31,14 +30,7 @@ class GradSam(Method):
     signed: ClassVar[bool] = False
     per_layer: ClassVar[bool] = True
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_sides(tape, self._terms)
-
-    def _terms(self, tape: Tape) -> Tensor:
+    def score(self, tape: Tape) -> Tensor:
         pairs = zip(tape.attention, tape.attention_gradient, strict=True)
         kept = [(maps * gradient.clamp(min=0)).mean(dim=1) for maps, gradient in pairs]
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in kept]

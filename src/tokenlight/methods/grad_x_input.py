@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.methods._method import Method
 
 
@@ -24,10 +24,7 @@ class GradientTimesInput(Method):
     """
 
     cites: ClassVar[str] = "shrikumar2017learning"
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
+    needs: ClassVar[Sites] = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
         embedded = tape.embedded

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method
 
@@ -31,10 +31,7 @@ class GradCam(Method):
     relu: bool = True
     cites: ClassVar[str] = "hou2023decoding"
     signed: ClassVar[bool] = False
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+    needs: ClassVar[Sites] = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
         count = len(tape.hidden)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.methods._draws import generator
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import PathScores, along, at_least_one, ends
+from tokenlight.methods._method import Cost
+from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one, ends
 
 
 @dataclass(frozen=True, slots=True)
-class GradientShap(Method):
+class GradientShap(PathMethod):
     r"""Gradient × difference to a baseline, averaged over random points between the two.
 
     .. math:: s_i = \frac1S \sum_{s=1}^S \sum_k (h_{i,k} - h'_{i,k})
@@ -38,23 +36,10 @@ class GradientShap(Method):
     cites: ClassVar[str] = "lundberg2017unified"
     draws: ClassVar[bool] = True
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.EMBEDDED})
-
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(2 + self.samples, self.samples)
 
-    def __call__(self, tape: Tape) -> Tensor:
-        return self._outcome(tape).scores
-
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
-        return self._outcome(tape).extras()
-
-    def _outcome(self, tape: Tape) -> PathScores:
-        return tape.rerun.once(self, lambda: self._sampled(tape))
-
-    def _sampled(self, tape: Tape) -> PathScores:
+    def scored(self, tape: Tape) -> PathScores:
         count = at_least_one("samples", self.samples)
         path = ends(tape, self.baseline)
         everyone = torch.arange(len(tape.rows), device=path.rise.device)

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.capture.tape import Tape
+from tokenlight.methods._method import Presets
 from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import over_sides
+from tokenlight.methods._sides import AttentionGradientMethod
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionGradients(Method):
+class AttentionGradients(AttentionGradientMethod):
     r"""How the target would move if the read-out token attended more to each token.
 
     .. math:: s_j = \tfrac1H\sum_h G^L_{h,r,j}, \qquad G^L = \partial y/\partial A^L
@@ -28,16 +28,9 @@ class AttentionGradients(Method):
 
     reduce: Reduce = "cls_row"
     cites: ClassVar[str] = "qiang2022attcat"
-    presets: ClassVar[dict[str, dict[str, str]]] = {"paper": {}}
+    presets: ClassVar[Presets] = {"paper": {}}
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_sides(tape, self._score)
-
-    def _score(self, tape: Tape) -> Tensor:
+    def score(self, tape: Tape) -> Tensor:
         gradient = tape.attention_gradient[-1].mean(dim=1)
         return reduced(gradient, tape, self.reduce, zero_readout=False)
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import at_least_one, mean_gradient
-from tokenlight.methods._word_gradient import Multiply, shared_out, word_embeddings
+from tokenlight.capture.tape import Tape
+from tokenlight.methods._method import Cost, Presets
+from tokenlight.methods._path import at_least_one
+from tokenlight.methods._word_gradient import (
+    Multiply,
+    WordGradientMethod,
+    averaged,
+    word_embeddings,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Integrated(Method):
+class Integrated(WordGradientMethod):
     r"""Simple gradient, averaged over token embeddings shrunk towards zero.
 
     .. math:: s_i = \frac{|v_i|}{\sum_j |v_j|}, \quad v_i = \sum_k m_{i,k}\,\frac1S
@@ -32,27 +35,19 @@ class Integrated(Method):
     n_steps: int = 10
     multiply: Multiply = "own"
     cites: ClassVar[str] = "wallace2019allennlp"
-    signed: ClassVar[bool] = False
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"official": {}}
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.WORDS})
+    presets: ClassVar[Presets] = {"official": {}}
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.n_steps, self.n_steps)
 
-    def __call__(self, tape: Tape) -> Tensor:
+    def gradient(self, tape: Tape) -> Tensor:
         count = at_least_one("n_steps", self.n_steps)
         words = word_embeddings(tape)
 
         def shrunk(which: Tensor, step: Tensor) -> Tensor:
             return words[which] * (step.to(words) / count)[:, None, None]
 
-        everyone = torch.arange(len(tape.rows), device=words.device)
-        weights = torch.full((len(everyone), count), 1 / count, device=words.device)
-        gradient = mean_gradient(tape, everyone, weights, shrunk, at="words", of="loss")
-        return shared_out(tape, gradient, self.multiply, self.name)
+        return averaged(tape, count, shrunk)
 
 
 METHOD = Integrated

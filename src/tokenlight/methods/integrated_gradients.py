@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import PathScores, along, at_least_one, ends
+from tokenlight.capture.tape import Tape
+from tokenlight.methods._method import Cost
+from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one, ends
 
 FIRST, LAST = 25, 400  # steps that "auto" begins with and does not go beyond
 
 
 @dataclass(frozen=True, slots=True)
-class IntegratedGradients(Method):
+class IntegratedGradients(PathMethod):
     r"""Share of each token in what the target gains between a baseline and the text.
 
     .. math:: s_i = \sum_k (h_{i,k} - h'_{i,k}) \int_0^1
@@ -40,24 +38,11 @@ class IntegratedGradients(Method):
     tolerance: float = 1.0
     cites: ClassVar[str] = "sundararajan2017axiomatic"
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.EMBEDDED})
-
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         steps = LAST * 2 if self.n_steps == "auto" else self.n_steps
         return Cost(2 + steps, steps)
 
-    def __call__(self, tape: Tape) -> Tensor:
-        return self._outcome(tape).scores
-
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
-        return self._outcome(tape).extras()
-
-    def _outcome(self, tape: Tape) -> PathScores:
-        return tape.rerun.once(self, lambda: self._integrated(tape))
-
-    def _integrated(self, tape: Tape) -> PathScores:
+    def scored(self, tape: Tape) -> PathScores:
         path = ends(tape, self.baseline)
         auto = self.n_steps == "auto"
         count = FIRST if self.n_steps == "auto" else at_least_one("n_steps", self.n_steps)

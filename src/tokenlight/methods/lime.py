@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Sites, Tape
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.methods._draws import generator
-from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._method import Cost, Method, Presets
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, laid_out, players, values_without
 
@@ -45,13 +44,8 @@ class Lime(Method):
     cites: ClassVar[str] = "ribeiro2016should"
     slow: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "thermostat": {"features": "ids", "width": 512}
-    }
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset()
+    presets: ClassVar[Presets] = {"thermostat": {"features": "ids", "width": 512}}
+    needs: ClassVar[Sites] = frozenset()
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, 0)

@@ -7,20 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tokenlight.capture.flow import Route
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._relevance import (
-    PRESETS,
-    QaRelevance,
-    RelevanceMethod,
-    Rules,
-    over_terms,
-    routed,
-)
+from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._method import Presets
+from tokenlight.methods._relevance import PRESETS, QaRelevance, RuledRelevance, Rules
 
 
 @dataclass(frozen=True, slots=True)
-class LayerwiseRelevance(RelevanceMethod):
+class LayerwiseRelevance(RuledRelevance):
     r"""Relevance that arrives at each token's embedding.
 
     .. math:: s_i = \sum_k R^0_{i,k}, \qquad s_r = 0
@@ -38,20 +31,11 @@ class LayerwiseRelevance(RelevanceMethod):
     zero_readout: bool = True
     qa_relevance: QaRelevance = "position"
     cites: ClassVar[str] = "bach2015pixelwise"
-    presets: ClassVar[dict[str, dict[str, object]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
+    needs: ClassVar[Sites] = frozenset({Site.RELEVANCE, Site.READOUT})
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.RELEVANCE, Site.READOUT})
-
-    def route(self, tape: Tape) -> Route:
-        return routed(tape, self.rules, self.qa_relevance)
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_terms(tape, self._score)
-
-    def _score(self, tape: Tape) -> Tensor:
-        scores = tape.relevance(self.route(tape)).hidden[0].sum(dim=-1)
+    def of_logit(self, tape: Tape) -> Tensor:
+        scores = self.flow(tape).hidden[0].sum(dim=-1)
         return tape.without_readout(scores) if self.zero_readout else scores
 
 

@@ -11,15 +11,9 @@ from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
 from tokenlight.heads.mask import head_mask
-from tokenlight.methods._head_gates import Conserve, MaskChoice, gates, own_parts, parts_of
-from tokenlight.methods._relevance import (
-    QaRelevance,
-    RelevanceMethod,
-    Rules,
-    over_terms,
-    rolled_out,
-    routed,
-)
+from tokenlight.methods._head_gates import Conserve, gates, own_parts, placed
+from tokenlight.methods._method import Presets
+from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
 from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import safe_divide
 from tokenlight.relevance.products import contributions
@@ -33,7 +27,7 @@ OWN_HEADS = (
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedRelevance(RelevanceMethod):
+class MaskedRelevance(RuledRelevance):
     r"""Send relevance on only through heads that look at a syntactic or positional neighbour.
 
     With :math:`C` the relevance at a block's attention context (``batch head token width``) and
@@ -68,7 +62,7 @@ class MaskedRelevance(RelevanceMethod):
     qa_relevance: QaRelevance = "position"
     cites: ClassVar[str] = "song2024mask"
     draws: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict[str, object]]] = {
+    presets: ClassVar[Presets] = {
         "official": {"qa_relevance": "broadcast"},
         "paper": {
             "head_relevance": "masked",
@@ -107,33 +101,27 @@ class MaskedRelevance(RelevanceMethod):
     def note(self, tape: Tape) -> str | None:
         own = OWN_HEADS if self.heads is None and self.mask != "none" else None
         # Zero-argument super() knows no class that slots made anew.
-        return "; ".join(filter(None, (own, RelevanceMethod.note(self, tape)))) or None
+        return "; ".join(filter(None, (own, RuledRelevance.note(self, tape)))) or None
 
-    def route(self, tape: Tape) -> Route:
-        if self.mask == "none":
-            return routed(tape, self.rules, self.qa_relevance)
-        if self.heads is None:
-            parts = own_parts(tape)
-        else:
-            choice = MaskChoice(self.mask, self.mask_values, self.corruption, self.seed)
-            parts = parts_of(self.heads, choice, tape)
-        through = gates(parts, self.conserve, binary=self.mask_values == "binary")
-        return routed(tape, self.rules, self.qa_relevance, gates=through, key=id(self))
+    def route(self, tape: Tape, **gated: Any) -> Route:
+        if self.mask != "none":
+            if self.heads is None:
+                parts = own_parts(tape)
+            else:
+                chosen = head_mask(self.heads).parts(
+                    self.mask, values=self.mask_values, rate=self.corruption, seed=self.seed
+                )
+                parts = placed(chosen, tape)
+            through = gates(parts, self.conserve, binary=self.mask_values == "binary")
+            gated = {"gates": through, "key": id(self)}
+        return RuledRelevance.route(self, tape, **gated)
 
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_terms(tape, self._input if self.score == "input" else self._rollout)
-
-    def _input(self, tape: Tape) -> Tensor:
-        return tape.without_readout(self.flow(tape).hidden[0].sum(dim=-1))
-
-    def _rollout(self, tape: Tape) -> Tensor:
-        steps = [
-            (gradient * relevance).clamp(min=0).mean(dim=1)
-            for gradient, relevance in zip(
-                tape.attention_gradient, self.saved(tape, self.flow(tape)), strict=True
-            )
-        ]
-        return tape.read(rolled_out(steps, row_normalize=self.row_normalize))
+    def of_logit(self, tape: Tape) -> Tensor:
+        flow = self.flow(tape)
+        if self.score == "input":
+            return tape.without_readout(flow.hidden[0].sum(dim=-1))
+        saved = self.saved(tape, flow)
+        return tape.read(self.rollout(tape, saved, row_normalize=self.row_normalize))
 
     def saved(self, tape: Tape, flow: Flow) -> list[Tensor]:
         """The relevance of each map that the rollout reads, ``batch head query key``."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Sites, Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._method import Cost, Method, Presets
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, kept_always, laid_out, values_without
 
@@ -36,13 +35,8 @@ class Occlusion(Method):
     special: Literal["keep", "replace"] = "keep"
     cites: ClassVar[str] = "zeiler2014visualizing"
     slow: ClassVar[bool] = True
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "thermostat": {"baseline": 0, "special": "replace"}
-    }
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset()
+    presets: ClassVar[Presets] = {"thermostat": {"baseline": 0, "special": "replace"}}
+    needs: ClassVar[Sites] = frozenset()
 
     def cost(self, tokens: int) -> Cost:
         return Cost(1 + len(self._windows(tokens)), 0)

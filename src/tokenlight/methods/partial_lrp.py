@@ -7,20 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tokenlight.capture.flow import Route
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._relevance import (
-    PRESETS,
-    QaRelevance,
-    RelevanceMethod,
-    Rules,
-    over_terms,
-    routed,
-)
+from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._method import Presets
+from tokenlight.methods._relevance import PRESETS, QaRelevance, RuledRelevance, Rules
 
 
 @dataclass(frozen=True, slots=True)
-class PartialRelevance(RelevanceMethod):
+class PartialRelevance(RuledRelevance):
     r"""Relevance of the last attention map in the row the head reads.
 
     .. math:: s_j = \tfrac1H\sum_h \bigl(R^L_{A,h,r,j}\bigr)^+, \qquad s_r = 0
@@ -35,20 +28,12 @@ class PartialRelevance(RelevanceMethod):
     clamp: bool = True
     qa_relevance: QaRelevance = "position"
     cites: ClassVar[str] = "voita2019analyzing"
-    presets: ClassVar[dict[str, dict[str, object]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
+    top_only: ClassVar[bool] = True
+    needs: ClassVar[Sites] = frozenset({Site.RELEVANCE, Site.READOUT})
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.RELEVANCE, Site.READOUT})
-
-    def route(self, tape: Tape) -> Route:
-        return routed(tape, self.rules, self.qa_relevance, top_only=True)
-
-    def __call__(self, tape: Tape) -> Tensor:
-        return over_terms(tape, self._score)
-
-    def _score(self, tape: Tape) -> Tensor:
-        maps = tape.relevance(self.route(tape)).attention[-1]
+    def of_logit(self, tape: Tape) -> Tensor:
+        maps = self.flow(tape).attention[-1]
         return tape.read((maps.clamp(min=0) if self.clamp else maps).mean(dim=1))
 
 

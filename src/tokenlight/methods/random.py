@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Sites, Tape
 from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Method
 
@@ -28,10 +28,7 @@ class RandomScores(Method):
     signed: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset()
+    needs: ClassVar[Sites] = frozenset()
 
     def __call__(self, tape: Tape) -> Tensor:
         scores = np.zeros(tuple(tape.real.shape))

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._method import Method, Presets
 from tokenlight.methods._reduce import reduced
 from tokenlight.methods._sides import over_sides
 
@@ -32,15 +32,12 @@ class RawAttention(Method):
     cites: ClassVar[str] = "qiang2022attcat"
     signed: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict[str, str]]] = {
+    presets: ClassVar[Presets] = {
         "paper": {},
         "official": {},
         "attcat_qa": {"reduce": "last_query_layermean"},
     }
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.READOUT})
+    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         return over_sides(tape, self._score, alike=self.reduce != "cls_row")

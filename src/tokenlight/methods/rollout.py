@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
-from tokenlight.methods._reduce import Reduce, reduced, require_block
+from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._method import Method, Presets
+from tokenlight.methods._reduce import Reduce, reduced, require_block, rolled_out
 from tokenlight.methods._sides import over_sides
 
 
@@ -38,7 +38,7 @@ class AttentionRollout(Method):
     cites: ClassVar[str] = "abnar2020quantifying"
     signed: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = True
-    presets: ClassVar[dict[str, dict[str, object]]] = {
+    presets: ClassVar[Presets] = {
         "paper": {"row_normalize": False},
         "official": {},
         "attcat_qa": {
@@ -48,10 +48,7 @@ class AttentionRollout(Method):
             "reduce": "mean_query",
         },
     }
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.ATTENTION, Site.READOUT})
+    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         require_block(self.start_layer, len(tape.attention))
@@ -64,20 +61,9 @@ class AttentionRollout(Method):
 
     def _flow(self, tape: Tape) -> Tensor:
         """J, or the mean of its partial products: ``batch query key``."""
-        flow: Tensor | None = None
-        partial = []
-        for maps in tape.attention[self.start_layer :]:
-            step = maps.mean(dim=1)
-            if self.residual:
-                step = step + torch.eye(step.shape[-1], device=step.device, dtype=step.dtype)
-            if self.row_normalize:
-                total = step.sum(dim=-1, keepdim=True)
-                # Without the identity a query that sees no key, as padding may, has nothing to share.
-                step = step / total.masked_fill(total == 0, 1.0)
-            flow = step if flow is None else step @ flow
-            partial.append(flow)
-        assert flow is not None
-        return torch.stack(partial).mean(dim=0) if self.average_layers else flow
+        means = [maps.mean(dim=1) for maps in tape.attention[self.start_layer :]]
+        *partial, flow = rolled_out(means, row_normalize=self.row_normalize, residual=self.residual)
+        return torch.stack([*partial, flow]).mean(dim=0) if self.average_layers else flow
 
 
 METHOD = AttentionRollout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Sites, Tape
 from tokenlight.data.tokens import TokenRow
 from tokenlight.methods._draws import generator
-from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._method import Cost, Method, Presets
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, laid_out, players, values_without
 
@@ -40,11 +40,8 @@ class Shapley(Method):
     cites: ClassVar[str] = "castro2009polynomial"
     slow: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"captum": {"orders": "captum"}}
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset()
+    presets: ClassVar[Presets] = {"captum": {"orders": "captum"}}
+    needs: ClassVar[Sites] = frozenset()
 
     def cost(self, tokens: int) -> Cost:
         return Cost(2 + self.samples * (tokens - 1), 0)

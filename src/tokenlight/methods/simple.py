@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
-from tokenlight.methods._word_gradient import Multiply, shared_out
+from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._method import Presets
+from tokenlight.methods._word_gradient import Multiply, WordGradientMethod
 
 
 @dataclass(frozen=True, slots=True)
-class Simple(Method):
+class Simple(WordGradientMethod):
     r"""Magnitude of the loss's gradient × token embedding, as a share of the text's.
 
     .. math:: s_i = \frac{|v_i|}{\sum_j |v_j|}, \quad
@@ -31,19 +30,14 @@ class Simple(Method):
 
     multiply: Multiply = "own"
     cites: ClassVar[str] = "wallace2019allennlp"
-    signed: ClassVar[bool] = False
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "official": {"multiply": "first"},
         "paper": {"multiply": "none"},
     }
+    needs: ClassVar[Sites] = frozenset({Site.WORDS, Site.GRAPH})
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.WORDS, Site.GRAPH})
-
-    def __call__(self, tape: Tape) -> Tensor:
-        gradient = tape.words.joined(tape.rerun.slopes(tape.words.tensors, "loss"))
-        return shared_out(tape, gradient, self.multiply, self.name)
+    def gradient(self, tape: Tape) -> Tensor:
+        return tape.words.joined(tape.rerun.slopes(tape.words.tensors, "loss"))
 
 
 METHOD = Simple

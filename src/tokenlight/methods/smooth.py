@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.methods._draws import generator
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import at_least_one, mean_gradient
-from tokenlight.methods._word_gradient import Multiply, shared_out, word_embeddings
+from tokenlight.methods._method import Cost, Presets
+from tokenlight.methods._path import at_least_one
+from tokenlight.methods._word_gradient import (
+    Multiply,
+    WordGradientMethod,
+    averaged,
+    word_embeddings,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Smooth(Method):
+class Smooth(WordGradientMethod):
     r"""Simple gradient, averaged over token embeddings with noise added.
 
     .. math:: s_i = \frac{|v_i|}{\sum_j |v_j|}, \quad v_i = \sum_k m_{i,k}\,\frac1S \sum_{s=1}^S
@@ -36,18 +40,13 @@ class Smooth(Method):
     multiply: Multiply = "own"
     seed: int = 0
     cites: ClassVar[str] = "smilkov2017smoothgrad"
-    signed: ClassVar[bool] = False
     draws: ClassVar[bool] = True
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"official": {"multiply": "none"}}
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.WORDS})
+    presets: ClassVar[Presets] = {"official": {"multiply": "none"}}
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, self.samples)
 
-    def __call__(self, tape: Tape) -> Tensor:
+    def gradient(self, tape: Tape) -> Tensor:
         count = at_least_one("samples", self.samples)
         words = word_embeddings(tape)
         own, inside = words[:, : tape.real.shape[1]], tape.real[..., None]
@@ -65,10 +64,7 @@ class Smooth(Method):
             # A token has one noise, wherever it is read.
             return words[which] + tape.words.entrance.spread(noise, tape.real[which])
 
-        everyone = torch.arange(len(tape.rows), device=words.device)
-        weights = torch.full((len(everyone), count), 1 / count, device=words.device)
-        gradient = mean_gradient(tape, everyone, weights, noisy, at="words", of="loss")
-        return shared_out(tape, gradient, self.multiply, self.name)
+        return averaged(tape, count, noisy)
 
 
 METHOD = Smooth

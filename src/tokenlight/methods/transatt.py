@@ -8,21 +8,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.flow import Route
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._method import Presets
 from tokenlight.methods._reduce import require_block
-from tokenlight.methods._relevance import (
-    QaRelevance,
-    RelevanceMethod,
-    Rules,
-    over_terms,
-    rolled_out,
-    routed,
-)
+from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerAttribution(RelevanceMethod):
+class TransformerAttribution(RuledRelevance):
     r"""Positive gradient × relevance of the attention maps, followed through all blocks.
 
     .. math:: M^l = \tfrac1H\sum_h\bigl(G^l_h\odot R^l_{A,h}\bigr)^+,\quad
@@ -43,30 +36,17 @@ class TransformerAttribution(RelevanceMethod):
     qa_relevance: QaRelevance = "position"
     cites: ClassVar[str] = "chefer2021transformer"
     signed: ClassVar[bool] = False
-    presets: ClassVar[dict[str, dict[str, object]]] = {
+    presets: ClassVar[Presets] = {
         "official": {"qa_relevance": "broadcast"},
         "paper": {"row_normalize": False},
         "chefer": {"cls_value": "min"},
     }
+    needs: ClassVar[Sites] = frozenset({Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT})
 
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT})
-
-    def route(self, tape: Tape) -> Route:
-        return routed(tape, self.rules, self.qa_relevance)
-
-    def __call__(self, tape: Tape) -> Tensor:
+    def of_logit(self, tape: Tape) -> Tensor:
         require_block(self.start_layer, len(tape.recording.attention))
-        return over_terms(tape, self._score)
-
-    def _score(self, tape: Tape) -> Tensor:
-        relevance = tape.relevance(self.route(tape)).attention
-        steps = [
-            (gradient * maps).clamp(min=0).mean(dim=1)
-            for gradient, maps in zip(tape.attention_gradient, relevance, strict=True)
-        ]
-        flow = rolled_out(steps[self.start_layer :], row_normalize=self.row_normalize)
+        relevance = self.flow(tape).attention[self.start_layer :]
+        flow = self.rollout(tape, relevance, row_normalize=self.row_normalize)
         if self.cls_value == "zero" or tape.spans:
             return tape.read(flow)
         row = tape.read(flow, zero_readout=False)

@@ -13,17 +13,17 @@ from torch import Tensor
 class Operation(enum.Enum):
     """Every operation of a Transformer that relevance passes through, by its meaning.
 
-    LINEAR, CONV1D: features × weight (+ bias); the second is GPT-2's own module. MATMUL, EINSUM:
-    product of two activations. GATE: their element-wise product. ADD: their sum. SHIFT, SCALE: an
-    activation plus, or times, a constant. QUOTIENT: an activation over another. TOTAL: sum or mean
-    over axes. SOFTMAX, ACTIVATION, NORM: as the names say. ATTENTION: queries, keys and values in
-    one fused call. MAP: any other linear map, or a choice among numbers (convolution, top-k).
+    LINEAR, CONV1D: features × weight (+ bias); the second is GPT-2's own module. MATMUL: matrix
+    product of two activations, or an einsum of them. GATE: their element-wise product. ADD: their
+    sum. SHIFT, SCALE: an activation plus, or times, a constant. QUOTIENT: an activation over
+    another. TOTAL: sum or mean over axes. SOFTMAX, ACTIVATION, NORM: as the names say. ATTENTION:
+    queries, keys and values in one fused call. MAP: any other linear map, or a choice among
+    numbers (convolution, top-k).
     """
 
     LINEAR = "linear"
     CONV1D = "conv1d"
     MATMUL = "matmul"
-    EINSUM = "einsum"
     GATE = "gate"
     ADD = "add"
     SHIFT = "shift"

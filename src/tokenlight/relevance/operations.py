@@ -73,7 +73,7 @@ def _einsum(equation: str, *operands: Any) -> Call | None:
     alone = set(left) - set(right + out) or set(right) - set(left + out)
     if alone or len({*left}) < len(left) or len({*right}) < len(right):
         return None
-    return Call(Operation.EINSUM, tuple(given), (left, right, out), tuple(given))
+    return Call(Operation.MATMUL, tuple(given), (left, right, out), tuple(given))
 
 
 def _add(input: Any, other: Any, *, alpha: float = 1) -> Call | None:

@@ -22,8 +22,7 @@ CHEFER = RuleSet(
     | {
         Operation.LINEAR: linear.z_plus,
         Operation.CONV1D: linear.z_plus,
-        Operation.MATMUL: products.halved_matmul,
-        Operation.EINSUM: products.halved_einsum,
+        Operation.MATMUL: products.halved_product,
         Operation.ADD: sums.balanced_add,
         Operation.TOTAL: sums.proportional_total,
         Operation.SOFTMAX: sums.balanced_mask,
@@ -51,8 +50,7 @@ ATTNLRP = RuleSet(
     | {
         Operation.LINEAR: linear.epsilon,
         Operation.CONV1D: linear.epsilon,
-        Operation.MATMUL: products.uniform_matmul,
-        Operation.EINSUM: products.uniform_einsum,
+        Operation.MATMUL: products.uniform_product,
         Operation.ADD: sums.epsilon_add,
         Operation.TOTAL: sums.epsilon_total,
         Operation.SHIFT: elements.epsilon_shifted,
@@ -67,8 +65,7 @@ CP_LRP = RuleSet(
     "cp_lrp by rules",
     {
         **ATTNLRP.rules,
-        Operation.MATMUL: products.second_only_matmul,
-        Operation.EINSUM: products.second_only_einsum,
+        Operation.MATMUL: products.second_only_product,
         Operation.SOFTMAX: elements.passed,
     },
     starts_at_value=True,
@@ -81,7 +78,6 @@ ATTNLRP_GRADIENT = RuleSet(
     rewrites_gradients=True,
     splits={
         Operation.MATMUL: gradients.equal_parts,
-        Operation.EINSUM: gradients.equal_parts,
         Operation.GATE: gradients.equal_parts,
         Operation.QUOTIENT: gradients.first_alone,
         Operation.ATTENTION: gradients.attention_parts,
@@ -94,7 +90,6 @@ CP_LRP_GRADIENT = RuleSet(
     splits={
         **ATTNLRP_GRADIENT.splits,
         Operation.MATMUL: gradients.last_alone,
-        Operation.EINSUM: gradients.last_alone,
         Operation.ATTENTION: gradients.last_alone,
     },
 )
