@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +21,10 @@ from tokenlight.data.tokenizer import apart
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import json_text, write_text
+from tokenlight.metrics.token_overlap import Rarity, rarity
 from tokenlight.plots.clouds import top_tokens
 
 FORMAT = 1  # of the JSON file of Frequencies
-Rarity = Literal["log", "smooth", "none"]
 Weights = dict[str, dict[str, float]]  # class to token type to weight
 CHUNK = 1000  # texts that are tokenised together
 
@@ -58,12 +57,7 @@ class Frequencies:
 
     def idf(self, token: str, how: Rarity = "log") -> float:
         """``log``: ln(N / max(df, 1)); ``smooth``: ln((1 + N)/(1 + df)) + 1; ``none``: 1."""
-        found = self.counts.get(token, 0)
-        if how == "none":
-            return 1.0
-        if how == "smooth":
-            return log((1 + self.documents) / (1 + found)) + 1
-        return log(self.documents / max(found, 1))
+        return rarity(how, self.counts.get(token, 0), self.documents)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write as JSON, most frequent types first."""

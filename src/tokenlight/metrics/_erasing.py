@@ -1,12 +1,16 @@
-"""Taking tokens out of a text in one of the papers' three ways."""
+"""Taking ranked tokens out of a text, in one of the papers' three ways, all at once or step by step."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from tokenlight.capture.perturbation import Original, Variant
+from tokenlight.data.target import Head
+from tokenlight.errors import BadInput
+from tokenlight.metrics._metric import Better, Case, Measured, Metric
+from tokenlight.metrics._ranking import Order, ranked_among, shares_to_counts
 
 Perturb = Literal["delete", "pad", "mask"]
 
@@ -24,6 +28,47 @@ def erased(
     return original.hidden(positions, by) if unattended else original.replaced(positions, by)
 
 
-def candidates(original: Original, *, protect_special: bool) -> np.ndarray:
-    """The positions that may be taken out."""
-    return original.rankable if protect_special else np.arange(len(original))
+class ErasingMetric(Metric):
+    """Takes ranked tokens out of a text; special ones stay, where they are protected."""
+
+    protect_special: bool
+
+    def ranked(self, case: Case, order: Order = "top") -> np.ndarray:
+        """The positions that may be taken out, in the order in which they go."""
+        original = case.original
+        allowed = original.rankable if self.protect_special else np.arange(len(original))
+        return ranked_among(case.attribution.scores, allowed, order)
+
+    def turned(self, order: Order) -> Better:
+        """Which way is better if tokens go in this order."""
+        if order == "top":
+            return self.better
+        return "lower" if self.better == "higher" else "higher"
+
+
+class CurveMetric(ErasingMetric):
+    """Hides the first of the ranked tokens, share by share; where ``shows``, all behind them. Its
+    number is the area under what comes of it."""
+
+    steps: int
+    shows: ClassVar[bool] = False
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return tuple(step / self.steps for step in range(self.steps + 1))
+
+    def check(self, head: Head) -> None:  # noqa: ARG002 - its subclasses look at the head
+        if self.steps < 1:
+            raise BadInput(f"steps={self.steps} leaves no curve; give 1 or more.")
+
+    def hidden(self, order: np.ndarray) -> list[np.ndarray]:
+        """What is hidden at each step, of tokens in ``order``."""
+        return [self.gone(order, count) for count in shares_to_counts(self.points, len(order))]
+
+    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
+        """What is hidden at the step that counts ``count`` tokens of ``order``."""
+        return order[count:] if self.shows else order[:count]
+
+    def area(self, curve: np.ndarray) -> Measured:
+        """The area under the curve, by the trapezoid rule."""
+        return Measured(float(np.trapezoid(curve, self.points)), tuple(map(float, curve)))

@@ -12,21 +12,21 @@ from tokenlight.metrics._ranking import midranks
 Similarity = Literal["spearman", "kendall"]
 
 
+def require_ranks(scores: np.ndarray) -> None:
+    """Refuse scores that put no token before another."""
+    if len(scores) < 2 or float(np.ptp(scores)) == 0.0:
+        raise BadInput(
+            "all scores of this text are equal (or it has one token), so they rank nothing and "
+            "a rank correlation is not defined."
+        )
+
+
 def similarity(first: np.ndarray, second: np.ndarray, how: Similarity) -> float:
-    """Rank correlation in [−1, 1]: Spearman's rho, or Kendall's tau-b."""
+    """Rank correlation in [−1, 1]: Spearman's rho, or Kendall's tau-b (scipy)."""
     for scores in (first, second):
-        if len(scores) < 2 or float(np.ptp(scores)) == 0.0:
-            raise BadInput(
-                "all scores of this text are equal (or it has one token), so they rank nothing and "
-                "a rank correlation is not defined."
-            )
+        require_ranks(scores)
     if how == "spearman":
         return float(np.corrcoef(midranks(first), midranks(second))[0, 1])
-    return kendall_tau(first, second)
-
-
-def kendall_tau(first: np.ndarray, second: np.ndarray) -> float:
-    """Kendall's tau-b (scipy)."""
     try:
         from scipy.stats import kendalltau
     except ImportError as missing:

@@ -11,13 +11,12 @@ from tokenlight.capture.perturbation import Variant
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._chance import Watched, chances, needs_probabilities
-from tokenlight.metrics._erasing import Perturb, candidates, erased
-from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
+from tokenlight.metrics._metric import Answers, Better, Case, Measured
 from tokenlight.metrics._ranking import (
     PAPER_GRID,
     Order,
     ninths_to_counts,
-    ranked_among,
     ranking,
     shares_to_counts,
 )
@@ -26,7 +25,7 @@ OFFICIAL: dict[str, Any] = {"grid": "linspace9", "target": "label"}
 
 
 @dataclass(frozen=True, slots=True)
-class AreaOverPerturbationCurve(Metric):
+class AreaOverPerturbationCurve(ErasingMetric):
     r"""Mean fall of the target's probability as the top-ranked tokens are removed.
 
     .. math:: \mathrm{AOPC} = \frac1{|K|}\sum_{k\in K} p(c\mid x) - p(c\mid \tilde x^{k})
@@ -60,9 +59,7 @@ class AreaOverPerturbationCurve(Metric):
 
     @property
     def direction(self) -> Better:
-        if self.order == "top":
-            return self.better
-        return "lower" if self.better == "higher" else "higher"
+        return self.turned(self.order)
 
     @property
     def labelled(self) -> bool:
@@ -90,17 +87,15 @@ class AreaOverPerturbationCurve(Metric):
 
     def removed(self, case: Case) -> list[np.ndarray]:
         """The positions that go at each point of the curve."""
-        scores, original = case.attribution.scores, case.original
-        allowed = candidates(original, protect_special=self.protect_special)
+        order = self.ranked(case, self.order)
         if self.grid == "paper":
-            order = ranked_among(scores, allowed, self.order)
             return [order[:count] for count in shares_to_counts(PAPER_GRID, len(order))]
-        if len(original) < 10:
+        if len(case.original) < 10:
             raise BadInput("the nine official steps are not distinct below ten tokens.")
         # The walk over the order stops one before its end, and skips special tokens on its way.
-        walked = ranking(scores, self.order)[:-1]
-        order = walked[np.isin(walked, allowed)]
-        return [order[:count] for count in ninths_to_counts(len(original))]
+        walked = ranking(case.attribution.scores, self.order)[:-1]
+        order = walked[np.isin(walked, order)]
+        return [order[:count] for count in ninths_to_counts(len(case.original))]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         whole, *changed = chances(case, answers, self.target)

@@ -10,15 +10,14 @@ import numpy as np
 from tokenlight.capture.perturbation import Variant
 from tokenlight.data.target import Head
 from tokenlight.metrics._chance import chances, needs_probabilities
-from tokenlight.metrics._erasing import Perturb, candidates, erased
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._ranking import ranked_among
+from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
+from tokenlight.metrics._metric import Answers, Case, Measured
 
 ERASER_BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Comprehensiveness(Metric):
+class Comprehensiveness(ErasingMetric):
     r"""Mean fall of the probability when the top-ranked tokens are erased.
 
     .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - p(c\mid x\setminus r_b)
@@ -43,16 +42,12 @@ class Comprehensiveness(Metric):
         needs_probabilities(head, self.name)
 
     def variants(self, case: Case) -> list[Variant]:
-        allowed = candidates(case.original, protect_special=self.protect_special)
-        order = ranked_among(case.attribution.scores, allowed)
+        order = self.ranked(case)
+        counts = [max(1, round(share * len(order))) for share in self.bins]
+        gone = [self.gone(order, count) for count in counts]
         return [
             case.original.unchanged(),
-            *(
-                erased(
-                    case.original, self.gone(order, max(1, round(share * len(order)))), self.perturb
-                )
-                for share in self.bins
-            ),
+            *(erased(case.original, places, self.perturb) for places in gone),
         ]
 
     def gone(self, order: np.ndarray, count: int) -> np.ndarray:

@@ -8,10 +8,8 @@ from typing import ClassVar
 from tokenlight.capture.perturbation import Variant
 from tokenlight.data.target import Head
 from tokenlight.metrics._chance import Watched, chances, needs_probabilities
-from tokenlight.metrics._curve import CurveMetric
-from tokenlight.metrics._erasing import Perturb, candidates, erased
+from tokenlight.metrics._erasing import CurveMetric, Perturb, erased
 from tokenlight.metrics._metric import Answers, Better, Case, Measured
-from tokenlight.metrics._ranking import ranked_among, shares_to_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +38,12 @@ class Deletion(CurveMetric):
         return self.target == "label"
 
     def check(self, head: Head) -> None:
-        self.check_steps()
+        CurveMetric.check(self, head)
         needs_probabilities(head, self.name)
 
     def variants(self, case: Case) -> list[Variant]:
-        allowed = candidates(case.original, protect_special=self.protect_special)
-        order = ranked_among(case.attribution.scores, allowed)
-        return [
-            erased(case.original, self.gone(order, count), self.perturb)
-            for count in shares_to_counts(self.points, len(order))
-        ]
+        hidden = self.hidden(self.ranked(case))
+        return [erased(case.original, places, self.perturb) for places in hidden]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         return self.area(chances(case, answers, self.target))

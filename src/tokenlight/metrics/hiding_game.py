@@ -11,10 +11,9 @@ from tokenlight.capture.perturbation import Variant
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 from tokenlight.metrics._chance import FOR_ONE_OUTPUT
-from tokenlight.metrics._curve import CurveMetric
-from tokenlight.metrics._erasing import candidates
+from tokenlight.metrics._erasing import CurveMetric
 from tokenlight.metrics._metric import Answers, Better, Case, Measured
-from tokenlight.metrics._ranking import ranked_among, shares_to_counts
+from tokenlight.metrics._ranking import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +40,19 @@ class HidingGame(CurveMetric):
     presets: ClassVar[dict[str, dict[str, str]]] = {"paper": {}}
 
     @property
+    def _order(self) -> Order:
+        return "top" if self.first == "most" else "bottom"
+
+    @property
     def direction(self) -> Better:
-        if self.first == "most":
-            return self.better
-        return "lower" if self.better == "higher" else "higher"
+        return self.turned(self._order)
 
     @property
     def labelled(self) -> bool:
         return self.reference == "label"
 
     def check(self, head: Head) -> None:
-        self.check_steps()
+        CurveMetric.check(self, head)
         if head.kind == "span" or head.problem != "single" or len(head.labels) < 2:
             instead = FOR_ONE_OUTPUT if len(head.labels) == 1 else "use aopc instead"
             raise UnsupportedModel(
@@ -61,17 +62,8 @@ class HidingGame(CurveMetric):
             )
 
     def variants(self, case: Case) -> list[Variant]:
-        allowed = candidates(case.original, protect_special=self.protect_special)
-        order = ranked_among(
-            case.attribution.scores, allowed, "top" if self.first == "most" else "bottom"
-        )
-        return [
-            case.original.unchanged(),
-            *(
-                case.original.hidden(self.gone(order, count))
-                for count in shares_to_counts(self.points, len(order))
-            ),
-        ]
+        hidden = self.hidden(self.ranked(case, self._order))
+        return [case.original.unchanged(), *map(case.original.hidden, hidden)]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         logits = np.stack([values for _, values in answers])

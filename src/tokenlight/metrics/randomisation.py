@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadInput
 from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
-from tokenlight.metrics._similarity import Similarity, similarity
+from tokenlight.metrics._similarity import Similarity, require_ranks, similarity
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,7 @@ class ParameterRandomisation(Metric):
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         places = case.original.rankable
         own = self._read(case.attribution.scores[places])
-        if len(own) < 2 or float(np.ptp(own)) == 0.0:
-            raise BadInput(
-                "all scores of this text are equal (or it has one token), so they rank nothing and "
-                "a rank correlation is not defined."
-            )
+        require_ranks(own)
         curve = []
         for other in case.others:
             scores = self._read(other.scores[places])

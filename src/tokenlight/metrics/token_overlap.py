@@ -24,6 +24,7 @@ from tokenlight.metrics._metric import (
     Summary,
 )
 
+Rarity = Literal["log", "smooth", "none"]
 CURVE = tuple(range(10, 101, 10))
 DECODED = "decoded_"  # how the names of methods begin that score token types, not positions
 
@@ -50,7 +51,7 @@ class TokenOverlap(Metric):
     """
 
     k: int = 50
-    idf: Literal["log", "smooth", "none"] = "log"
+    idf: Rarity = "log"
     normalize: Literal["none", "l1"] = "none"
     report: Literal["share", "count"] = "share"
     tokens: Literal["all", "positive"] = "all"
@@ -116,7 +117,9 @@ class TokenOverlap(Metric):
         rows = np.array([p for p, _, _ in entries], dtype=np.int64)
         columns = np.array([i for _, i, _ in entries], dtype=np.int64)
         weights = np.array([w for _, _, w in entries], dtype=np.float64)
-        factor = np.array([self._idf(known.counts.get(t, 0), known.documents) for t in tokens])
+        factor = np.array(
+            [rarity(self.idf, known.counts.get(t, 0), known.documents) for t in tokens]
+        )
 
         def overlaps(chosen: np.ndarray, ks: Sequence[int]) -> list[float]:
             times = np.bincount(chosen, minlength=len(texts))[owners]  # how often each was drawn
@@ -143,18 +146,20 @@ class TokenOverlap(Metric):
         listed[standing] = True
         return listed & (sums > 0) if self.tokens == "positive" else listed
 
-    def _idf(self, frequency: int, documents: int) -> float:
-        if self.idf == "none":
-            return 1.0
-        if self.idf == "smooth":
-            return log((1 + documents) / (1 + frequency)) + 1
-        return log(documents / max(frequency, 1))
-
 
 def _parts(one: Measured) -> Sequence[Mapping[str, Any]]:
     """Class and weights of each explanation of a text."""
     parts: Sequence[Mapping[str, Any]] = one.detail.get("several", (one.detail,))
     return parts
+
+
+def rarity(how: Rarity, frequency: int, documents: int) -> float:
+    """``log``: ln(N / max(df, 1)); ``smooth``: ln((1 + N)/(1 + df)) + 1; ``none``: 1."""
+    if how == "none":
+        return 1.0
+    if how == "smooth":
+        return log((1 + documents) / (1 + frequency)) + 1
+    return log(documents / max(frequency, 1))
 
 
 def counted(texts: Sequence[Iterable[int]]) -> DocumentFrequencies:
