@@ -109,7 +109,7 @@ class LiveModel:
         return module in self._listened
 
     def inputs(
-        self, rows: Sequence[TokenRow], width: int | None = None
+        self, rows: Sequence[Any], width: int | None = None
     ) -> tuple[dict[str, Tensor], Tensor, int | None]:
         """Rows as right-padded arguments of the model; which tokens are real (``batch token``); and
         an id that stands in for the padding id where the model has none."""
@@ -125,27 +125,7 @@ class LiveModel:
                     "model.config.pad_token_id."
                 )
             filler = self.vocabulary  # an id that no token has
-        return *self._tables(rows, filler, width), filler
-
-    def filler(self, rows: Sequence[Any]) -> int | None:
-        """The model's padding id; where it has none, the lowest that no row uses, if any; none for
-        pictures."""
-        if self.pad_id is not None or self.patches is not None:
-            return self.pad_id
-        used = np.unique(np.concatenate([row.ids for row in rows]))
-        free = np.setdiff1d(np.arange(min(self.vocabulary, len(used) + 1)), used)
-        return int(free[0]) if len(free) else None
-
-    def padded(self, rows: Sequence[Any], filler: int, width: int) -> dict[str, Tensor]:
-        """Rows of tokens as arguments of the model, ``batch token``, ``filler`` at their right."""
-        return self._tables(rows, filler, width)[0]
-
-    def _tables(
-        self, rows: Sequence[Any], filler: int, width: int
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Rows as arguments of the model, and where their tokens are."""
-        lengths = np.array([len(row.ids) for row in rows])
-        inside = np.arange(width) < lengths[:, None]
+        inside = np.arange(width) < np.array([[len(row)] for row in rows])
 
         def table(values: Sequence[Any], fill: int) -> Tensor:
             padded = np.full(inside.shape, fill, dtype=np.int64)
@@ -163,16 +143,25 @@ class LiveModel:
         if "token_type_ids" in self.accepts and any(own is not None for own in types):
             # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
             given = [
-                (0,) * len(row.ids) if row.token_types is None else row.token_types for row in rows
+                (0,) * len(row) if row.token_types is None else row.token_types for row in rows
             ]
             arguments["token_type_ids"] = table(given, 0)
-        return arguments | self.places([row.at for row in rows], rows), real
+        return arguments | self._asked(rows), real, filler
 
-    def places(self, at: Sequence[int | None], rows: Sequence[Any]) -> dict[str, Tensor]:
+    def filler(self, rows: Sequence[Any]) -> int | None:
+        """The model's padding id; where it has none, the lowest that no row uses, if any; none for
+        pictures."""
+        if self.pad_id is not None or self.patches is not None:
+            return self.pad_id
+        used = np.unique(np.concatenate([row.ids for row in rows]))
+        free = np.setdiff1d(np.arange(min(self.vocabulary, len(used) + 1)), used)
+        return int(free[0]) if len(free) else None
+
+    def _asked(self, rows: Sequence[Any]) -> dict[str, Tensor]:
         """What the head must be told of each row beside its tokens: the token it is asked about
         (``batch``; the last one where none is named), or the vector it compares with."""
         if self.head.reads in ("next", "mask", "token"):
-            ends = [len(row.ids) - 1 if i is None else i for i, row in zip(at, rows, strict=True)]
+            ends = [len(row) - 1 if row.at is None else row.at for row in rows]
             return {"at": torch.tensor(ends)}
         if self.head.reads == "pair":
             # Passes that read attention or vectors alone compare with nothing.

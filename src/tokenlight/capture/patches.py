@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight.capture.rewired import patch_embedding, rewired
+from tokenlight.capture.rewired import merging, patch_embedding, rewired
 from tokenlight.data.image import HIDDEN, PatchImage
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -173,14 +173,3 @@ class Patches:
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.tensor(values).to(self.weight.device, self.weight.dtype)
-
-
-def merging(name: str, states: Sequence[Tensor]) -> str:
-    """Why a model whose tokens do not stay the patches of the picture is refused."""
-    shapes = ", ".join(str(tuple(state.shape[1:])) for state in states)
-    return (
-        f"{name} does not keep one token a patch from layer to layer"
-        f"{f' (its hidden states are {shapes})' if shapes else ''}: it merges or pools patches on the "
-        "way, or has no tokens at all, so layers could not be added up over one grid. Use a plain "
-        "vision Transformer (ViT, DeiT, DINOv2, BEiT)."
-    )

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
+from tokenlight.capture.loan import lent
 from tokenlight.capture.shared_parts import holding
 
 _here = threading.local()
 
 
-@contextmanager
-def pausing(between: Callable[[], None] | None) -> Iterator[None]:
+def pausing(between: Callable[[], None] | None) -> AbstractContextManager[None]:
     """Within, on this thread, ``between`` is called from pass to pass, while no model is rewired. It
     may use the same model, and ends the work by raising. None: there are no pauses."""
-    before = getattr(_here, "between", None)
-    _here.between = between
-    try:
-        yield
-    finally:
-        _here.between = before
+    return lent([_here], between=between)
 
 
 def pause() -> None:

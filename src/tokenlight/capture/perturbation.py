@@ -121,27 +121,25 @@ class _Engine:
         ids = np.concatenate([row.ids for row in rows])
         _check(self.live, lengths, ids)
         self.live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
-        done = self._run(rows, lengths, self.live.filler(rows), advance)
+        done = self._run(rows, lengths, advance)
         advance(len(window) - len(rows))
         return _Window(order, lengths, done)
 
     def _run(
-        self, rows: list[Variant], lengths: list[int], filler: int | None, advance: Advance
+        self, rows: list[Variant], lengths: list[int], advance: Advance
     ) -> list[tuple[list[int], Tensor]]:
         live = self.live
-        # Without any id to pad with, each row goes alone: it needs none.
         everything = list(range(len(rows)))
-        waiting = deque(
-            [[i] for i in everything]
-            if filler is None and live.patches is None
-            else self._packs(lengths, everything)
-        )
+        # Without any id to pad with, each row goes alone: it needs none.
+        alone = live.patches is None and live.filler(rows) is None
+        waiting = deque([[i] for i in everything] if alone else self._packs(lengths, everything))
         done: list[tuple[list[int], Tensor]] = []
         while waiting:
             pack = waiting.popleft()
             try:
+                arguments, _, filler = live.inputs([rows[i] for i in pack])
                 with rewired(live.model, attention="own", gradients=False, filler=filler):
-                    logits = _forward(live, [rows[i] for i in pack], filler)
+                    logits = live.logits_of(live.call(arguments), arguments)
             except RuntimeError as error:
                 if len(pack) == 1 or not _out_of_memory(error):
                     raise
@@ -213,12 +211,3 @@ def _check(live: LiveModel, lengths: list[int], ids: np.ndarray) -> None:
 
 def _out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _forward(live: LiveModel, rows: Sequence[Variant], filler: int | None) -> Tensor:
-    if live.patches is not None:
-        arguments = {"pixel_values": live.patches.pixel_values(rows)}
-        return live.logits_of(live.call(arguments), arguments)
-    width = max(len(row.ids) for row in rows)
-    arguments = live.padded(rows, 0 if filler is None else filler, width)
-    return live.logits_of(live.call(arguments), arguments)

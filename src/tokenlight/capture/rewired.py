@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from tokenlight.capture import graph_breaks, seam
+from tokenlight.capture.loan import lent
 from tokenlight.capture.shared_parts import Numbered, locks_of, taken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.tracing import modules_of
@@ -77,10 +78,13 @@ def rewired(
             _refuse_inference_weights(model, modules)
         undo.enter_context(taken(wiring.locks))
         undo.enter_context(_hooks_kept(wiring, modules))
-        undo.enter_context(_evaluating(modules))
-        undo.enter_context(_frozen(modules))
+        undo.enter_context(lent([one for one in modules if one.training], training=False))
+        undo.enter_context(lent(_free(modules), requires_grad=False))
         undo.enter_context(_attention_switched(model, wiring, attention))
-        undo.enter_context(_padding_known(model, filler))
+        config = model.config.get_text_config()
+        if filler is not None and getattr(config, "pad_token_id", None) is None:
+            # A classifier without a padding id reads batches: it takes the last token that is not it.
+            undo.enter_context(lent([config], pad_token_id=filler))
         undo.enter_context(torch.inference_mode(mode=False))
         undo.enter_context(torch.set_grad_enabled(gradients))
         if gradients:
@@ -161,17 +165,24 @@ def patch_embedding(model: PreTrainedModel) -> nn.Module:
         embedding = None
     cuts = [m for m in (embedding or model).modules() if isinstance(m, nn.Conv2d)]
     if len(cuts) != 1 or hasattr(model.config, "depths"):
-        raise UnsupportedModel(
-            f"{name} does not keep one token a patch from layer to layer: it merges or pools patches "
-            "on the way, or has no patches at all, so scores could not be laid over one grid. Use a "
-            "plain vision Transformer (ViT, DeiT, DINOv2, BEiT)."
-        )
+        raise UnsupportedModel(merging(name))
     if cuts[0].kernel_size != cuts[0].stride:
         raise UnsupportedModel(
             f"{name} cuts its picture into patches that overlap (size {cuts[0].kernel_size}, step "
             f"{cuts[0].stride}), so no patch could be hidden or scored by itself."
         )
     return embedding or cuts[0]
+
+
+def merging(name: str, states: Sequence[Tensor] = ()) -> str:
+    """Why a model whose tokens do not stay the patches of the picture is refused."""
+    shapes = ", ".join(str(tuple(state.shape[1:])) for state in states)
+    return (
+        f"{name} does not keep one token a patch from layer to layer"
+        f"{f' (its hidden states are {shapes})' if shapes else ''}: it merges or pools patches on the "
+        "way, or has no patches at all, so scores could not be laid over one grid. Use a plain vision "
+        "Transformer (ViT, DeiT, DINOv2, BEiT)."
+    )
 
 
 def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
@@ -217,33 +228,14 @@ def _hooks_kept(wiring: _Wiring, modules: list[nn.Module]) -> Iterator[None]:
                 delattr(modules[i], CAPTURING)
 
 
-@contextmanager
-def _evaluating(modules: list[nn.Module]) -> Iterator[None]:
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextmanager
-def _frozen(modules: list[nn.Module]) -> Iterator[None]:
-    free = [
+def _free(modules: list[nn.Module]) -> list[nn.Parameter]:
+    """The weights that a gradient would reach."""
+    return [
         parameter
         for module in modules
         for parameter in module._parameters.values()
         if parameter is not None and parameter.requires_grad and not parameter.is_inference()
     ]
-    for parameter in free:
-        parameter.requires_grad = False
-    try:
-        yield
-    finally:
-        for parameter in free:
-            parameter.requires_grad = True
 
 
 def takes_seam(model: PreTrainedModel) -> bool:
@@ -294,17 +286,3 @@ def _configs(modules: list[nn.Module]) -> list[Any]:
         if config is not None and hasattr(config, "_attn_implementation_internal"):
             found[id(config)] = config
     return list(found.values())
-
-
-@contextmanager
-def _padding_known(model: PreTrainedModel, filler: int | None) -> Iterator[None]:
-    """Let a classifier without a padding id read batches: it takes the last token that is not it."""
-    config = model.config.get_text_config()
-    if filler is None or getattr(config, "pad_token_id", None) is not None:
-        yield
-        return
-    config.pad_token_id = filler
-    try:
-        yield
-    finally:
-        config.pad_token_id = None

@@ -9,8 +9,8 @@ name in ``AttentionMaskInterface``; without that second entry the mask would sil
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from tokenlight.capture.attention import (
     one_per_query_head,
     received,
 )
+from tokenlight.capture.loan import lent
 from tokenlight.errors import UnsupportedModel
 
 NAME = "tokenlight"
@@ -86,26 +87,14 @@ class _Running(threading.local):
 _running = _Running()
 
 
-@contextmanager
-def listening(listener: Listener) -> Iterator[Listener]:
+def listening(listener: Listener) -> AbstractContextManager[None]:
     """Show the maps of this thread's forward passes to ``listener``."""
-    before = _running.listener
-    _running.listener = listener
-    try:
-        yield listener
-    finally:
-        _running.listener = before
+    return lent([_running], listener=listener)
 
 
-@contextmanager
-def standing_in_for(own: str) -> Iterator[None]:
+def standing_in_for(own: str) -> AbstractContextManager[None]:
     """Compute in this thread what the model's ``own`` implementation would."""
-    before = _running.own
-    _running.own = own
-    try:
-        yield
-    finally:
-        _running.own = before
+    return lent([_running], own=own)
 
 
 def attend(
