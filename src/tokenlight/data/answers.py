@@ -196,23 +196,8 @@ def _found(answer: str, context: str, occurrence: int | None) -> tuple[int, int]
             f"the answer {answer!r} is not in the context.{hint} An answer is a part of the context, "
             "written as it stands there."
         )
-    if occurrence is None and len(starts) > 1:
-        where = ", ".join(map(str, starts[:6])) + " …" * (len(starts) > 6)
-        raise BadTarget(
-            f"the answer {answer!r} stands {len(starts)} times in the context (at characters "
-            f"{where}); say which with "
-            + way(
-                f"SpanTarget(answer=…, occurrence=0 to {len(starts) - 1}).",
-                f"--occurrence 0 to {len(starts) - 1}.",
-            )
-        )
-    chosen = occurrence or 0
-    if not 0 <= chosen < len(starts):
-        raise BadTarget(
-            f"{way('occurrence=', '--occurrence ')}{chosen} does not exist: the answer {answer!r} "
-            f"stands {len(starts)} time{'s' * (len(starts) > 1)} in the context, counted from 0."
-        )
-    return starts[chosen], starts[chosen] + len(answer)
+    start = one_place(starts, occurrence, f"the answer {answer!r}", "the context", "characters")
+    return start, start + len(answer)
 
 
 def null_place(row: TokenRow) -> int | None:
@@ -246,7 +231,24 @@ def _segments(row: TokenRow) -> Sequence[int]:
 
 def answer_text(row: TokenRow, start: int, end: int) -> str:
     """The span's own characters, or its pieces where the text is unknown."""
-    first, last, segment = row.spans[start], row.spans[end], row.segments[start]
-    if first is None or last is None or segment is None:
-        return " ".join(row.pieces[start : end + 1])
-    return row.texts[segment][first[0] : last[1]].strip()
+    return row.written(range(start, end + 1), " ").strip()
+
+
+def one_place(
+    places: Sequence[int], occurrence: int | None, what: str, where: str, units: str
+) -> int:
+    """The place that is meant where ``what`` stands at several in ``where``, counted in ``units``."""
+    given = way("occurrence=", "--occurrence ")
+    if occurrence is None and len(places) > 1:
+        listed = ", ".join(map(str, places[:6])) + " …" * (len(places) > 6)
+        raise BadTarget(
+            f"{what} stands {len(places)} times in {where} (at {units} {listed}); say which with "
+            f"{given}0 to {len(places) - 1}."
+        )
+    chosen = occurrence or 0
+    if not 0 <= chosen < len(places):
+        raise BadTarget(
+            f"{given}{chosen} does not exist: {what} stands {len(places)} "
+            f"time{'s' * (len(places) > 1)} in {where}, counted from 0."
+        )
+    return places[chosen]

@@ -182,13 +182,13 @@ class Attribution:
                 raise DamagedFile(f"this attribution's {name} are no list.")
         try:
             made = cls(
-                row=validation.row_of(values["row"]),
+                row=validation.part_of(TokenRow, "row", values["row"]),
                 scores=np.array(values["scores"], dtype=np.float64),
                 layers=None if values["layers"] is None else np.array(values["layers"]),
                 method=values["method"],
                 options=dict(values["options"]),
-                target=validation.target_of(values["target"]),
-                prediction=validation.prediction_of(values["prediction"]),
+                target=validation.part_of(ResolvedTarget, "target", values["target"]),
+                prediction=validation.part_of(Prediction, "prediction", values["prediction"]),
                 logits=np.array(values["logits"], dtype=np.float64),
                 model=values["model"],
                 versions=dict(values["versions"]),

@@ -85,19 +85,12 @@ def _merged_row(row: TokenRow, groups: list[list[int]]) -> TokenRow:
         first, last = row.spans[group[0]], row.spans[group[-1]]
         return None if first is None or last is None else (first[0], last[1])
 
-    heads = [group[0] for group in groups]
-    return TokenRow(
-        ids=tuple(row.ids[i] for i in heads),
-        attention=tuple(row.attention[i] for i in heads),
-        token_types=None if row.token_types is None else tuple(row.token_types[i] for i in heads),
+    return replace(
+        row.take([group[0] for group in groups]),
         pieces=tuple("".join(row.pieces[i] for i in group) for group in groups),
-        special=tuple(row.special[i] for i in heads),
         spans=tuple(span(group) for group in groups),
-        segments=tuple(row.segments[i] for i in heads),
-        words=tuple(row.words[i] for i in heads),
-        texts=row.texts,
-        cut=row.cut,
-        names=row.names,
+        at=None,  # no model is asked about words
+        anchor=None,
     )
 
 

@@ -159,7 +159,7 @@ class Head:
     @property
     def does(self) -> str:
         """What this model can be asked, in words: the end of a message about a wrong use."""
-        names = f"{', '.join(islice(self.labels, 6))}{' …' * (len(self.labels) > 6)}"
+        names = self.listed(6)
         if self.kind == "span":
             give = way("Question(question=…, context=…)", "--question and --context")
             return f"it answers questions: give {give}"
@@ -193,6 +193,10 @@ class Head:
             ),
         }[self.reads]
         return f"{said}: give {way(python, flags)}"
+
+    def listed(self, most: int) -> str:
+        """The first labels, as messages name them."""
+        return f"{', '.join(islice(self.labels, most))}{' …' * (len(self.labels) > most)}"
 
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
         """Read one example's prediction off its logits."""
@@ -275,8 +279,7 @@ class Head:
         if isinstance(label, bool) or not isinstance(label, str | int | np.integer):
             raise BadTarget(
                 f"target {label!r} is a {type(label).__name__}; give 'predicted', 'all', a label "
-                f"({', '.join(islice(self.labels, 12))}{' …' * (len(self.labels) > 12)}), its "
-                "number, or Contrast(…)."
+                f"({self.listed(12)}), its number, or Contrast(…)."
             )
         if isinstance(label, str) and isinstance(self.labels, Vocabulary):
             written = row.texts[-1] if row is not None and row.texts else ""
@@ -297,14 +300,13 @@ class Head:
         if not 0 <= index < len(self.labels):
             raise BadTarget(
                 f"label number {index} does not exist: this model has {len(self.labels)} labels, "
-                f"0 to {len(self.labels) - 1} ({', '.join(islice(self.labels, 12))}"
-                f"{' …' * (len(self.labels) > 12)})."
+                f"0 to {len(self.labels) - 1} ({self.listed(12)})."
             )
         return index
 
     def _predicted(self, logits: np.ndarray) -> int:
         if self.usual != "predicted":
-            outputs, every = ", ".join(islice(self.labels, 12)), way("target='all'", "--target all")
+            outputs, every = self.listed(12), way("target='all'", "--target all")
             raise BadTarget(
                 f"this model predicts {len(self.labels)} numbers, none of them instead of the "
                 f"others, so 'predicted' names no output; name one ({outputs}), or explain each "

@@ -14,6 +14,9 @@ from tokenlight.errors import BadInput, way
 Span = tuple[int, int]
 ExplainMask = Literal["none", "cls_sep", "sep"]
 Long = Literal["error", "truncate", "stride"]
+PER_TOKEN = (
+    "ids", "attention", "token_types", "pieces", "special", "spans", "segments", "words",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,13 @@ class TokenRow:
             for span, segment, piece in zip(self.spans, self.segments, self.pieces, strict=True)
         )
 
-    def written(self, positions: Sequence[int]) -> str:
+    def written(self, positions: Sequence[int], joint: str = "") -> str:
         """What tokens in a row stand for, as the person wrote it, a word for example; where that is
-        unknown, their pieces."""
+        unknown, their pieces with ``joint`` between them."""
         first, last, segment = positions[0], positions[-1], self.segments[positions[0]]
         start, end = self.spans[first], self.spans[last]
         if start is None or end is None or segment is None:
-            return "".join(self.pieces[i] for i in positions)
+            return joint.join(self.pieces[i] for i in positions)
         return self.texts[segment][start[0] : end[1]]
 
     @property
@@ -87,23 +90,12 @@ class TokenRow:
 
     def take(self, positions: Sequence[int]) -> TokenRow:
         """The tokens at ``positions`` as a row of its own."""
-
-        def taken(values: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(values[i] for i in positions)
-
         kept = list(positions)
-        return replace(
-            self,
-            ids=taken(self.ids),
-            attention=taken(self.attention),
-            token_types=None if self.token_types is None else taken(self.token_types),
-            pieces=taken(self.pieces),
-            special=taken(self.special),
-            spans=taken(self.spans),
-            segments=taken(self.segments),
-            words=taken(self.words),
-            at=kept.index(self.at) if self.at in kept else None,
-        )
+        taken: dict[str, Any] = {}
+        for name in PER_TOKEN:
+            values = getattr(self, name)
+            taken[name] = None if values is None else tuple(values[i] for i in kept)
+        return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import fields
-from functools import cache
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from tokenlight.data.image import PatchImage
-from tokenlight.data.target import Prediction, ResolvedTarget
+from tokenlight.data.target import Prediction
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import DamagedFile
 
@@ -49,35 +46,24 @@ def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
             refuse_unwritable(inner, deep - 1)
 
 
-def row_of(values: Mapping[str, Any]) -> TokenRow:
-    """A row from its JSON values."""
-    given: dict[str, Any] = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in values.items()
-    }
-    given["spans"] = tuple(tuple(s) if isinstance(s, list) else s for s in values["spans"])
-    if values.get("image") is not None:
-        given["image"] = PatchImage.from_dict(values["image"])
-    row = TokenRow(**given)
-    _of_its_types("row", row)
-    return row
+def part_of(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
+    """A row, target or prediction from its JSON values: every field has the type that the dataclass
+    says, to the last entry."""
+    needed = [field.name for field in fields(kind) if field.default is MISSING]
+    given = {field: _tupled(values[field]) for field in (*needed, *values)}
+    if given.get("image") is not None:
+        given["image"] = PatchImage.from_dict(given["image"])
+    part = kind(**given)
+    for field, hint in get_type_hints(kind).items():
+        wrong = _misfit(getattr(part, field), hint)
+        if wrong is not None:
+            place = ".".join((name, field, *map(str, wrong)))
+            raise DamagedFile(f"{place}: it is not {_in_words(hint, len(wrong))}.")
+    return part
 
 
-def target_of(values: Mapping[str, Any]) -> ResolvedTarget:
-    """A target from its JSON values."""
-    terms = tuple((tuple(at), float(weight)) for at, weight in values["terms"])
-    target = ResolvedTarget(values["kind"], values["name"], terms)
-    _of_its_types("target", target)
-    return target
-
-
-def prediction_of(values: Mapping[str, Any]) -> Prediction:
-    """A prediction from its JSON values."""
-    lists = (values["labels"], values["probabilities"], values.get("ids", []))
-    labels, chances, ids = (tuple(v) if isinstance(v, list) else v for v in lists)
-    scores = values.get("answer_score"), values.get("null_score")
-    said = Prediction(values["label"], values["index"], labels, chances, ids, *scores)
-    _of_its_types("prediction", said)
-    return said
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
 
 
 def check(made: Attribution) -> None:
@@ -87,30 +73,14 @@ def check(made: Attribution) -> None:
     layers, tokens = made.layers, len(made.row)
     if layers is not None and (layers.ndim != 2 or layers.shape[1] != tokens or not len(layers)):
         raise DamagedFile("layers: not one row a layer with one number a token.")
-    tables = [made.logits] if layers is None else [made.logits, layers]
-    if made.logits.ndim != 1 or not all(np.isfinite(table).all() for table in tables):
-        raise DamagedFile("logits or layers: no table of finite numbers.")
+    if made.logits.ndim != 1:
+        raise DamagedFile("logits: no list of numbers.")
     _prediction_in_step(made.prediction)
     if not made.target.terms:
         raise DamagedFile("target: it has no terms.")
     for place, _ in made.target.terms:
         if not place or any(number < 0 for number in place):
             raise DamagedFile("target: a term has no place.")
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, localns={"PatchImage": PatchImage})
-
-
-def _of_its_types(name: str, part: TokenRow | ResolvedTarget | Prediction) -> None:
-    """Every field has the type that the dataclass says, to the last entry."""
-    for field in fields(part):
-        hint = _hints(type(part))[field.name]  # type: ignore[arg-type]  # a class is hashable
-        wrong = _misfit(getattr(part, field.name), hint)
-        if wrong is not None:
-            place = ".".join((name, field.name, *map(str, wrong)))
-            raise DamagedFile(f"{place}: it is not {_in_words(hint, len(wrong))}.")
 
 
 def _misfit(value: Any, hint: Any) -> tuple[int, ...] | None:

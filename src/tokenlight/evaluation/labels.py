@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from numbers import Integral
 from typing import Any
 
@@ -29,12 +28,12 @@ def _true_label(label: Any, head: Head) -> int:
     if isinstance(label, bool) or not isinstance(label, str | Integral):
         raise BadInput(
             f"the true label {label!r} is a {type(label).__name__}; give one of the model's labels "
-            f"({_known(head)}), or its number."
+            f"({head.listed(12)}), or its number."
         )
     if not isinstance(label, str) and label < 0:  # no label has such a number: it is a name
         if str(label) not in head.labels:
             raise BadInput(
-                f"the true label {label} is none of this model's ({_known(head)}); give one of them, "
+                f"the true label {label} is none of this model's ({head.listed(12)}); give one of them, "
                 "and leave the cell empty (None in Python) where a text has no label."
             )
         label = str(label)
@@ -42,10 +41,6 @@ def _true_label(label: Any, head: Head) -> int:
     if named and label not in head.labels:
         raise UnknownName.among("label", label, head.labels)
     return head.label_index(label)
-
-
-def _known(head: Head) -> str:
-    return f"{', '.join(islice(head.labels, 12))}{' …' * (len(head.labels) > 12)}"
 
 
 def read_spans(

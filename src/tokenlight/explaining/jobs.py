@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from tokenlight.capture.perturbation import stream_logits
+from tokenlight.data.answers import one_place
 from tokenlight.data.target import Continuation, NextToken, TargetLike, TokenTarget
 from tokenlight.data.tokens import Question, TokenRow
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, way
 from tokenlight.explaining.options import How
 from tokenlight.explaining.session import Session
-from tokenlight.explaining.token_ids import read_ids, read_ids_together
+from tokenlight.explaining.token_ids import read_ids
 from tokenlight.inputs.encode import Encoded, encode, encoded_together
 from tokenlight.inputs.picture import is_picture
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, written_from
@@ -24,21 +25,18 @@ from tokenlight.progress import progress as progress_bar
 Job = tuple[TokenRow, TargetLike]
 
 
-Known = Encoded | TokenRow | None  # what reading all texts at once has found of one of them
-
-
-def together(session: Session, texts: Sequence[Any], how: How) -> list[Known]:
+def together(session: Session, texts: Sequence[Any], how: How) -> list[Encoded | None]:
     """Texts as the tokenizer reads them, all in one call, where nothing but that is to be done with
-    them, and rows of ids, all looked at in one; None for each that has a way of its own."""
-    if len(texts) > 1 and all(isinstance(text, TokenRow) for text in texts):
-        return [*read_ids_together(session, texts)]
+    them; None for each that has a way of its own."""
     ways = session.live.head.reads, how.long
     if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
         return [None] * len(texts)
-    return [*encoded_together(texts, session.tokenizer)]
+    return encoded_together(texts, session.tokenizer)
 
 
-def jobs(session: Session, text: Any, target: Any, how: How, whole: Known = None) -> list[Job]:
+def jobs(
+    session: Session, text: Any, target: Any, how: How, whole: Encoded | None = None
+) -> list[Job]:
     """The rows that answer one question about one text, each with its target.
 
     Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
@@ -72,14 +70,12 @@ def check_target(session: Session, target: Any) -> None:
         raise BadTarget(f"{asked} asks for one token's label, but {name} gives none: {head.does}.")
 
 
-def read(session: Session, text: Any, how: How, whole: Known = None) -> TokenRow:
+def read(session: Session, text: Any, how: How, whole: Encoded | None = None) -> TokenRow:
     """One text as the model will read it in the explanation pass; ``whole``: as :func:`together` has
     it already."""
     if session.live.patches is not None:
         return _pictured(session, text, how)
-    if isinstance(whole, TokenRow):
-        row = whole
-    elif isinstance(text, TokenRow):
+    if isinstance(text, TokenRow):
         row = read_ids(session, text, how)
     else:
         check_kind(session, text)
@@ -261,19 +257,7 @@ def _place(row: TokenRow, target: TokenTarget) -> int:
     if not places:
         words = ", ".join(_word_at(row, i) for i in _first_tokens(row)[:20])
         raise BadTarget(f"the text has no word {at!r}; its words: {words}.")
-    if target.occurrence is None and len(places) > 1:
-        raise BadTarget(
-            f"the word {at!r} stands {len(places)} times in the text, at tokens "
-            f"{', '.join(map(str, places))}; give {way('occurrence=', '--occurrence ')}0 … "
-            f"{len(places) - 1}, or the number of the token."
-        )
-    number = target.occurrence or 0
-    if not 0 <= number < len(places):
-        raise BadTarget(
-            f"{way('occurrence=', '--occurrence ')}{number} does not exist: the word {at!r} stands "
-            f"{len(places)} time{'s' * (len(places) > 1)} in the text, counted from 0."
-        )
-    return places[number]
+    return one_place(places, target.occurrence, f"the word {at!r}", "the text", "tokens")
 
 
 def _word_at(row: TokenRow, place: int) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tokenlight.capture.live import joined
 from tokenlight.data.segments import segments_of
 from tokenlight.data.tokens import TokenRow, named, trimmed
 from tokenlight.errors import BadInput, TextTooLong, long_way
@@ -25,35 +23,12 @@ def read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
             f"{vocabulary - 1}."
         )
     types, count = row.token_types or (0,), _type_count(session)
-    if not _has_types(row, count):
+    if count is not None and not 0 <= min(types) <= max(types) < count:
         raise BadInput(
             f"token_type_ids run from {min(types)} to {max(types)}, but this model knows 0 to "
-            f"{(count or 1) - 1}."
+            f"{count - 1}."
         )
     return _fitting(session, named(row, session.tokenizer), how)
-
-
-def read_ids_together(session: Session, rows: Sequence[TokenRow]) -> list[TokenRow] | list[None]:
-    """Rows as :func:`read_ids` has them, or all None where one is wrong or long: read alone, it says
-    how."""
-    limit, count = session.max_tokens, _type_count(session)
-    try:
-        if session.live.patches is None:
-            made = [trimmed(row, session.pad_id) for row in rows]
-            ids = joined([row.ids for row in made])
-            fits = limit is None or max(map(len, made)) <= limit
-            known = ids.size and ids.min() >= 0 and ids.max() < session.live.vocabulary
-            if fits and known and all(_has_types(row, count) for row in made):
-                return [named(row, session.tokenizer) for row in made]
-    except (BadInput, struct.error):  # an id of more than 64 bits
-        pass
-    return [None] * len(rows)
-
-
-def _has_types(row: TokenRow, count: int | None) -> bool:
-    """Whether a model of ``count`` token types knows all of a row."""
-    types = row.token_types
-    return not types or count is None or 0 <= min(types) <= max(types) < count
 
 
 def _type_count(session: Session) -> int | None:

@@ -32,17 +32,7 @@ def encode(
 
     ``whole``: the text as :func:`encoded_together` has read it already.
     """
-    if tokenizer is None:
-        raise BadInput(
-            "this Explainer has no tokenizer, so it cannot read text; give Tokens.from_ids(…) or "
-            "build it with Explainer(model, tokenizer)."
-        )
-    if not getattr(tokenizer, "is_fast", False):
-        raise UnsupportedTokenizer(
-            f"{type(tokenizer).__name__} gives no character offsets, so words and highlights "
-            "cannot be placed in the text; load the fast tokenizer (use_fast=True), or explain "
-            "Tokens.from_ids(…)."
-        )
+    check_tokenizer(tokenizer)
     texts = _parts(text)
     if whole is None:
         whole = _encoded(tokenizer, texts)
@@ -70,6 +60,21 @@ def encode(
             "give a text with at least one word."
         )
     return row
+
+
+def check_tokenizer(tokenizer: Any) -> None:
+    """Refuse what cannot tell where its tokens stand in a text."""
+    if tokenizer is None:
+        raise BadInput(
+            "this Explainer has no tokenizer, so it cannot read text; give Tokens.from_ids(…) or "
+            "build it with Explainer(model, tokenizer)."
+        )
+    if not getattr(tokenizer, "is_fast", False):
+        raise UnsupportedTokenizer(
+            f"{type(tokenizer).__name__} gives no character offsets, so words and highlights "
+            "cannot be placed in the text; load the fast tokenizer (use_fast=True), or explain "
+            "Tokens.from_ids(…)."
+        )
 
 
 def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoded | None]:
@@ -148,13 +153,24 @@ def _row(encoded: Encoded, texts: tuple[str, ...]) -> TokenRow:
         for flag, segment in zip(piece.special_tokens_mask, sequences, strict=True)
     )
     segments = tuple(None if s else segment for s, segment in zip(special, sequences, strict=True))
-    spans = placed(texts, segments, piece.offsets)
+    row = laid_row(piece, texts, segments, piece.offsets)
+    return replace(row, token_types=tuple(piece.type_ids)) if encoded.typed else row
+
+
+def laid_row(
+    piece: Any,
+    texts: tuple[str, ...],
+    segments: tuple[int | None, ...],
+    offsets: Sequence[Span],
+) -> TokenRow:
+    """What a tokenizer gave, each token laid over its segment of ``texts``; without one, special."""
+    spans = placed(texts, segments, offsets)
     return TokenRow(
         ids=tuple(piece.ids),
         attention=(1,) * len(piece.ids),
-        token_types=tuple(piece.type_ids) if encoded.typed else None,
+        token_types=None,
         pieces=tuple(piece.tokens),
-        special=special,
+        special=tuple(segment is None for segment in segments),
         spans=spans,
         segments=segments,
         words=number_words(texts, segments, spans, piece.word_ids),

@@ -9,15 +9,8 @@ from typing import Any
 
 from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import Long, Span, TokenRow
-from tokenlight.errors import (
-    BadInput,
-    TextTooLong,
-    UnsupportedModel,
-    UnsupportedTokenizer,
-    long_way,
-    way,
-)
-from tokenlight.inputs.encode import number_words, placed, readable
+from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, long_way, way
+from tokenlight.inputs.encode import ASKED, check_tokenizer, laid_row, number_words, readable
 
 WRITTEN = "written"  # the name of the continuation among a row's texts
 
@@ -76,21 +69,10 @@ def encode_prompt(
     Special tokens that a tokenizer puts behind a text are left off: the model is to write on there.
     Prompt and continuation are read as one text, as the model would have read it.
     """
-    if tokenizer is None:
-        raise BadInput("this Explainer has no tokenizer, so it cannot read text; give Tokens.")
-    if not getattr(tokenizer, "is_fast", False):
-        raise UnsupportedTokenizer(
-            f"{type(tokenizer).__name__} gives no character offsets; load the fast tokenizer."
-        )
+    check_tokenizer(tokenizer)
     laid = _laid(prompt, tokenizer, continuation)
-    encoded = apart(tokenizer)(
-        laid.text,
-        add_special_tokens=not laid.template,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        verbose=False,
-    )
-    row = _row(encoded, tokenizer, laid)
+    encoded = apart(tokenizer)(laid.text, add_special_tokens=not laid.template, **ASKED)
+    row = _row(encoded.encodings[0], laid)
     if limit is not None and len(row) > limit:
         if long != "truncate":
             raise TextTooLong(
@@ -159,35 +141,21 @@ def _chat(chat: Chat, tokenizer: Any) -> _Laid:
     return _Laid(text, tuple(parts), tuple(names), template=True)
 
 
-def _row(encoded: Any, tokenizer: Any, laid: _Laid) -> TokenRow:
-    piece = encoded.encodings[0]
-    added = [bool(flag) for flag in piece.special_tokens_mask]
+def _row(piece: Any, laid: _Laid) -> TokenRow:
     _begins_a_token(piece.offsets, laid)
-    stop = len(piece.ids)
+    added, stop = piece.special_tokens_mask, len(piece.ids)
     while stop and added[stop - 1]:
         stop -= 1
     segments = tuple(
-        None if added[i] else _part_of(piece.offsets[i], laid.parts) for i in range(stop)
+        None if special else _part_of(offset, laid.parts)
+        for special, offset in zip(added, piece.offsets, strict=True)
     )
-    texts = tuple(laid.text[a:b] for a, b in laid.parts)
     within = [
-        piece.offsets[i] if segment is None else _within(piece.offsets[i], laid.parts[segment])
-        for i, segment in enumerate(segments)
+        offset if segment is None else _within(offset, laid.parts[segment])
+        for segment, offset in zip(segments, piece.offsets, strict=True)
     ]
-    spans = placed(texts, segments, within)
-    ids = tuple(piece.ids[:stop])
-    return TokenRow(
-        ids=ids,
-        attention=(1,) * stop,
-        token_types=None,
-        pieces=tuple(str(token) for token in tokenizer.convert_ids_to_tokens(list(ids))),
-        special=tuple(segment is None for segment in segments),
-        spans=spans,
-        segments=segments,
-        words=number_words(texts, segments, spans, piece.word_ids[:stop]),
-        texts=texts,
-        names=laid.names,
-    )
+    row = laid_row(piece, tuple(laid.text[a:b] for a, b in laid.parts), segments, within)
+    return replace(row.take(range(stop)), names=laid.names)
 
 
 def _begins_a_token(offsets: Sequence[Span], laid: _Laid) -> None:
