@@ -7,9 +7,9 @@ comes after (BERT) or before (GPT-2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -61,28 +61,20 @@ class _Event:
 
 
 class MixingListener:
-    """Watch the linear maps and norms of ``encoder`` while it runs."""
+    """What the linear maps and norms of an encoder did while it ran."""
 
-    def __init__(self, encoder: nn.Module, listener: Listener) -> None:
-        self._encoder = encoder
+    def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._events: list[_Event] = []
-        self._handles: list[Any] = []
 
-    def __enter__(self) -> MixingListener:
-        for module in self._encoder.modules():
-            if _is_linear(module) or isinstance(module, nn.LayerNorm) or _is_norm(module):
-                self._handles.append(module.register_forward_hook(self._hear))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for handle in self._handles:
-            handle.remove()
+    @contextmanager
+    def hearing(self, encoder: nn.Module) -> Iterator[None]:
+        """Within: what they do is heard."""
+        with ExitStack() as undo:
+            for module in encoder.modules():
+                if _is_linear(module) or isinstance(module, nn.LayerNorm) or _is_norm(module):
+                    undo.callback(module.register_forward_hook(self._hear).remove)
+            yield
 
     def _hear(self, module: nn.Module, args: Any, output: Any) -> None:
         if args and isinstance(output, Tensor):

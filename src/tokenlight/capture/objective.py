@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,16 +18,29 @@ Of = Literal["target", "loss"]
 
 
 def slopes(
-    model: object, value: Tensor, at: Sequence[Tensor], *, retain_graph: bool = False
-) -> tuple[Tensor | None, ...]:
-    """Gradients of ``value`` at tensors of its graph; None at those it does not depend on."""
+    model: object, value: Tensor, at: Mapping[str, Tensor], *, retain_graph: bool = False
+) -> list[Tensor]:
+    """Gradients of ``value`` at tensors of its graph, by their names; a model in which it does not
+    depend on each of them is refused."""
+    name, tensors = type(model).__name__, list(at.values())
+    found: Sequence[Tensor | None] = [None] * len(tensors)
     try:
-        return torch.autograd.grad(value, at, retain_graph=retain_graph, allow_unused=True)
+        if all(tensor.requires_grad for tensor in tensors):
+            found = torch.autograd.grad(
+                value, tensors, retain_graph=retain_graph, allow_unused=True
+            )
     except (AssertionError, NotImplementedError) as refusal:
         raise UnsupportedModel(
-            f"{type(model).__name__} gives no gradient in evaluation mode ({refusal}); use a method "
-            "that needs none, such as occlusion or shapley."
+            f"{name} gives no gradient in evaluation mode ({refusal}); use a method that needs none, "
+            "such as occlusion or shapley."
         ) from refusal
+    lost = [own for own, gradient in zip(at, found, strict=True) if gradient is None]
+    if lost:
+        raise UnsupportedModel(
+            f"the target does not depend on {lost[0]} as {name} reports it; its gradient cannot be "
+            "taken, so the model is refused."
+        )
+    return [gradient for gradient in found if gradient is not None]
 
 
 @dataclass(frozen=True, eq=False)

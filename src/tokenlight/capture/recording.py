@@ -55,7 +55,7 @@ def record(
         keeps_values=bool({Site.VALUES, Site.MIXING} & sites),
         fused=Site.RELEVANCE not in sites,
     )
-    mixing = MixingListener(live.encoder, listener) if Site.MIXING in sites else None
+    mixing = MixingListener(listener) if Site.MIXING in sites else None
     # Passes of one model over batches of one shape run the same operations: looked at once.
     shape = sites, real.shape[1], len({len(row) for row in rows}) > 1
     looked_at = _looked_at.setdefault(live.model, set())
@@ -80,7 +80,7 @@ def record(
             filler=filler,
         ),
         seam.listening(listener),
-        mixing or nullcontext(),
+        mixing.hearing(live.encoder) if mixing else nullcontext(),
         forking as fork,
         kept(live, entrances[0], real) as embedded,
         kept(live, entrances[1], real) as words,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -19,13 +19,14 @@ from torch import Tensor
 from tokenlight.capture.entrance import embedded
 from tokenlight.capture.entrance_search import At, entrance_of
 from tokenlight.capture.objective import Objective, Of, slopes
+from tokenlight.capture.packing import in_halves
 from tokenlight.capture.pauses import pause
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.transfer import sent
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.errors import BadInput
 
 if TYPE_CHECKING:
     from tokenlight.capture.tape import Recording
@@ -71,9 +72,8 @@ class Rerun:
         """Gradients at tensors of the recording, which must have kept its graph (Site.GRAPH)."""
         with torch.enable_grad():
             total = self.objective(self.recording.logits, self._everyone, of).sum()
-        if not all(tensor.requires_grad for tensor in at):
-            raise UnsupportedModel(_not_on_graph(self.live.model))
-        found = slopes(self.live.model, total, at, retain_graph=True)
+        named = {f"embedding or hidden state {i}": tensor for i, tensor in enumerate(at)}
+        found = slopes(self.live.model, total, named, retain_graph=True)
         return [self._out(gradient) for gradient in found]
 
     def gradients(
@@ -83,24 +83,17 @@ class Rerun:
 
         ``point``: numbers of passes (positions in ``examples``) to their embeddings, ``pass place
         hidden``. Gives, pack by pack: numbers of passes, value (``pass``), gradient at the
-        embeddings (``pass place hidden``). Out of memory halves the packs and goes on.
+        embeddings (``pass place hidden``). A pack that memory does not hold goes in halves.
         """
         size = max(1, self.recording.budget // self.recording.real.shape[1])
-        done = 0
-        while done < len(examples):
-            numbers = torch.arange(done, min(done + size, len(examples)), device=examples.device)
-            try:
-                found = self.at_point(examples[numbers], point(numbers), at=at, of=of)
-            except torch.OutOfMemoryError:
-                if size == 1:
-                    raise
-                found = None
-            if found is None:  # here the tensors of the failed pass are already let go
-                torch.cuda.empty_cache()
-                size = max(1, size // 2)
-                continue
-            yield numbers, *found
-            done += len(numbers)
+        every = torch.arange(len(examples), device=examples.device)
+
+        def run(pack: Tensor, part: slice) -> list[tuple[Tensor, Tensor, Tensor]]:
+            numbers = pack[part]
+            return [(numbers, *self.at_point(examples[numbers], point(numbers), at=at, of=of))]
+
+        for pack in torch.split(every, size):
+            yield from in_halves(partial(run, pack), len(pack))
             pause()
 
     @torch.inference_mode(mode=False)
@@ -111,7 +104,7 @@ class Rerun:
         examples, vectors = _normal(examples), _normal(vectors)
         begin = vectors.detach().to(self.live.dtype).requires_grad_(True)
         values = self._pass(examples, begin, at, of)
-        (gradient,) = slopes(self.live.model, values.sum(), [begin])
+        (gradient,) = slopes(self.live.model, values.sum(), {"the embeddings": begin})
         return values.detach(), self._out(gradient)
 
     @torch.inference_mode(mode=False)
@@ -183,9 +176,7 @@ class Rerun:
         ids = tuple(by if gone else i for i, gone in zip(row.ids, hidden, strict=True))
         return replace(row, ids=ids)
 
-    def _out(self, gradient: Tensor | None) -> Tensor:
-        if gradient is None:
-            raise UnsupportedModel(_not_on_graph(self.live.model))
+    def _out(self, gradient: Tensor) -> Tensor:
         dtype = torch.promote_types(gradient.dtype, torch.float32)
         return gradient.to(self.recording.logits.device, dtype)
 
@@ -204,10 +195,3 @@ class Rerun:
 def _normal(tensor: Tensor) -> Tensor:
     """What a method made inside torch.inference_mode(), as a tensor that gradients may pass."""
     return tensor.clone() if tensor.is_inference() else tensor
-
-
-def _not_on_graph(model: object) -> str:
-    return (
-        f"the target does not depend on the embeddings of {type(model).__name__} in a way a gradient "
-        "could be taken of, so the model is refused."
-    )

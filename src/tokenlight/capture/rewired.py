@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
@@ -127,10 +127,7 @@ def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
         return [patch_embedding(model)]
     found = {}
     for part in (model, model.get_encoder() if model.config.is_encoder_decoder else model):
-        try:
-            embedding = part.get_input_embeddings()
-        except NotImplementedError:
-            embedding = None
+        embedding = _input_embeddings(part)
         weight = getattr(embedding, "weight", None)
         if not isinstance(embedding, nn.Module) or weight is None or weight.dim() != 2:
             raise UnsupportedModel(
@@ -139,6 +136,13 @@ def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
             )
         found[id(embedding)] = embedding
     return list(found.values())
+
+
+def _input_embeddings(part: Any) -> nn.Module | None:
+    with suppress(AttributeError, NotImplementedError):
+        found: nn.Module | None = part.get_input_embeddings()
+        return found
+    return None
 
 
 def _decoder_tables(model: PreTrainedModel) -> list[nn.Module]:
@@ -158,11 +162,7 @@ def reads_pictures(model: PreTrainedModel) -> bool:
 def patch_embedding(model: PreTrainedModel) -> nn.Module:
     """The module that turns patches into vectors: one convolution whose steps do not overlap."""
     name = type(model).__name__
-    embedding: nn.Module | None
-    try:
-        embedding = model.get_input_embeddings()
-    except (AttributeError, NotImplementedError):
-        embedding = None
+    embedding = _input_embeddings(model)
     cuts = [m for m in (embedding or model).modules() if isinstance(m, nn.Conv2d)]
     if len(cuts) != 1 or hasattr(model.config, "depths"):
         raise UnsupportedModel(merging(name))

@@ -24,7 +24,7 @@ from tokenlight.capture.rerun import Rerun
 from tokenlight.capture.transfer import Fetched, sent
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.errors import NotFinite
 from tokenlight.relevance.fork import Passage
 
 
@@ -117,19 +117,11 @@ class Recording:
         wanted = self._wanted()
         if not wanted:
             return Tape(self, tuple(targets))
-        for (kind, layer), tensor in wanted:
-            if not tensor.requires_grad:
-                raise UnsupportedModel(_not_on_graph(kind, layer))
-        found = slopes(
-            self.live.model,
-            value,
-            [tensor for _, tensor in wanted],
-            retain_graph=not last or self._goes_down_again(targets),
-        )
+        named = {f"{kind} {layer}": tensor for (kind, layer), tensor in wanted}
+        again = not last or self._goes_down_again(targets)
+        found = slopes(self.live.model, value, named, retain_graph=again)
         gradients: dict[str, dict[int, Tensor]] = {kind: {} for (kind, _), _ in wanted}
         for ((kind, layer), tensor), gradient in zip(wanted, found, strict=True):
-            if gradient is None:
-                raise UnsupportedModel(_not_on_graph(kind, layer))
             gradients[kind][layer] = gradient.to(tensor.dtype)
         return Tape(self, tuple(targets), gradients)
 
@@ -378,13 +370,6 @@ def sides_of(target: ResolvedTarget) -> list[ResolvedTarget]:
         return [target]
     by_side = [tuple(term for term in target.terms if term[0][1] == side) for side in (0, 1)]
     return [replace(target, terms=terms) for terms in by_side if terms]
-
-
-def _not_on_graph(kind: str, layer: int) -> str:
-    return (
-        f"the target does not depend on {kind} {layer} as this model reports it; its gradient "
-        "cannot be taken, so the model is refused."
-    )
 
 
 def _first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:

@@ -1,7 +1,4 @@
-"""Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text; all but parquet also .gz.
-
-Also the two ways results are written: beside and renamed, so that no half file is ever left.
-"""
+"""Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text; all but parquet also .gz."""
 
 from __future__ import annotations
 
@@ -12,10 +9,11 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from functools import partial
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -24,8 +22,8 @@ from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
 from tokenlight.files.columns import Columns, given_text, marked, other_separator
 from tokenlight.files.documents import BYTES, LONGEST, json_of, lines_of
 
-ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 HIDDEN = -1
+Numbered = Iterator[tuple[int, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +106,19 @@ def ending_of(place: Path) -> str:
     return Path(name).suffix
 
 
-def _numbered_rows(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _numbered_rows(place: Path) -> Numbered:
     """The rows of a file, each with its number counted from 1. The number of a line is where an
     editor finds it: empty lines count."""
     if not place.is_file():
         raise DamagedFile(_no_file(place))
+    reader = READERS.get(ending_of(place))
+    if reader is None:
+        raise BadInput(
+            f"cannot read {place.name}: the ending {ending_of(place)!r} is not one of "
+            f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)."
+        )
     try:
-        match ending_of(place):
-            case ".jsonl":
-                yield from _json_lines(place)
-            case ".txt":
-                with _opened(place, newline=None) as stream:  # cuts at ends of lines only
-                    for number, line in enumerate(lines_of(stream, place), 1):
-                        if line.strip():
-                            yield number, {"text": line.rstrip("\n")}
-            case _:
-                yield from enumerate(_table(place), 1)
+        yield from reader(place)
     except UnicodeDecodeError as broken:
         raise DamagedFile(_not_unicode(place)) from broken
     except (OSError, EOFError, zlib.error, csv.Error) as broken:
@@ -163,24 +158,14 @@ def _not_unicode(place: Path) -> str:
     return f"{place.name} is not UTF-8: its last character is cut off, or the file is damaged."
 
 
-def _table(place: Path) -> Iterator[Mapping[str, Any]]:
-    match ending_of(place):
-        case ".json":
-            yield from _json_list(place)
-        case ".csv":
-            yield from _separated(place, ",")
-        case ".tsv":
-            yield from _separated(place, "\t")
-        case ".parquet":
-            yield from _parquet(place)
-        case ending:
-            raise BadInput(
-                f"cannot read {place.name}: the ending {ending!r} is not one of "
-                f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)."
-            )
+def _lines(place: Path) -> Numbered:
+    with _opened(place, newline=None) as stream:  # cuts at ends of lines only
+        for number, line in enumerate(lines_of(stream, place), 1):
+            if line.strip():
+                yield number, {"text": line.rstrip("\n")}
 
 
-def _separated(place: Path, sign: str) -> Iterator[Mapping[str, Any]]:
+def _separated(place: Path, sign: str) -> Numbered:
     """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is
     None."""
     with _opened(place) as stream:
@@ -197,7 +182,7 @@ def _separated(place: Path, sign: str) -> Iterator[Mapping[str, Any]]:
                     f"{where} has {len(row)} cells, the header {len(names)}"
                     f"{f'.{other}' if other else remedy}"
                 )
-            yield dict(zip_longest(names, row))
+            yield number, dict(zip_longest(names, row))
 
 
 def _cells(lines: Iterator[str], sign: str, place: Path) -> Iterator[list[str]]:
@@ -251,7 +236,7 @@ def _opened(place: Path, *, newline: str | None = "") -> io.TextIOWrapper:
     return io.TextIOWrapper(_bytes(place), encoding="utf-8-sig", newline=newline)
 
 
-def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _json_lines(place: Path) -> Numbered:
     # splitlines() would also cut at characters such as U+0085, which JSON strings may hold.
     with _opened(place, newline="\n") as stream:
         for number, line in enumerate(lines_of(stream, place), 1):
@@ -268,7 +253,7 @@ def _json_lines(place: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield number, row
 
 
-def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
+def _json_list(place: Path) -> Numbered:
     try:
         with _opened(place) as stream:
             text = stream.read(BYTES + 1)
@@ -281,10 +266,10 @@ def _json_list(place: Path) -> Iterator[Mapping[str, Any]]:
         raise DamagedFile(f"{place.name} is no JSON: {broken}.") from broken
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise BadInput(f"{place.name} is no list of JSON objects; one object a line is .jsonl.")
-    yield from content
+    yield from enumerate(content, 1)
 
 
-def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
+def _parquet(place: Path) -> Numbered:
     if place.name.lower().endswith(".gz"):
         raise BadInput(f"cannot read {place.name}: Parquet is not read from .gz; gunzip it first.")
     try:
@@ -295,8 +280,8 @@ def _parquet(place: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with pyarrow.parquet.ParquetFile(place) as opened:
             _refuse_doubles(opened.schema_arrow.names, place)
-            for batch in opened.iter_batches(1024):
-                yield from batch.to_pylist()
+            batches = (batch.to_pylist() for batch in opened.iter_batches(1024))
+            yield from enumerate(chain.from_iterable(batches), 1)
     except (pyarrow.ArrowException, ValueError, OverflowError) as broken:
         # The last two: times that Python's calendar does not have.
         raise DamagedFile(
@@ -321,3 +306,14 @@ def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
     path, _, part = name.partition(":")
     loaded = datasets.load_dataset(path, part or None, split=split or "validation")
     return iter(loaded)
+
+
+READERS: dict[str, Callable[[Path], Numbered]] = {
+    ".jsonl": _json_lines,
+    ".json": _json_list,
+    ".csv": partial(_separated, sign=","),
+    ".tsv": partial(_separated, sign="\t"),
+    ".parquet": _parquet,
+    ".txt": _lines,
+}
+ENDINGS = tuple(READERS)

@@ -91,21 +91,23 @@ def verify(name: str) -> None:
     task = _task_of(name)
     for relative, entry in _files_of(task).items():
         path = FOLDER / relative
-        if not path.is_file():
-            raise DamagedFile(f"{path} is missing; {name!r} cannot be loaded. {_WAYS_BACK}")
-        size = path.stat().st_size
-        if size != entry["bytes"]:
-            raise DamagedFile(
-                f"{path} has {size:,} bytes where {entry['bytes']:,} were released: it was cut "
-                f"short or replaced, and {name!r} cannot be trusted. {_WAYS_BACK}"
-            )
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found != entry["sha256"]:
-            raise DamagedFile(
-                f"{path} has SHA-256 {found[:12]}… where {entry['sha256'][:12]}… was released: it "
-                f"was changed, and {name!r} cannot be trusted. {_WAYS_BACK}"
-            )
+        wrong = _damage(path, entry["bytes"], entry["sha256"])
+        if wrong:
+            raise DamagedFile(f"{path} {wrong}; {name!r} cannot be loaded. {_WAYS_BACK}")
+
+
+def _damage(path: Path, size: int, digest: str) -> str | None:
+    """What became of a released file, in words; None where it is as it was."""
+    if not path.is_file():
+        return "is missing"
+    there = path.stat().st_size
+    if there != size:
+        return f"has {there:,} bytes where {size:,} were released: it was cut short or replaced"
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != digest:
+        return f"has SHA-256 {found[:12]}… where {digest[:12]}… was released: it was changed"
+    return None
 
 
 def catalogue() -> list[EmbeddedModel]:
@@ -128,15 +130,9 @@ def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTo
 
     Computes in float32 unless another ``dtype`` is given; the files hold fp16.
     """
-    import torch
-    from transformers import BertForMaskedLM, BertTokenizer
+    from tokenlight.models.loading import load
 
-    directory = resolve(PREFIX + "masked_lm")
-    with without_progress_bar():
-        model = BertForMaskedLM.from_pretrained(
-            directory, dtype=dtype or torch.float32, use_safetensors=True, trust_remote_code=False
-        )
-    return model.eval(), BertTokenizer.from_pretrained(directory, trust_remote_code=False)
+    return load(PREFIX + "masked_lm", dtype=dtype, device=None)
 
 
 @contextmanager
@@ -177,14 +173,11 @@ def _read(file_name: str) -> dict[str, Any]:
     path = FOLDER / file_name
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as broken:
+        wrong = f"is not JSON ({broken})" if path.is_file() else "is missing"
         raise DamagedFile(
-            f"{path} is missing; the embedded models cannot be checked. {_WAYS_BACK}"
-        ) from error
-    except ValueError as error:
-        raise DamagedFile(
-            f"{path} is not JSON ({error}); the embedded models cannot be checked. {_WAYS_BACK}"
-        ) from error
+            f"{path} {wrong}; the embedded models cannot be checked. {_WAYS_BACK}"
+        ) from broken
     return content
 
 

@@ -20,7 +20,9 @@ from tokenlight.models.fields import refuse_odd
 # What of a model is asked of transformers, whoever asks: none of its code, none of its pickles.
 SAFE = {"trust_remote_code": False}
 WEIGHTS = {"use_safetensors": True, **SAFE}
-SET_HERE = ("use_safetensors", "weights_only", "output_loading_info", "allow_all_kernels")
+SET_HERE = (
+    "trust_remote_code", "use_safetensors", "weights_only", "output_loading_info", "allow_all_kernels",
+)  # fmt: skip
 INDEX = "model.safetensors.index.json"
 READ = (".json", ".safetensors", ".txt", ".model", ".jinja")  # endings that transformers opens
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -40,16 +42,11 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
 
     ``weights``: whether they are loaded, too; a tokenizer alone may stand beside a pickle.
     """
-    if hub.get("trust_remote_code"):
-        raise BadInput(
-            "trust_remote_code is refused: tokenlight runs no code that comes with a model. Load "
-            "the model yourself and give Explainer(model, tokenizer)."
-        )
     for word in SET_HERE:
-        if word in hub:
+        if word in hub and (word != "trust_remote_code" or hub[word]):
             raise BadInput(
-                f"{word} is not taken: tokenlight opens safetensors files alone and fetches no code. "
-                "Load the model yourself and give Explainer(model, tokenizer)."
+                f"{word} is not taken: tokenlight opens safetensors files alone and runs no code that "
+                "comes with a model. Load the model yourself and give Explainer(model, tokenizer)."
             )
     if not isinstance(hub.get("subfolder"), str | None):
         raise BadInput(f"subfolder={shown(hub['subfolder'])} is no name of a folder; give a text.")
@@ -62,26 +59,30 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
             _only_safetensors(index, folder)
         _only_safe_content(name, [folder / file for file in CONTENT if (folder / file).is_file()])
         return
-    named = _fetched(place, INDEX, hub)
+    named = fetched(place, INDEX, hub)
     if named:
         _only_safetensors(named, None)
-    fetched = [_fetched(place, file, hub) for file in CONTENT]
-    _only_safe_content(name, [file for file in fetched if file])
+    files = [fetched(place, file, hub) for file in CONTENT]
+    _only_safe_content(name, [file for file in files if file])
 
 
-def _fetched(place: str, file: str, hub: dict[str, Any]) -> Path | None:
-    """A file of a hub's model, fetched where it is not kept here; None where it cannot be had, which
-    is told, with what to do, by whoever loads the model."""
+def fetched(place: str, file: str, hub: dict[str, Any]) -> Path | None:
+    """A file of a model, from its folder, or from a hub where it is not kept here; None where it
+    cannot be had, which is told, with what to do, by whoever loads the model."""
     from transformers.utils import cached_file
 
     troubles = ("missing_entries", "connection_errors", "gated_repo")
     quiet = {f"_raise_exceptions_for_{what}": False for what in troubles}
-    chosen = {key: value for key, value in hub.items() if key in FETCHED}
     try:
-        found = cached_file(place, file, **chosen, **quiet)
+        found = cached_file(place, file, **fetching(hub), **quiet)
     except (OSError, ValueError):
         return None
     return Path(found) if found else None
+
+
+def fetching(hub: dict[str, Any]) -> dict[str, Any]:
+    """Of what was given for a hub, that which says where its files are."""
+    return {key: value for key, value in hub.items() if key in FETCHED}
 
 
 @contextmanager
@@ -253,16 +254,12 @@ def _strings(content: Any) -> Iterator[tuple[str, str]]:
 
 
 def _json(file: Path) -> dict[str, Any]:
+    content, wrong = None, "holds no table of names with values"
     try:
         content = json_in(file)
     except (OSError, ValueError) as broken:
-        raise DamagedFile(
-            f"{file} cannot be read: {broken}. Save the model again with "
-            "model.save_pretrained(folder)."
-        ) from broken
+        wrong = f"cannot be read: {broken}"
     if not isinstance(content, dict):
-        raise DamagedFile(
-            f"{file} holds no table of names with values. Save the model again with "
-            "model.save_pretrained(folder)."
-        )
+        again = "Save the model again with model.save_pretrained(folder)."
+        raise DamagedFile(f"{file} {wrong}. {again}")
     return content

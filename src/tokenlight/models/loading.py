@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import socket
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,14 +15,28 @@ import torch
 import transformers
 from huggingface_hub.constants import ENDPOINT  # which transformers itself needs
 from transformers import AutoConfig, AutoTokenizer
-from transformers.utils import cached_file
 
 from tokenlight.capture.head import TAKEN, taken_in_words
 from tokenlight.capture.live import Pooling
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnknownName, UnsupportedModel
+from tokenlight.errors import (
+    BadInput,
+    DamagedFile,
+    MissingExtra,
+    UnknownName,
+    UnsupportedModel,
+    near_names,
+)
 from tokenlight.files.documents import json_in
 from tokenlight.models import embedded as models
-from tokenlight.models.folder import SAFE, WEIGHTS, check, first_sentence, opening
+from tokenlight.models.folder import (
+    SAFE,
+    WEIGHTS,
+    check,
+    fetched,
+    fetching,
+    first_sentence,
+    opening,
+)
 
 TOKENIZERS = (
     "tokenizer.json",
@@ -108,7 +121,7 @@ def put(model: Any, device: str | torch.device | None) -> None:
 
 
 def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
-    folder = Path(place)
+    folder = Path(place, hub.get("subfolder") or "")
     # transformers makes up an empty vocabulary where a folder has none: every word would be unknown.
     if folder.is_dir() and not any((folder / file).exists() for file in TOKENIZERS):
         raise BadInput(
@@ -116,7 +129,7 @@ def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
             "tokenizer.save_pretrained(folder)."
         )
     with opening(name, "the tokenizer (tokenizer.json, tokenizer_config.json …)"):
-        return AutoTokenizer.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
+        return AutoTokenizer.from_pretrained(place, **SAFE, **fetching(hub))
 
 
 def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
@@ -127,7 +140,7 @@ def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
         # From its own module: older releases hide it at the top where torchvision is missing.
         from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-        how = {"backend": "pil", **SAFE, **_for_tokenizer(hub)}
+        how = {"backend": "pil", **SAFE, **fetching(hub)}
         return AutoImageProcessor.from_pretrained(place, **how)
     except ImportError as missing:
         raise MissingExtra.naming("Pillow", "vision", f"reading images for {name}") from missing
@@ -144,23 +157,10 @@ def refuse_missing_folder(name: str) -> None:
     place = Path(given)
     is_path = place.is_absolute() or given.startswith((".", "~")) or given.count("/") > 1
     # A file beside us may have a hub id's name by chance, but hardly with an ending.
-    if place.is_file() and (is_path or place.suffix):
-        raise BadInput(
-            f"no model found at {given!r}: it is a file, not a folder. {_what_to_give(given)}"
-        )
-    if is_path and not place.is_dir():
-        raise BadInput(
-            f"no model found at {given!r}: there is no such folder. {_what_to_give(given)}"
-        )
-
-
-def _folders_beside(place: Path) -> list[str]:
-    """Folders with a model whose name is nearly that of ``place``."""
-    try:
-        names = [other.parent.name for other in place.parent.glob("*/config.json")]
-    except OSError:
-        return []
-    return difflib.get_close_matches(place.name, names, n=1)
+    is_file = place.is_file() and (is_path or place.suffix)
+    if is_file or (is_path and not place.is_dir()):
+        wrong = "it is a file, not a folder" if is_file else "there is no such folder"
+        raise BadInput(f"no model found at {given!r}: {wrong}. {_what_to_give(given)}")
 
 
 def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
@@ -176,8 +176,11 @@ def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
 
 
 def _what_to_give(name: str) -> str:
-    beside = _folders_beside(Path(name))
-    near = f"Did you mean the folder {str(Path(name).parent / beside[0])!r}? " if beside else ""
+    place, beside = Path(name), list[str]()
+    with suppress(OSError):
+        names = [other.parent.name for other in place.parent.glob("*/config.json")]
+        beside = near_names(place.name, names, likeness=0.6)
+    near = f"Did you mean the folder {str(place.parent / beside[0])!r}? " if beside else ""
     return (
         f"{near}Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
         f"can reach, or one of {', '.join(entry.name for entry in models.catalogue())}."
@@ -187,7 +190,7 @@ def _what_to_give(name: str) -> str:
 def _not_an_embedded_name(name: str) -> None:
     """``sentiment`` is asked of no hub: the embedded model was meant."""
     full = {entry.name.rpartition("/")[2]: entry.name for entry in models.catalogue()}
-    near = difflib.get_close_matches(name, full, n=1, cutoff=0.8)
+    near = near_names(name, full, likeness=0.8)
     if near:
         raise UnknownName(f"unknown model {name!r}. Did you mean {full[near[0]]!r}?")
 
@@ -205,7 +208,7 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
 
 def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
     try:
-        return AutoConfig.from_pretrained(place, **SAFE, **_for_tokenizer(hub))
+        return AutoConfig.from_pretrained(place, **SAFE, **fetching(hub))
     except (OSError, ValueError) as missing:
         if Path(place, "config.json").is_file():
             raise UnsupportedModel(
@@ -216,12 +219,6 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
         raise BadInput(
             f"no model found at {name!r}: {first_sentence(missing)} {_what_to_give(name)}"
         ) from missing
-
-
-def _for_tokenizer(hub: dict[str, Any]) -> dict[str, Any]:
-    return {
-        k: v for k, v in hub.items() if k in ("revision", "cache_dir", "local_files_only", "token")
-    }
 
 
 def _class(name: str, config: Any) -> Any:
@@ -248,10 +245,7 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     folder, on the hub or in the cache, and the mean over its tokens where no file says anything."""
     place = str(models.resolve(name))
     hub = hub if Path(place).is_dir() else _reaching(hub)
-    try:
-        file = cached_file(place, "1_Pooling/config.json", **_for_tokenizer(hub))
-    except OSError:  # no such file, or offline and not in the cache
-        file = None
+    file = fetched(place, "1_Pooling/config.json", hub)
     if file is None:
         return "mean"
     try:
