@@ -23,17 +23,13 @@ def progress(what: str, total: int | None, show: bool | None = None) -> Iterator
     library there is no bar.
     """
     if show is False or (show is None and not sys.stderr.isatty()):
-        yield _silent
+        yield lambda _done: None
         return
     bar = _Bar(what, total)
     try:
         yield bar
     finally:
         bar.close()
-
-
-def _silent(_done: int, /) -> None:
-    """Show nothing."""
 
 
 class _Bar:

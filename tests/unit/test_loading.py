@@ -79,6 +79,12 @@ def test_remote_code_is_refused(bert_folder):
         Explainer.from_pretrained(bert_folder, trust_remote_code=True)
 
 
+def test_a_model_in_a_subfolder_is_read_from_there(bert_folder):
+    found = Explainer.from_pretrained(bert_folder.parent, subfolder=bert_folder.name)
+    wanted = Explainer.from_pretrained(bert_folder).explain("a good film", "rollout")
+    assert found.explain("a good film", "rollout").scores.tolist() == wanted.scores.tolist()
+
+
 def test_a_cut_weight_file_is_named(bert_folder, tmp_path):
     folder = tmp_path / "cut"
     shutil.copytree(bert_folder, folder)

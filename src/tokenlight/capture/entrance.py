@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tokenlight.capture.embedding_site import Door
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.rewired import rewired
+from tokenlight.capture.transfer import widened
 from tokenlight.data.tokens import TokenRow
 
 
@@ -98,9 +99,7 @@ class Entered:
 
     def joined(self, tensors: Sequence[Tensor]) -> Tensor:
         """Tensors of the doors as one, ``batch place …``."""
-        device = self.real.device
-        dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-        return torch.cat([tensor.to(device, dtype) for tensor in tensors], dim=1)
+        return torch.cat([widened(tensor, self.real.device) for tensor in tensors], dim=1)
 
     def folded(self, values: Tensor) -> Tensor:
         """``batch place …`` to ``batch token …``."""

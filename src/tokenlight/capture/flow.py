@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tokenlight.capture.transfer import sent
+from tokenlight.capture.transfer import sent, widened
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.meter import conservation, require_finite
@@ -85,9 +85,8 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
     layers = _layers(hidden, found)
     if route.rules.rewrites_gradients:
         start = start * value.to(start)
-        layers = [
-            _wide(state.detach()) * gradient for state, gradient in zip(hidden, layers, strict=True)
-        ]
+        pairs = zip(hidden, layers, strict=True)
+        layers = [widened(state.detach()) * gradient for state, gradient in pairs]
     # Where none arrives (an attention map that counts as a constant) relevance is zero.
     maps = [
         torch.zeros_like(tensor) if relevance is None else relevance
@@ -110,10 +109,6 @@ def _layers(hidden: Sequence[Tensor], found: Sequence[Tensor | None]) -> list[Te
             )
         arrived.append(relevance)
     return arrived
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 @contextmanager

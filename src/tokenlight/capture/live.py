@@ -19,7 +19,7 @@ from tokenlight.capture.probe import verified
 from tokenlight.capture.rewired import locked, takes_seam, token_embeddings
 from tokenlight.capture.transfer import sent
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import UnsupportedModel
+from tokenlight.errors import BadInput, UnsupportedModel
 
 OWN = ("at", "anchor")  # arguments that are read here and not handed to the model
 Pooling = Literal["mean", "cls", "last"]
@@ -147,6 +147,13 @@ class LiveModel:
             ]
             arguments["token_type_ids"] = table(given, 0)
         return arguments | self._asked(rows), real, filler
+
+    def check_ids(self, low: int, high: int) -> None:
+        """Refuse ids outside the vocabulary: on a GPU they do not raise but kill its context."""
+        if low < 0 or high >= self.vocabulary:
+            raise BadInput(
+                f"token ids run from {low} to {high}, but this model knows 0 to {self.vocabulary - 1}."
+            )
 
     def filler(self, rows: Sequence[Any]) -> int | None:
         """The model's padding id; where it has none, the lowest that no row uses, if any; none for

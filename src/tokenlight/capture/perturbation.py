@@ -22,7 +22,7 @@ from tokenlight.capture.pauses import pause
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.variants import Original, StandIns, Variant
 from tokenlight.data.tokens import TokenRow, Tokens
-from tokenlight.errors import BadInput, TextTooLong
+from tokenlight.errors import TextTooLong
 from tokenlight.progress import Advance
 from tokenlight.progress import progress as progress_bar
 
@@ -201,12 +201,7 @@ def _check(live: LiveModel, lengths: list[int], ids: np.ndarray) -> None:
         raise TextTooLong(
             f"a changed text has {longest} tokens but this model reads at most {live.max_tokens}."
         )
-    low, high = int(ids.min()), int(ids.max())
-    # On a GPU an id outside the vocabulary does not raise: it kills the process's device.
-    if low < 0 or high >= live.vocabulary:
-        raise BadInput(
-            f"token ids run from {low} to {high}, but this model knows 0 to {live.vocabulary - 1}."
-        )
+    live.check_ids(int(ids.min()), int(ids.max()))
 
 
 def _out_of_memory(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from tokenlight.capture.packing import in_halves
 from tokenlight.capture.pauses import pause
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.rewired import rewired
-from tokenlight.capture.transfer import sent
+from tokenlight.capture.transfer import sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput
@@ -131,9 +131,7 @@ class Rerun:
     def embedded(self, rows: Sequence[TokenRow]) -> Tensor:
         """h^0 of other tokens (one row an example, as long as it): ``batch place hidden``."""
         entrance = entrance_of(self.live, self.recording.rows[0], "hidden")
-        vectors = embedded(self.live, rows, self.recording.real.shape[1], entrance)
-        dtype = torch.promote_types(vectors.dtype, torch.float32)
-        return vectors.to(self.recording.logits.device, dtype)
+        return self._out(embedded(self.live, rows, self.recording.real.shape[1], entrance))
 
     def values(self, variants: Sequence[Sequence[Variant]]) -> list[np.ndarray]:
         """The target at each changed text of each example, all of them packed together.
@@ -176,9 +174,8 @@ class Rerun:
         ids = tuple(by if gone else i for i, gone in zip(row.ids, hidden, strict=True))
         return replace(row, ids=ids)
 
-    def _out(self, gradient: Tensor) -> Tensor:
-        dtype = torch.promote_types(gradient.dtype, torch.float32)
-        return gradient.to(self.recording.logits.device, dtype)
+    def _out(self, tensor: Tensor) -> Tensor:
+        return widened(tensor, self.recording.logits.device)
 
     @cached_property
     @torch.inference_mode(mode=False)

@@ -21,7 +21,7 @@ from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
 from tokenlight.capture.objective import slopes, sum_of_targets
 from tokenlight.capture.rerun import Rerun
-from tokenlight.capture.transfer import Fetched, sent
+from tokenlight.capture.transfer import Fetched, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
@@ -360,8 +360,7 @@ class Tape:
         return torch.promote_types(self.recording.logits.dtype, torch.float32)
 
     def _out(self, tensor: Tensor) -> Tensor:
-        dtype = torch.promote_types(tensor.dtype, torch.float32)
-        return tensor.detach().to(self.recording.logits.device, dtype)
+        return widened(tensor.detach(), self.recording.logits.device)
 
 
 def sides_of(target: ResolvedTarget) -> list[ResolvedTarget]:

@@ -18,6 +18,11 @@ def sent(values: Any, device: torch.device, dtype: torch.dtype | None = None) ->
     return made.pin_memory().to(device, non_blocking=True)
 
 
+def widened(tensor: Tensor, device: torch.device | None = None) -> Tensor:
+    """The same numbers, half precision in float32, where ``device`` says or where they are."""
+    return tensor.to(device or tensor.device, torch.promote_types(tensor.dtype, torch.float32))
+
+
 class Fetched:
     """A tensor as float64 numbers. Whoever reads them waits for the work that made them, not for
     what was queued after it."""

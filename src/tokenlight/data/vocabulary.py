@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, overload
 
@@ -33,9 +33,6 @@ class Vocabulary(Sequence[str]):
         if not 0 <= index < self.size:
             raise IndexError(index)
         return self._text(index)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(self.size))
 
     def __contains__(self, label: object) -> bool:
         return isinstance(label, str) and self._find(label) is not None

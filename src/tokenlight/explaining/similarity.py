@@ -70,20 +70,14 @@ def _both(first: Attribution, second: Attribution) -> Attribution:
     layers = None
     if first.layers is not None and second.layers is not None:
         layers = np.concatenate([first.layers, second.layers], axis=1)
+    shared = {k: v for k, v in first.extras.items() if k in second.extras and v == second.extras[k]}
     return dataclasses.replace(
         first,
         row=_joined(first.row, second.row),
         scores=np.concatenate([first.scores, second.scores]),
         layers=layers,
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
-        extras={
-            **{
-                k: v
-                for k, v in first.extras.items()
-                if k in second.extras and v == second.extras[k]
-            },
-            "likeness": {"border": len(first.row)},
-        },
+        extras={**shared, "likeness": {"border": len(first.row)}},
     )
 
 

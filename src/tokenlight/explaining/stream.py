@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
@@ -29,20 +29,17 @@ def answered(texts: Iterator[Any], explain: Explain) -> Iterator[Attribution]:
 def _windows(texts: Iterator[Any]) -> Iterator[list[Any]]:
     for size in chain(SIZES, repeat(SIZES[-1])):
         window: list[Any] = []
-        failure: Exception | None = None
         try:
-            while len(window) < size:
-                window.append(next(texts))
-        except StopIteration:
+            for text in islice(texts, size):
+                window.append(text)
+        except Exception:  # the user's own: what came before it is answered first
             if window:
                 yield window
-            return
-        except Exception as raised:  # noqa: BLE001 - the user's own, raised again below
-            failure = raised
+            raise
         if window:
             yield window
-        if failure is not None:
-            raise failure
+        if len(window) < size:
+            return
 
 
 def _up_to_the_refused(window: list[Any], first: int, explain: Explain) -> Iterator[Attribution]:

@@ -16,12 +16,7 @@ from tokenlight.inputs.truncation import beginning
 def read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
     """One row as the model will read it."""
     row = trimmed(given, session.pad_id)
-    vocabulary = session.live.vocabulary
-    if not 0 <= min(row.ids) <= max(row.ids) < vocabulary:
-        raise BadInput(
-            f"token ids run from {min(row.ids)} to {max(row.ids)}, but this model knows 0 to "
-            f"{vocabulary - 1}."
-        )
+    session.live.check_ids(min(row.ids), max(row.ids))
     types, count = row.token_types or (0,), _type_count(session)
     if count is not None and not 0 <= min(types) <= max(types) < count:
         raise BadInput(

@@ -95,19 +95,13 @@ def write_parquet(
         import pyarrow.parquet
     except ImportError as missing:
         raise MissingExtra.naming("pyarrow", "bench", "Parquet output") from missing
-    columns = kinds or dict.fromkeys(name for row in rows for name in row)
-    types = {
-        "int64": pyarrow.int64(),
-        "double": pyarrow.float64(),
-        "string": pyarrow.string(),
-        "list<double>": pyarrow.list_(pyarrow.float64()),
-    }
+    columns = kinds or dict.fromkeys((name for row in rows for name in row), None)
+    types = {None: None, "list<double>": pyarrow.list_(pyarrow.float64())}
+    types |= {kind: pyarrow.type_for_alias(kind) for kind in ("int64", "double", "string")}
     table = pyarrow.table(
         {
-            name: pyarrow.array(
-                [row.get(name) for row in rows], types[kinds[name]] if kinds else None
-            )
-            for name in columns
+            name: pyarrow.array([row.get(name) for row in rows], types[kind])
+            for name, kind in columns.items()
         }
     )
     sink = pyarrow.BufferOutputStream()
