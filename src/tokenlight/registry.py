@@ -20,6 +20,28 @@ from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 Kind = Literal["methods", "metrics"]
 
 
+class Registered:
+    """What a method and a metric have in common. Subclasses are frozen dataclasses whose fields are
+    the options."""
+
+    @property
+    def name(self) -> str:
+        """The registry key: the file's name."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options that differ from their defaults, as JSON values: a field's metadata may name a
+        function (``recorded``) that makes one of what is none."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
+        chosen = [(field, getattr(self, field.name)) for field in fields]
+        return {
+            field.name: field.metadata.get("recorded", lambda value: value)(value)
+            for field, value in chosen
+            if value != field.default
+        }
+
+
 @cache
 def _modules(kind: Kind) -> dict[str, str | EntryPoint]:
     """Name to import path, without importing any of them (the command line's --help reads this)."""

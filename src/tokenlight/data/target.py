@@ -202,7 +202,7 @@ class Head:
         """Read one example's prediction off its logits."""
         if self.kind == "span":
             start, end = best_span(logits, row)
-            probabilities = _softmax(logits[:, 0])[start], _softmax(logits[:, 1])[end]
+            probabilities = softmax(logits[:, 0])[start], softmax(logits[:, 1])[end]
             answer = answer_text(row, start, end)
             return Prediction(
                 answer,
@@ -218,7 +218,7 @@ class Head:
             numbers = (f"{name}{float(x):.4g}" for name, x in zip(said, logits, strict=True))
             return Prediction(", ".join(numbers), 0, tuple(self.labels), ())
         index = int(np.argmax(logits))
-        chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else _softmax(logits)
+        chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else softmax(logits)
         if not self.writes:
             return Prediction(
                 self.labels[index], index, tuple(self.labels), tuple(map(float, chances))
@@ -358,7 +358,8 @@ def _wrong_head(target: object, head: Head) -> str:
     )
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Shares of all numbers together."""
     powers = np.exp(logits - logits.max())
     shares: np.ndarray = powers / powers.sum()
     return shares

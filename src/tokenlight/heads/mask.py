@@ -77,25 +77,14 @@ class HeadMask:
             case "positional":
                 return parts[1:]
             case "random":
-                return [self._random(seed)]
+                return [_let_in(np.zeros_like(self.chosen), int(self.chosen.sum()), seed)]
             case "corrupted":
-                return [self._corrupted(rate, seed)]
+                if not 0 <= rate <= 1:
+                    raise BadInput(
+                        f"corruption rate {rate} is no share; give a number from 0 to 1."
+                    )
+                return [_let_in(self.chosen, int((~self.chosen).sum() * rate), seed)]
         return parts
-
-    def _random(self, seed: int) -> np.ndarray:
-        flat = np.zeros(self.chosen.size, dtype=int)
-        generator = np.random.default_rng(seed)
-        flat[generator.choice(flat.size, int(self.chosen.sum()), replace=False)] = 1
-        return flat.reshape(self.shape)
-
-    def _corrupted(self, rate: float, seed: int) -> np.ndarray:
-        if not 0 <= rate <= 1:
-            raise BadInput(f"corruption rate {rate} is no share; give a number from 0 to 1.")
-        flat = self.chosen.ravel().astype(int)
-        others = np.flatnonzero(flat == 0)
-        generator = np.random.default_rng(seed)
-        flat[generator.choice(others, int(len(others) * rate), replace=False)] = 1
-        return flat.reshape(self.shape)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -114,6 +103,14 @@ class HeadMask:
                 "this head mask lacks or garbles a table: syntactic and positional are lists of "
                 "layers, each a list of whole numbers, one a head."
             ) from broken
+
+
+def _let_in(chosen: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """``chosen`` (``layer head``) as 0 and 1, with ``count`` more heads, drawn from the others."""
+    flat = chosen.ravel().astype(int)
+    drawn = np.random.default_rng(seed).choice(np.flatnonzero(flat == 0), count, replace=False)
+    flat[drawn] = 1
+    return flat.reshape(chosen.shape)
 
 
 def head_mask(given: Any) -> HeadMask:

@@ -6,6 +6,7 @@ import gzip
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,12 @@ def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
     """Each sentence's lines, with the number of the first."""
-    lines: list[str] = []
-    first = 1
     # Not splitlines: it cuts at characters that words may hold, such as U+2028.
-    for number, line in enumerate([*text.replace("\r\n", "\n").split("\n"), ""], start=1):
-        if line.strip():
-            if not lines:
-                first = number
-            lines.append(line)
-        elif lines:
-            if any(not line.startswith("#") for line in lines):
-                yield first, lines
-            lines = []
+    numbered = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
+    for written, block in groupby(numbered, key=lambda line: bool(line[1].strip())):
+        numbers, lines = zip(*block, strict=True)
+        if written and any(not line.startswith("#") for line in lines):
+            yield numbers[0], list(lines)
 
 
 def _sentence(place: Path, first: int, lines: list[str]) -> ParsedSentence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -183,22 +184,20 @@ def head_statistics(
     ]
     if not rows:
         raise BadInput("no sentence was given, so there is nothing to count.")
-    counted = _Counts(reading, max(len(row) for row in rows))
     live.verify(rows[0], maps=True)
     lengths = [len(row) for row in rows]
+    sums: Any = None
     for pack in packs(lengths, batch_tokens, padding_proof=live.padding_proof):
         recording = record(live, [rows[i] for i in pack], frozenset({Site.ATTENTION}))
-        counted.add(recording, [sentences[i] for i in pack])
+        of_pack = [sentences[i] for i in pack]
+        counted = _counted(recording, of_pack, reading, max(lengths) - 1)
+        sums = counted if sums is None else tuple(map(operator.add, sums, counted))
         if advance is not None:
             advance(len(pack))
+    offsets = _offsets(sentences, reading.relations)
+    hits, tested, positions, queries = sums
     return HeadStatistics(
-        reading,
-        _offsets(sentences, reading.relations),
-        counted.hits,
-        counted.tested,
-        counted.positions,
-        counted.queries,
-        sentences=len(sentences),
+        reading, offsets, hits, tested, positions, queries, sentences=len(sentences)
     )
 
 
@@ -213,37 +212,22 @@ def _offsets(
     return counts
 
 
-class _Counts:
-    """Running sums over batches."""
-
-    def __init__(self, reading: Reading, longest: int) -> None:
-        self.reading = reading
-        self.reach = longest - 1
-        self.hits = np.zeros((len(reading.relations), 0, 0), dtype=np.int64)
-        self.tested = np.zeros(len(reading.relations), dtype=np.int64)
-        self.positions = np.zeros((0, 0, 2 * self.reach + 1), dtype=np.int64)
-        self.queries = 0
-
-    def add(self, recording: Recording, sentences: Sequence[ParsedSentence]) -> None:
-        """Count one batch."""
-        looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention])
-        layers, _, heads, _ = looked_at.shape  # layer batch head query
-        if not self.hits.size:
-            self.hits = np.zeros((len(self.reading.relations), layers, heads), dtype=np.int64)
-            self.positions = np.zeros((layers, heads, 2 * self.reach + 1), dtype=np.int64)
-        asks = _asking(recording, exclude_special=self.reading.exclude_special)
-        self.queries += int(asks.sum())
-        self.positions += _relative(looked_at, asks, self.reach).cpu().numpy()
-        found = [
-            (example, pair)
-            for example, (sentence, row) in enumerate(zip(sentences, recording.rows, strict=True))
-            for pair in pairs(sentence, row, self.reading.relations, self.reading.align)
-        ]
-        for number, relation in enumerate(self.reading.relations):
-            chosen = [(example, pair) for example, pair in found if pair.relation == relation]
-            if chosen:
-                self.tested[number] += len(chosen)
-                self.hits[number] += _hits(looked_at, chosen).cpu().numpy()
+def _counted(
+    recording: Recording, sentences: Sequence[ParsedSentence], reading: Reading, reach: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Hits, tested, positions and queries of one batch, as HeadStatistics has them."""
+    looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention])
+    asks = _asking(recording, exclude_special=reading.exclude_special)
+    found = [
+        (example, pair)
+        for example, (sentence, row) in enumerate(zip(sentences, recording.rows, strict=True))
+        for pair in pairs(sentence, row, reading.relations, reading.align)
+    ]
+    of_relation = [[one for one in found if one[1].relation == name] for name in reading.relations]
+    hits = torch.stack([_hits(looked_at, chosen) for chosen in of_relation])
+    positions = _relative(looked_at, asks, reach)
+    tested = np.array([len(chosen) for chosen in of_relation])
+    return hits.cpu().numpy(), tested, positions.cpu().numpy(), int(asks.sum())
 
 
 def _asking(recording: Recording, *, exclude_special: bool) -> Tensor:
@@ -268,8 +252,8 @@ def _relative(looked_at: Tensor, asks: Tensor, reach: int) -> Tensor:
 def _hits(looked_at: Tensor, chosen: Sequence[tuple[int, Pair]]) -> Tensor:
     """How many pairs each head looks up rightly, ``layer head``."""
     device = looked_at.device
-    examples = torch.tensor([example for example, _ in chosen], device=device)
-    queries = torch.tensor([pair.query for _, pair in chosen], device=device)
+    whose = torch.tensor([(example, pair.query) for example, pair in chosen], device=device)
+    examples, queries = whose.long().view(-1, 2).T
     right = torch.zeros(len(chosen), looked_at.shape[-1], dtype=torch.bool)
     for number, (_, pair) in enumerate(chosen):
         right[number, list(pair.keys)] = True

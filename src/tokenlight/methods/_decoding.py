@@ -13,10 +13,10 @@ from tokenlight.capture.objective import Of
 from tokenlight.capture.tape import Site, Sites, Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._language_model import LanguageModel, language_model
+from tokenlight.methods._maps import Layer, layers_of
 from tokenlight.methods._method import Method
 
 Special = Literal["exclude", "include"]
-Layer = int | Literal["middle", "all"]
 
 
 class DecodedMethod(Method):
@@ -99,20 +99,6 @@ class Decoder:
         """Each position's score is its type's, ``batch type`` to ``batch token``; special ones 0."""
         found = scores.gather(1, self.place.clamp(min=0))
         return found.masked_fill(self.place < 0, 0.0)
-
-
-def layers_of(tape: Tape, layer: Layer) -> list[int]:
-    """The hidden states an option names: 0 is the embedding, ``middle`` half of the blocks up."""
-    count = len(tape.recording.hidden)
-    if layer == "all":
-        return list(range(count))
-    if layer == "middle":
-        return [(count - 1) // 2]
-    if not -count <= layer < count:
-        raise BadInput(
-            f"layer={layer} does not exist: this model has hidden states 0 (embedding) to {count - 1}."
-        )
-    return [layer % count]
 
 
 def gradients_at(tape: Tape, layers: list[int], of: Of) -> list[Tensor]:

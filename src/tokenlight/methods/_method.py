@@ -41,7 +41,7 @@ class Cost:
 Presets = Mapping[str, Mapping[str, Any]]
 
 
-class Method(abc.ABC):
+class Method(registry.Registered, abc.ABC):
     """A way to score tokens. Subclasses are frozen dataclasses whose fields are the options.
 
     ``cites``: key of the paper; ``signed``: scores below zero speak against the target;
@@ -98,21 +98,3 @@ class Method(abc.ABC):
         """Passes a text of ``tokens`` tokens goes through the model, at most."""
         gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE}))
         return Cost(1, gradients + (Site.RELEVANCE in self.needs))
-
-    @property
-    def name(self) -> str:
-        """The registry key: the file's name."""
-        return type(self).__module__.rpartition(".")[2]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options that differ from their defaults, as JSON values: a field's metadata may name a
-        function (``recorded``) that makes one of what is none."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
-        return {
-            field.name: field.metadata.get("recorded", lambda value: value)(
-                getattr(self, field.name)
-            )
-            for field in fields
-            if getattr(self, field.name) != field.default
-        }

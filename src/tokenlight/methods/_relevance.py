@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._maps import rolled_out, weighted
 from tokenlight.methods._method import Method, Presets
-from tokenlight.methods._reduce import rolled_out
-from tokenlight.methods._sides import weighted
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 

@@ -51,12 +51,12 @@ class WordGradientMethod(Method):
     def gradient(self, tape: Tape) -> Tensor:
         """G, the loss's gradient at the token tables' output, ``batch place hidden``."""
 
-
-def averaged(tape: Tape, count: int, point: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The mean of G over ``count`` points (see :func:`mean_gradient`)."""
-    everyone = torch.arange(len(tape.rows), device=tape.words.values.device)
-    weights = torch.full((len(everyone), count), 1 / count, device=everyone.device)
-    return mean_gradient(tape, everyone, weights, point, at="words", of="loss")
+    @staticmethod
+    def averaged(tape: Tape, count: int, point: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The mean of G over ``count`` points (see :func:`mean_gradient`)."""
+        everyone = torch.arange(len(tape.rows), device=tape.words.values.device)
+        weights = torch.full((len(everyone), count), 1 / count, device=everyone.device)
+        return mean_gradient(tape, everyone, weights, point, at="words", of="loss")
 
 
 def l1_shares(values: Tensor) -> Tensor:

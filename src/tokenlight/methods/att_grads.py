@@ -10,9 +10,8 @@ from torch import Tensor
 
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, over_sides, reduced
 from tokenlight.methods._method import Presets
-from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import AttentionGradientMethod, over_sides
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._maps import over_sides
 from tokenlight.methods._method import Method, Presets
-from tokenlight.methods._sides import over_sides
 from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
 
 
@@ -43,12 +43,8 @@ class AttentiveClassActivationTokens(Method):
 
     @property
     def needs(self) -> frozenset[Site]:
-        states = {Site.HIDDEN, Site.HIDDEN_GRADIENT}
-        if self.attn_reduce == "received":
-            return frozenset(states | {Site.RECEIVED})
-        if self.attn_reduce == "cls":
-            return frozenset(states | {Site.ATTENTION, Site.READOUT})
-        return frozenset(states)
+        own = {"received": {Site.RECEIVED}, "cls": {Site.ATTENTION, Site.READOUT}}
+        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT} | own.get(self.attn_reduce, set()))
 
     def __call__(self, tape: Tape) -> Tensor:
         if self.abs or self.attn_reduce == "cls":  # else linear in the gradient: one map of the sum

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._sides import AttentionGradientMethod
+from tokenlight.methods._maps import AttentionGradientMethod
 
 
 @dataclass(frozen=True, slots=True)

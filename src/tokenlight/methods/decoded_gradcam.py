@@ -8,8 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.methods._decoding import DecodedMethod, Decoder, Layer, Special
+from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
 from tokenlight.methods._language_model import name_of
+from tokenlight.methods._maps import Layer
 
 
 @dataclass(frozen=True, slots=True)

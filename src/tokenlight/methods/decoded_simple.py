@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.objective import Of
-from tokenlight.methods._decoding import DecodedMethod, Decoder, Layer, Special
+from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
 from tokenlight.methods._language_model import name_of
+from tokenlight.methods._maps import Layer
 from tokenlight.methods._word_gradient import l1_shares
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import AttentionGradientMethod
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
 
 
 @dataclass(frozen=True, slots=True)

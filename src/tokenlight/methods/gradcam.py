@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Sites, Tape
-from tokenlight.errors import BadInput
+from tokenlight.methods._maps import layers_of
 from tokenlight.methods._method import Method
 
 
@@ -34,14 +34,8 @@ class GradCam(Method):
     needs: ClassVar[Sites] = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        count = len(tape.hidden)
-        if not -count <= self.layer < count:
-            raise BadInput(
-                f"layer={self.layer} does not exist: this model has hidden states 0 (embedding) to "
-                f"{count - 1}."
-            )
-        state, gradient = tape.hidden[self.layer], tape.hidden_gradient[self.layer]
-        scores: Tensor = torch.linalg.vecdot(state, gradient)
+        (layer,) = layers_of(tape, self.layer)
+        scores: Tensor = torch.linalg.vecdot(tape.hidden[layer], tape.hidden_gradient[layer])
         return scores.clamp(min=0) if self.relu else scores
 
 

@@ -8,9 +8,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
 from tokenlight.methods._method import Presets
-from tokenlight.methods._reduce import Reduce, reduced
-from tokenlight.methods._sides import AttentionGradientMethod
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,7 @@ from torch import Tensor
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._method import Cost, Presets
 from tokenlight.methods._path import at_least_one
-from tokenlight.methods._word_gradient import (
-    Multiply,
-    WordGradientMethod,
-    averaged,
-    word_embeddings,
-)
+from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class Integrated(WordGradientMethod):
         def shrunk(which: Tensor, step: Tensor) -> Tensor:
             return words[which] * (step.to(words) / count)[:, None, None]
 
-        return averaged(tape, count, shrunk)
+        return self.averaged(tape, count, shrunk)
 
 
 METHOD = Integrated

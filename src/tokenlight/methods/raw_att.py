@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._maps import over_sides, reduced
 from tokenlight.methods._method import Method, Presets
-from tokenlight.methods._reduce import reduced
-from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._maps import Reduce, over_sides, reduced, require_block, rolled_out
 from tokenlight.methods._method import Method, Presets
-from tokenlight.methods._reduce import Reduce, reduced, require_block, rolled_out
-from tokenlight.methods._sides import over_sides
 
 
 @dataclass(frozen=True, slots=True)

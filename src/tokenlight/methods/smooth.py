@@ -12,12 +12,7 @@ from tokenlight.capture.tape import Tape
 from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Cost, Presets
 from tokenlight.methods._path import at_least_one
-from tokenlight.methods._word_gradient import (
-    Multiply,
-    WordGradientMethod,
-    averaged,
-    word_embeddings,
-)
+from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,7 @@ class Smooth(WordGradientMethod):
             # A token has one noise, wherever it is read.
             return words[which] + tape.words.entrance.spread(noise, tape.real[which])
 
-        return averaged(tape, count, noisy)
+        return self.averaged(tape, count, noisy)
 
 
 METHOD = Smooth

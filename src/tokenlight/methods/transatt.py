@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.methods._maps import require_block
 from tokenlight.methods._method import Presets
-from tokenlight.methods._reduce import require_block
 from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import Head, ResolvedTarget, softmax
 from tokenlight.errors import BadInput, BadTarget, NotFinite, way
 from tokenlight.metrics._metric import Answers, Case
 
@@ -69,11 +69,11 @@ def chance(head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndar
     if target.kind == "span":
         return _span_chance(target, variant, logits)
     if target.kind == "contrast":
-        return float(_softmax(np.array([target.value(logits), 0.0]))[0])
+        return float(softmax(np.array([target.value(logits), 0.0]))[0])
     assert target.index is not None
     if head.problem == "multi":
-        return float(_softmax(np.array([logits[target.index], 0.0]))[0])
-    return float(_softmax(logits)[target.index])
+        return float(softmax(np.array([logits[target.index], 0.0]))[0])
+    return float(softmax(logits)[target.index])
 
 
 def _span_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
@@ -89,11 +89,5 @@ def _sides_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray, 
     for (position, side), weight in target.terms:
         if weight * sign > 0:
             place = variant.place_of(position)
-            product *= 0.0 if place is None else float(_softmax(logits[:, side])[place])
+            product *= 0.0 if place is None else float(softmax(logits[:, side])[place])
     return product
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max())
-    shares: np.ndarray = powers / powers.sum()
-    return shares

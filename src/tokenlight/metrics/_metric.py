@@ -7,7 +7,6 @@ explanations it says so (``further``) and finds them in its Case.
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -19,6 +18,7 @@ from tokenlight.capture.perturbation import Original, Variant
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.metrics._interval import Interval, curve_intervals, mean_interval
+from tokenlight.registry import Registered
 
 Better = Literal["higher", "lower", "neither"]
 ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
@@ -74,7 +74,7 @@ class DocumentFrequencies:
     counts: Mapping[int, int]
 
 
-class Metric(abc.ABC):
+class Metric(Registered, abc.ABC):
     """A measure of an explanation. Subclasses are frozen dataclasses whose fields are the options.
 
     ``cites``: key of the paper; ``better``: which way is better by default; ``labelled``,
@@ -105,7 +105,7 @@ class Metric(abc.ABC):
         """Where the points of the curve stand (share of tokens, k, layer); empty without curve."""
         return ()
 
-    def check(self, head: Head) -> None:  # noqa: B027 - most metrics take every head
+    def check(self, head: Head) -> None:
         """Refuse, before any work, a model for which the number would mean nothing."""
 
     def variants(self, case: Case) -> list[Variant]:  # noqa: ARG002 - some ask nothing
@@ -136,7 +136,11 @@ class Metric(abc.ABC):
         seed: int = 0,
         frequencies: DocumentFrequencies | None = None,  # noqa: ARG002 - token_overlap reads it
     ) -> Summary:
-        """The mean over texts, one entry each, with its interval; where it is no mean, overridden."""
+        """What was found over many texts, one entry each."""
+        return self.over_texts(measured, seed)
+
+    def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
+        """Means over texts with their intervals; overridden where a number is no mean."""
         names = sorted({name for one in measured for name in one.parts})
         parts = {
             name: mean_interval([m.parts[name] for m in measured if name in m.parts], seed=seed)
@@ -147,21 +151,6 @@ class Metric(abc.ABC):
             curve_intervals([one.curve for one in measured], seed=seed),
             parts,
         )
-
-    @property
-    def name(self) -> str:
-        """The registry key: the file's name."""
-        return type(self).__module__.rpartition(".")[2]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options that differ from their defaults."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields
-            if getattr(self, field.name) != field.default
-        }
 
     @property
     def label(self) -> str:

@@ -12,14 +12,7 @@ from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
 from tokenlight.metrics._marked import marked_tokens, seen_share
-from tokenlight.metrics._metric import (
-    Answers,
-    Case,
-    DocumentFrequencies,
-    Measured,
-    Metric,
-    Summary,
-)
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric, Summary
 from tokenlight.metrics._ranking import ranking
 
 
@@ -79,15 +72,9 @@ class PrecisionAtK(Metric):
             return first_token
         return gold
 
-    def summarise(
-        self,
-        measured: Sequence[Measured],
-        *,
-        seed: int = 0,
-        frequencies: DocumentFrequencies | None = None,
-    ) -> Summary:
+    def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
         if self.report == "count":
-            return Metric.summarise(self, measured, seed=seed, frequencies=frequencies)
+            return Metric.over_texts(self, measured, seed)
         counts = np.array([one.detail["count"] for one in measured], dtype=np.float64)
         lengths = np.array([one.detail["length"] for one in measured], dtype=np.float64)
 

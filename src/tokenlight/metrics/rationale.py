@@ -11,14 +11,7 @@ import numpy as np
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
 from tokenlight.metrics._marked import marked_tokens, seen_share
-from tokenlight.metrics._metric import (
-    Answers,
-    Case,
-    DocumentFrequencies,
-    Measured,
-    Metric,
-    Summary,
-)
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric, Summary
 from tokenlight.metrics._ranking import ranking
 
 
@@ -79,14 +72,8 @@ class Rationale(Metric):
         runs = {"right": right, "selected": len(ours), "marked": len(marked)}
         return Measured(found[self.report], parts=found, detail=runs)
 
-    def summarise(
-        self,
-        measured: Sequence[Measured],
-        *,
-        seed: int = 0,
-        frequencies: DocumentFrequencies | None = None,
-    ) -> Summary:
-        found = super(Rationale, self).summarise(measured, seed=seed, frequencies=frequencies)
+    def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
+        found = Metric.over_texts(self, measured, seed)
         if self.iou_over == "texts" or not measured:
             return found
         counts = [
@@ -131,13 +118,8 @@ def _overlap(run: set[int], others: Sequence[set[int]]) -> float:
 
 def _runs(flags: np.ndarray) -> list[set[int]]:
     """Maximal runs of true, as sets of positions."""
-    runs: list[set[int]] = []
-    for position in np.flatnonzero(flags):
-        if runs and int(position) - 1 in runs[-1]:
-            runs[-1].add(int(position))
-        else:
-            runs.append({int(position)})
-    return runs
+    places = np.flatnonzero(flags)
+    return [set(run.tolist()) for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)]
 
 
 METRIC = Rationale

@@ -17,7 +17,7 @@ NEXT_TO_ZERO = 1e-12  # below it an activation's slope y/x counts as 0
 
 def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`."""
-    features = _wide(case.operand(0))
+    features = case.operand(0)
     slope = (case.output / features).masked_fill_(features.abs() < NEXT_TO_ZERO, 0.0)
     return (slope.mul_(gradient),)
 
@@ -31,7 +31,7 @@ def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     what is added to the variance; operands: features, :math:`\gamma`, :math:`\beta`.
     """
     centres, stabiliser = case.detail
-    features, weight = _wide(case.operand(0)), case.operands[1]
+    features, weight = case.operand(0), case.operands[1]
     if centres:
         square = features.var(dim=-1, correction=0, keepdim=True)
     else:
@@ -42,10 +42,6 @@ def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     if centres:
         share = share - share.mean(dim=-1, keepdim=True)
     return share, *(None,) * (len(case.operands) - 1)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def equal_parts(active: tuple[bool, ...]) -> tuple[float, ...]:

@@ -40,19 +40,20 @@ def balanced(
 
 def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     """:func:`balanced` as the rule of ``a + b``."""
-    return balanced(relevance, _terms(case), case.output, case.examples)
+    terms = case.operand(0), case.operand(1)
+    return balanced(relevance, terms, case.output, case.examples)
 
 
 def proportional_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``."""
     share = safe_divide(relevance, case.output)
-    return tuple(term * share for term in _terms(case))
+    return case.operand(0) * share, case.operand(1) * share
 
 
 def epsilon_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`R_a = a\odot R/(a+b+\varepsilon\operatorname{sign}(a+b))`: the epsilon rule."""
     share = epsilon_divide(relevance, case.output)
-    return tuple(term * share for term in _terms(case))
+    return case.operand(0) * share, case.operand(1) * share
 
 
 def balanced_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
@@ -106,10 +107,6 @@ def _total(divide: Callable[[Tensor, Tensor], Tensor]) -> Rule:
 
 proportional_total = _total(safe_divide)
 epsilon_total = _total(epsilon_divide)
-
-
-def _terms(case: RuleCase) -> tuple[Tensor, Tensor]:
-    return case.operand(0), case.operand(1)
 
 
 def _by_example(tensor: Tensor, examples: int) -> Tensor:

@@ -120,9 +120,13 @@ def _unit(module: nn.Module, features: Tensor, axes: tuple[int, ...]) -> Unit | 
     if not isinstance(answers, Tensor) or answers.shape[:-1] != asked.shape[:-1]:
         return None
     y, z, mixed, added, nothing, shifted = answers.to(wide)
-    near = _Near(y, features.dtype)
-    affine = near(added + nothing, y + z)
-    if affine:
+    # The same but for rounding, which some modules do in float32.
+    allowed = max(8 * torch.finfo(features.dtype).eps, 2e-5) * float(y.abs().max())
+
+    def near(one: Tensor, other: Tensor) -> bool:
+        return bool((one - other).abs().max() <= allowed)
+
+    if near(added + nothing, y + z):  # affine
         return Unit(Operation.MAP)
     if answers.shape != asked.shape:
         return None
@@ -131,13 +135,3 @@ def _unit(module: nn.Module, features: Tensor, axes: tuple[int, ...]) -> Unit | 
     unit = Unit(Operation.NORM, near(shifted, y), axes)
     answered = norm_of(module, unit, features)(asked[:2].to(wide))
     return unit if near(answered[0], y) and near(answered[1], z) else None
-
-
-class _Near:
-    """Whether two answers are the same but for rounding, which some modules do in float32."""
-
-    def __init__(self, scale: Tensor, dtype: torch.dtype) -> None:
-        self.allowed = max(8 * torch.finfo(dtype).eps, 2e-5) * float(scale.abs().max())
-
-    def __call__(self, one: Tensor, other: Tensor) -> bool:
-        return bool((one - other).abs().max() <= self.allowed)
