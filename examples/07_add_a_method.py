@@ -20,14 +20,11 @@ class GradientNorm(Method):
     p: float = 2.0
     cites: ClassVar[str] = "simonyan2014deep"
     signed: ClassVar[bool] = False
+    needs: ClassVar[frozenset[Site]] = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     @property
     def name(self) -> str:  # a method in a file of its own is named by the file
         return "gradient_norm"
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> torch.Tensor:
         return torch.linalg.vector_norm(tape.hidden_gradient[0], ord=self.p, dim=-1)

@@ -146,28 +146,19 @@ def _none_found(live: LiveModel, why: str) -> str:
 
 def _fitting(live: LiveModel, found: LanguageModel, tokenizer: Any) -> LanguageModel:
     ours, theirs = (m.config.get_text_config() for m in (live.model, found.head))
+    name, own = type(live.model).__name__, live.tokenizer
+    told_apart = None not in (own, tokenizer) and own is not tokenizer
     if ours.hidden_size != theirs.hidden_size:
-        raise UnsupportedModel(
-            f"the language model {found.name} reads hidden states of width {theirs.hidden_size}, but "
-            f"{type(live.model).__name__} has width {ours.hidden_size}; give the one it was tuned "
-            "from."
-        )
-    if theirs.vocab_size != live.vocabulary:
-        raise UnsupportedModel(
-            f"the language model {found.name} has a vocabulary of {theirs.vocab_size} tokens, but "
-            f"{type(live.model).__name__} one of {live.vocabulary}; give the one it was tuned from."
-        )
-    both = live.tokenizer is not None and tokenizer is not None
-    if (
-        both
-        and live.tokenizer is not tokenizer
-        and live.tokenizer.get_vocab() != tokenizer.get_vocab()
-    ):
-        raise UnsupportedModel(
-            f"the language model {found.name} gives token ids other meanings than this model's "
-            "tokenizer does; give the one it was tuned from."
-        )
-    return found
+        why = f"reads hidden states of width {theirs.hidden_size}, but {name} has width {ours.hidden_size}"
+    elif theirs.vocab_size != live.vocabulary:
+        why = f"has a vocabulary of {theirs.vocab_size} tokens, but {name} one of {live.vocabulary}"
+    elif told_apart and own.get_vocab() != tokenizer.get_vocab():
+        why = "gives token ids other meanings than this model's tokenizer does"
+    else:
+        return found
+    raise UnsupportedModel(
+        f"the language model {found.name} {why}; give the one it was tuned from."
+    )
 
 
 @contextmanager

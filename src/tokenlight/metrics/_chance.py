@@ -21,17 +21,18 @@ SMALLEST = 1e-12  # a probability below is taken as this before its logarithm
 
 def needs_probabilities(head: Head, metric: str) -> None:
     """Refuse heads whose probability cannot fall: one output, or none."""
-    if head.kind == "classification" and head.problem == "regression":
-        raise BadTarget(
-            f"{metric} watches a probability, but this model has one output "
-            f"({head.labels[0]}) and no probabilities; {FOR_ONE_OUTPUT}."
+    if head.kind != "classification":
+        return
+    if head.problem == "regression":
+        why = f"one output ({head.labels[0]}) and no probabilities; {FOR_ONE_OUTPUT}"
+    elif head.problem == "single" and len(head.labels) == 1:
+        why = (
+            f"the single class {head.labels[0]!r}, whose probability is 1 whatever the text; give a "
+            "model with two classes or more"
         )
-    if head.kind == "classification" and head.problem == "single" and len(head.labels) == 1:
-        raise BadTarget(
-            f"{metric} watches a probability, but this model has the single class "
-            f"{head.labels[0]!r}, whose probability is 1 whatever the text; give a model with two "
-            "classes or more."
-        )
+    else:
+        return
+    raise BadTarget(f"{metric} watches a probability, but this model has {why}.")
 
 
 def watched_target(case: Case, which: Watched) -> ResolvedTarget:

@@ -9,6 +9,7 @@ import numpy as np
 from tokenlight.capture.perturbation import Original, Variant
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
+from tokenlight.metrics._chance import needs_probabilities
 from tokenlight.metrics._metric import Better, Case, Measured, Metric
 from tokenlight.metrics._ranking import Order, ranked_among, shares_to_counts
 
@@ -32,6 +33,9 @@ class ErasingMetric(Metric):
     """Takes ranked tokens out of a text; special ones stay, where they are protected."""
 
     protect_special: bool
+
+    def check(self, head: Head) -> None:
+        needs_probabilities(head, self.name)
 
     def ranked(self, case: Case, order: Order = "top") -> np.ndarray:
         """The positions that may be taken out, in the order in which they go."""
@@ -57,7 +61,12 @@ class CurveMetric(ErasingMetric):
     def points(self) -> tuple[float, ...]:
         return tuple(step / self.steps for step in range(self.steps + 1))
 
-    def check(self, head: Head) -> None:  # noqa: ARG002 - its subclasses look at the head
+    def check(self, head: Head) -> None:
+        self.check_steps()
+        ErasingMetric.check(self, head)
+
+    def check_steps(self) -> None:
+        """Refuse a grid without a step."""
         if self.steps < 1:
             raise BadInput(f"steps={self.steps} leaves no curve; give 1 or more.")
 

@@ -45,7 +45,7 @@ def mean_interval(values: Sequence[float], *, seed: int = 0) -> Interval:
     if not len(sample):
         return Interval(np.nan, np.nan, np.nan, 0)
     mean = float(sample.mean())
-    if _degenerate(sample):
+    if len(sample) == 1 or float(np.ptp(sample)) == 0.0:
         return Interval(mean, mean, mean, len(sample))
     low, high = _bootstrap(sample, "BCa", seed)
     if not np.isfinite([low, high]).all():  # BCa divides by the jackknife's spread
@@ -95,10 +95,6 @@ def statistic_interval(
         return Interval(value, value, value, count)
     low, high = value + np.percentile(finite, EDGES) - finite.mean()
     return Interval(value, min(value, float(low)), max(value, float(high)), count)
-
-
-def _degenerate(sample: np.ndarray) -> bool:
-    return len(sample) == 1 or float(np.ptp(sample)) == 0.0
 
 
 def _bootstrap(sample: np.ndarray, method: str, seed: int) -> tuple[Any, Any]:

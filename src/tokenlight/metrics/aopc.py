@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import Watched, chances, needs_probabilities
+from tokenlight.metrics._chance import Watched, chances
 from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
 from tokenlight.metrics._metric import Answers, Better, Case, Measured
 from tokenlight.metrics._ranking import (
@@ -70,9 +69,6 @@ class AreaOverPerturbationCurve(ErasingMetric):
         if self.grid == "paper":
             return PAPER_GRID
         return tuple(step / 9 for step in range(1, 10))
-
-    def check(self, head: Head) -> None:
-        needs_probabilities(head, self.name)
 
     def variants(self, case: Case) -> list[Variant]:
         if len(case.original) < self.min_len:

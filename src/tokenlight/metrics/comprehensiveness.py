@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head
-from tokenlight.metrics._chance import chances, needs_probabilities
+from tokenlight.metrics._chance import chances
 from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
 from tokenlight.metrics._metric import Answers, Case, Measured
 
@@ -37,9 +36,6 @@ class Comprehensiveness(ErasingMetric):
     @property
     def points(self) -> tuple[float, ...]:
         return self.bins
-
-    def check(self, head: Head) -> None:
-        needs_probabilities(head, self.name)
 
     def variants(self, case: Case) -> list[Variant]:
         order = self.ranked(case)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head
-from tokenlight.metrics._chance import Watched, chances, needs_probabilities
+from tokenlight.metrics._chance import Watched, chances
 from tokenlight.metrics._erasing import CurveMetric, Perturb, erased
 from tokenlight.metrics._metric import Answers, Better, Case, Measured
 
@@ -36,10 +35,6 @@ class Deletion(CurveMetric):
     @property
     def labelled(self) -> bool:
         return self.target == "label"
-
-    def check(self, head: Head) -> None:
-        CurveMetric.check(self, head)
-        needs_probabilities(head, self.name)
 
     def variants(self, case: Case) -> list[Variant]:
         hidden = self.hidden(self.ranked(case))
