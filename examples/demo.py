@@ -12,7 +12,7 @@ SENTENCES = [
     "The plot is thin, but the actors never let it become dull.",
     "I do not like this movie.",
 ]
-METHODS = ["attcat", "gae", "transatt", "rollout"]
+METHODS = ["auto", "attcat", "gae", "rollout"]
 
 explainer = Explainer.from_pretrained("tokenlight/sentiment")
 found = explainer.explain(SENTENCES, METHODS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -17,8 +19,9 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
 from tokenlight.data.tokens import ExplainMask, Long, TokenRow
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel
 from tokenlight.explaining.batch import explain_rows
+from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason
 from tokenlight.explaining.jobs import jobs, together
 from tokenlight.explaining.options import (
     ExplainKeywords,
@@ -140,7 +143,7 @@ class Explainer(Session):
     def explain(  # noqa: PLR0913 - the keywords users set, each by name
         self,
         inputs: Any,
-        method: MethodLike | Sequence[MethodLike] = "attcat",
+        method: MethodLike | Sequence[MethodLike] = AUTO,
         target: TargetLike | Sequence[TargetLike] = "predicted",
         *,
         explain_mask: ExplainMask = "none",
@@ -157,25 +160,88 @@ class Explainer(Session):
         these, or an iterator. One text and one method give one Attribution; anything else a list,
         text by text, then method by method, then class by class for ``target="all"``; an iterator
         gives an iterator, in constant memory. ``target`` may be a list with one target a text.
-        ``method="best"`` takes the method whose measured faithfulness is best for this model.
+        ``method="auto"`` takes the method that measured most faithful for this kind of input (the
+        Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """
         whole_number("seed", seed, 0)
+        options: dict[str, Any] = {
+            "explain_mask": explain_mask,
+            "token_types": token_types,
+            "long": long,
+            "seed": seed,
+            "batch_tokens": batch_tokens,
+            "progress": progress,
+        }
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
 
-            return explain_best(
-                self,
-                inputs,
-                target,
-                explain_mask=explain_mask,
-                token_types=token_types,
-                long=long,
-                seed=seed,
-                batch_tokens=batch_tokens,
-                progress=progress,
-            )
+            return explain_best(self, inputs, target, **options)
+        if any(map(is_auto, method if isinstance(method, list) else [method])):
+            return self._explain_by_default(inputs, method, target, options)
+        return self._explain_by(inputs, method, target, **options)
+
+    def default_method(self, given: Any = "") -> str:
+        """The method that ``explain(given)`` takes by itself, tried on a short text."""
+        kind = kind_of(self, given)
+        if kind not in self._defaults:
+            from tokenlight.evaluation.trial import sample
+
+            text, target = sample(self)
+            with suppress(TokenlightError):  # then the first is named, and says why it cannot
+                self.explain(text, AUTO, target, long="truncate", progress=False)
+        own = self._defaults.get(kind) or self._defaults.get("text", ())
+        names = candidates(kind, self)
+        return names[-1] if own[:1] == names[-1:] else names[0]
+
+    def _explain_by_default(
+        self, inputs: Any, method: Any, target: Any, options: dict[str, Any]
+    ) -> Any:
+        """By the first method of the table that this model supports; the same for all inputs."""
+        if isinstance(inputs, Iterator):  # it is read once: its first text decides
+            first = next(inputs, None)
+            inputs = iter(()) if first is None else chain((first,), inputs)
+            kind = kind_of(self, first)
+            if first is not None and kind not in self._defaults:
+                with suppress(TokenlightError):  # told in its turn, with the text's number
+                    quiet = {**options, "progress": False}
+                    self._explain_by_default([first], AUTO, target, quiet)
+            names = self._defaults.get(kind, candidates(kind, self)[:1])
+        else:
+            kind = kind_of(self, listed(inputs)[0][0])
+            names = self._defaults.get(kind, candidates(kind, self))
+        refused: UnsupportedModel | None = None
+        for name in names:
+            methods: Any = name
+            if isinstance(method, list):
+                methods = [name if is_auto(m) else m for m in method]
+            why = reason(kind, name, refused or name != candidates(kind)[0])
+            try:
+                found = self._explain_by(inputs, methods, target, why=(name, why), **options)
+            except UnsupportedModel as not_this:
+                refused = not_this
+                continue
+            self._defaults[kind] = (name,)
+            return found
+        assert refused is not None
+        raise refused
+
+    def _explain_by(  # noqa: PLR0913 - what explain() was given
+        self,
+        inputs: Any,
+        method: Any,
+        target: Any,
+        *,
+        explain_mask: ExplainMask,
+        token_types: Literal["tokenizer", "zeros"],
+        long: Long,
+        seed: int,
+        batch_tokens: int | None,
+        progress: bool | None,
+        why: tuple[str, str] | None = None,
+    ) -> Any:
         how = How(
             methods=self._methods(method, seed),
+            why=why,
             explain_mask=one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
             token_types=one_of("token_types", token_types, ("tokenizer", "zeros")),
             long=one_of("long", long, ("error", "truncate", "stride")),

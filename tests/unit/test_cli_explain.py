@@ -54,7 +54,8 @@ def test_explain_prints_the_text_the_prediction_and_the_top_tokens(tokenlight, c
     assert code == 0
     assert errors == ""
     assert output.startswith("prediction  ")
-    assert "attcat" in output
+    assert "attnlrp" in output  # the default, and its reason
+    assert "method='auto'" in output
     assert "charming" in output
     assert "\x1b" not in output
 
@@ -84,7 +85,7 @@ def test_a_contrast_of_two_labels(tokenlight, classifier):
 
 
 def test_layers_prints_the_table(tokenlight, classifier):
-    _, output, _ = tokenlight("explain", TEXT, "-m", classifier, "--layers")
+    _, output, _ = tokenlight("explain", TEXT, "-m", classifier, "-x", "attcat", "--layers")
     assert "layer by layer" in output
     assert re.search(r"L0 +L1 +L2 +Sum", output)  # as wide as the numbers below
 
@@ -94,7 +95,7 @@ def test_json_to_standard_output_is_json_and_nothing_else(tokenlight, classifier
     assert code == 0
     found = json.loads(output)
     assert found["row"]["texts"] == [EVIL]
-    assert found["method"] == "attcat"
+    assert found["method"] == "attnlrp"
     code, output, _ = tokenlight(
         *("explain", TEXT, "-m", classifier, "-x", "attcat", "-x", "cat", "--json", "-")
     )
@@ -130,7 +131,7 @@ def test_a_page_may_open_in_words_and_show_differences(tokenlight, classifier, t
     source = place.read_text(encoding="utf-8")
     [switch] = [v for t, v in Reader(source).tags if v.get("class") == "see-words"]
     assert "checked" in switch
-    assert "attcat − gae" in source
+    assert "attnlrp − gae" in source
 
 
 def test_a_place_that_cannot_be_written_is_refused_in_words(tokenlight, classifier, tmp_path):

@@ -144,7 +144,7 @@ class TestLongTexts:
             EXPLAINER.explain(self.text)
 
     def test_truncation_is_told(self):
-        found = EXPLAINER.explain(self.text, long="truncate")
+        found = EXPLAINER.explain(self.text, "attcat", long="truncate")
         assert len(found) == 48
         assert "18 of 66 tokens were cut off" in found.notes[0]
 
@@ -182,7 +182,7 @@ class TestLongTexts:
             np.testing.assert_array_equal(found.scores, named.scores)
 
     def test_a_text_that_fits_is_explained_as_a_whole(self):
-        strided = EXPLAINER.explain("good film", "attcat", long="stride")
+        strided = EXPLAINER.explain("good film", long="stride")
         np.testing.assert_array_equal(strided.scores, EXPLAINER.explain("good film").scores)
 
 

@@ -195,7 +195,7 @@ def test_an_encoder_without_a_head_is_proved_by_numbers_that_are_not_zero(monkey
     )
     live = Explainer(planted_model().bert, TOKENIZER).live
     head_statistics(live, TOKENIZER, corpus()[:2])
-    assert len(probed) == 4
+    assert len(probed) == 6  # bare, padded, listened to; each of two texts
     assert all(bool((logits != 0).all()) for logits in probed)
 
 

@@ -85,7 +85,7 @@ def test_an_explanation_equals_the_librarys(client, models):
 
 
 def test_layers_and_words_come_when_asked_for(client):
-    (plain,) = explained(client)["attributions"]
+    (plain,) = explained(client, method="attcat")["attributions"]
     assert plain["has_layers"]
     assert plain["attribution"]["layers"] is None
     (merged,) = explained(client, text="slower charming film", words=True)["attributions"]

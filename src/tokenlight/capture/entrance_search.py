@@ -143,10 +143,12 @@ def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entr
 def _refuse_estimated_slopes(
     live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entrance
 ) -> None:
-    """Where a model brings a backward of its own (YOSO estimates it, quantised models go straight
-    through their steps), its slope on the way to another text must be the one its values have."""
+    """Where a model brings a backward of its own (YOSO estimates it), its slope on the way to another
+    text must be the one its values have. Weights in eight or four bits are steps, which have none:
+    their gradient goes straight through, as everybody's does who trains on them."""
     eps = torch.finfo(live.dtype).eps
-    if eps > torch.finfo(torch.float32).eps:
+    quantised = getattr(live.model.config, "quantization_config", None) is not None
+    if quantised or eps > torch.finfo(torch.float32).eps:
         return  # the values of a small step would be rounding
     here, there = (embedded(live, [one], len(row), entrance) for one in (row, other))
     way = there - here

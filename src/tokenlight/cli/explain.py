@@ -60,7 +60,7 @@ def explain(
             show_default=f"{SENTIMENT}, or {ANSWERS} for a question",
         ),
     ] = None,
-    method: Annotated[list[str] | None, methods("attcat")] = None,
+    method: Annotated[list[str] | None, methods("auto")] = None,
     target: Annotated[
         str,
         typer.Option(
@@ -191,7 +191,7 @@ def explain(
     if model is None:
         _not_of_the_default_model(wish)
     how = {
-        "method": _methods(method or ["attcat"], reference),
+        "method": _methods(method or ["auto"], reference),
         "target": wanted_target,
         "explain_mask": explain_mask,
         "token_types": token_types,
@@ -242,8 +242,8 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
         names = [name for name, _ in wanted]
         if base not in wanted and (base[1] or base[0] not in names):
             wanted.append(base)
-    for name in (name for name, _ in wanted):
-        if name not in registry.names("methods"):
+    for name, options in wanted:
+        if name not in registry.names("methods") and (name, options) != ("auto", {}):
             registry.find("methods", name)  # raises, naming what is near
     return wanted
 

@@ -29,8 +29,8 @@ def methods(default: str) -> Any:
         "--method",
         "-x",
         metavar=METHOD,
-        help="How to explain; repeat it to compare methods. tokenlight methods lists them; best "
-        "takes the one measured to be most faithful.",
+        help="How to explain; repeat it to compare methods. tokenlight methods lists them; auto takes "
+        "the one that measured most faithful for this kind of input, best measures on these texts.",
         show_default=default,
         autocompletion=completed,
     )

@@ -60,7 +60,7 @@ def explain_batch(
         # All is queued before scores are waited for; some methods ask the device a question first.
         queued = _queued(how.methods, tape)
         seen = seen or _seen(session, recording)
-        drafts = [_drafts(session, method, tape, seen, how.seed) for method in how.methods]
+        drafts = [_drafts(session, method, tape, seen, how) for method in how.methods]
         extras = [method.extras(tape) or [{} for _ in rows] for method in how.methods]
         del tape
         if turn == rounds - 1:
@@ -90,17 +90,19 @@ def _seen(session: Session, recording: Recording) -> list[dict[str, Any]]:
 
 
 def _drafts(
-    session: Session, method: Method, tape: Tape, seen: list[dict[str, Any]], seed: int
+    session: Session, method: Method, tape: Tape, seen: list[dict[str, Any]], how: How
 ) -> list[Attribution]:
     """The Attributions of a batch by one method, their scores still zero."""
-    note = method.note(tape)
-    shared: dict[str, Any] = {"method": method.name, "model": session.name, "seed": seed}
+    why = how.why[1] if how.why is not None and how.why[0] == method.name else None
+    notes = tuple(note for note in (why, method.note(tape)) if note)
+    shared: dict[str, Any] = {"method": method.name, "model": session.name, "seed": how.seed}
+    options = method.options
     return [
         Attribution(
             **shared,
-            options=dict(method.options),  # each its own: a user may write into them
+            options=dict(options),  # each its own: a user may write into them
             versions=dict(versions()),
-            **each | {"notes": (*((note,) if note else ()), *each["notes"])},
+            **each | {"notes": (*notes, *each["notes"])},
             scores=np.zeros(len(each["row"])),
             target=target,
         )

@@ -29,6 +29,7 @@ class How:
     seed: int
     batch_tokens: int
     progress: bool | None
+    why: tuple[str, str] | None = None  # the method taken by default, and the reason
 
 
 class ExplainKeywords(TypedDict, total=False):

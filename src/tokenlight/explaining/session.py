@@ -34,6 +34,7 @@ class Session:
             or str(getattr(self.live.model.config, "_name_or_path", ""))
             or (type(self.live.model).__name__)
         )
+        self._defaults: dict[str, tuple[str, ...]] = {}  # by kind of input: what explain() takes
 
     @cached_property
     def max_tokens(self) -> int | None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import rolled_out, weighted
 from tokenlight.methods._method import Method, Presets
 from tokenlight.relevance.case import RuleSet
@@ -34,6 +35,7 @@ BESIDE = (
     "an adapter stands beside its weights and is not merged: these rules share relevance between the "
     "two, so merging it (merge_and_unload) gives other scores for the same model, but not of attnlrp"
 )
+ENCODER = "relevance goes through the encoder: what the decoder reads of the text itself is in no score"
 
 
 def _beside_its_weights(module: nn.Module) -> bool:
@@ -47,14 +49,14 @@ class RelevanceMethod(Method):
     needs_precision: ClassVar[bool] = True
 
     def note(self, tape: Tape) -> str | None:
-        """That half precision, or an adapter beside the weights, gives other numbers."""
-        if Site.RELEVANCE not in self.needs:  # a gradient does not divide
-            return None
+        """That half precision, or an adapter beside the weights, gives other numbers; that a decoder
+        has a share that is in none."""
         model, dtype = tape.recording.live.model, tape.recording.logits.dtype
-        found = []
-        if dtype in (torch.float16, torch.bfloat16):
+        found = [ENCODER] if model.config.is_encoder_decoder else []
+        divides = Site.RELEVANCE in self.needs  # a gradient does not
+        if divides and dtype in (torch.float16, torch.bfloat16):
             found.append(HALF.format(str(dtype).removeprefix("torch.")))
-        if any(map(_beside_its_weights, model.modules())):
+        if divides and any(map(_beside_its_weights, model.modules())):
             found.append(BESIDE)
         return "; ".join(found) or None
 
@@ -107,7 +109,13 @@ class InputRelevance(RelevanceMethod):
     def needs(self) -> frozenset[Site]:
         return frozenset({Site.RELEVANCE if self.way == "rules" else Site.RELEVANCE_GRADIENT})
 
-    def route(self, tape: Tape) -> Route:  # noqa: ARG002 - one route for every target
+    def route(self, tape: Tape) -> Route:
+        model = tape.recording.live.model
+        if model.config.model_type == "gpt_oss":
+            raise UnsupportedModel(
+                f"{type(model).__name__} writes its gate out, x · σ(αx), within its experts, where it is "
+                f"not known as one activation: {self.name} would be far off. Use integrated_gradients."
+            )
         return Route(self.by_rules if self.way == "rules" else self.by_gradient)
 
     def of_logit(self, tape: Tape) -> Tensor:

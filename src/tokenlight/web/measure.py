@@ -105,7 +105,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
     labels = read_labels(asked.labels, served.explainer.live.head)
     check(metrics.values(), served.explainer.live.head, Known(labels, None))
     _check_size(served, asked, metrics.values(), limits)
-    kinds = {method: _kind(served, asked, method) for method in dict.fromkeys(asked.methods)}
+    kinds = {method: _kind(served, asked, method) for method in served.methods(asked.methods)}
     names = method_names(kinds.values())
     records: list[Record] = []
     refused: list[dict[str, Any]] = []
@@ -166,7 +166,7 @@ def _check_size(
     changed = sum(len(metric.points) + 1 for metric in metrics if metric.asks)
     further = sum(_further(served, metric) for metric in metrics)
     methods = []
-    for one in dict.fromkeys(asked.methods):
+    for one in served.methods(asked.methods):
         with suppress(TokenlightError, Refusal):  # it is said, text by text, when its turn comes
             methods.append(_built(served, asked, one))
     targets, cost = count_targets(asked.target, served), 0

@@ -12,6 +12,8 @@ from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
 from tokenlight.models import embedded as models
 from tokenlight.web.refusals import Refusal, keep_secret, not_found
 
+AUTO = "auto"  # as explaining/default.py has it, which imports torch
+
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
@@ -83,9 +85,14 @@ class Served:
             "heads": getattr(config, "num_attention_heads", None),
             "head_map": self.heads is not None,
             "targets": kinds.get(self.task, [*usual, "all", "label", "contrast"]),
-            "method": "attcat",
+            "method": self.explainer.default_method(),
             "examples": [{"title": _title(example), **example} for example in self.examples],
         }
+
+    def methods(self, asked: Sequence[str], given: Any = "") -> tuple[str, ...]:
+        """The methods asked for, once each; ``auto`` by the name it has for this model."""
+        own = self.explainer.default_method(given) if AUTO in asked else AUTO
+        return tuple(dict.fromkeys(own if one == AUTO else one for one in asked))
 
 
 class AllowList:

@@ -94,7 +94,7 @@ class ExplainAsked(TextAsked):
     """Explain one text by one method or several."""
 
     model: Name | None = None
-    method: Name | Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.methods)] = "attcat"
+    method: Name | Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.methods)] = "auto"
     target: TargetAsked = "predicted"
     words: bool = False
     layers: bool = False
@@ -153,7 +153,7 @@ class EvaluateAsked(Strict):
     model: Name | None = None
     method: (
         Name | Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.evaluated_methods)]
-    ) = "attcat"
+    ) = "auto"
     metrics: Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.metrics)] = ["aopc"]
     texts: Annotated[list[Text | TextAsked], Field(min_length=1, max_length=_LIMITS.texts)]
     labels: (

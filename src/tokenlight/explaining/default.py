@@ -1,0 +1,64 @@
+"""method="auto": the method that measured most faithful for this kind of input, and why.
+
+``default.json`` is made by ``benchmarks/default_method.py`` and nothing else decides: never the clock, never
+the text. A model that the method does not support gets integrated gradients, which need only a gradient.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenlight.explaining.session import Session
+
+AUTO = "auto"
+KINDS = {
+    "text": "a text", "pair": "a pair of texts", "span": "an answer in a context", "mask": "a hidden word",
+    "next": "the next token", "cosine": "the likeness of two texts", "image": "a picture",
+}  # fmt: skip
+
+
+def is_auto(method: Any) -> bool:
+    """Whether this asks for the default: the name, or as a pair with no options."""
+    return isinstance(method, str | tuple) and method in (AUTO, (AUTO, {}))
+
+
+@cache
+def table() -> dict[str, Any]:
+    """What was measured: ``kinds`` (method, texts, means) and the method ``otherwise``."""
+    found: dict[str, Any] = json.loads(
+        Path(__file__).with_name("default.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def kind_of(session: Session, given: Any) -> str:
+    """The kind of input that is explained, as the table names it."""
+    head = session.live.head
+    if head.kind == "span":
+        return "span"
+    named = {"next": "next", "mask": "mask", "pair": "cosine", "image": "image"}
+    return named.get(head.reads, "pair" if isinstance(given, tuple) else "text")
+
+
+def candidates(kind: str, session: Session | None = None) -> tuple[str, ...]:
+    """The methods to take, the first that the model supports; a decoder's share of a text is in no
+    relevance, so its models get what has it."""
+    method, otherwise = table()["kinds"][kind]["method"], table()["otherwise"]
+    if session is not None and session.live.model.config.is_encoder_decoder:
+        return (otherwise,)
+    return tuple(dict.fromkeys((method, otherwise)))
+
+
+def reason(kind: str, method: str, refused: object) -> str:
+    """Why this method, in one line."""
+    first, means = candidates(kind)[0], table()["kinds"][kind]["means"]
+    if refused:
+        return f"method='auto': {method}, since {first} does not serve this model"
+    rank = "the most" if means[method] == max(means.values()) else "among the most"
+    return (
+        f"method='auto': {method}, {rank} faithful of {len(means) - 1} methods measured for "
+        f"{KINDS[kind]} (AOPC {means[method]:.2f}; random {means['random']:.2f})"
+    )
