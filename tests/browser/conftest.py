@@ -156,10 +156,13 @@ class Visit:
             self.complaints.append(f"{message.type}: {message.text}")
 
     def open(self, **state) -> Visit:
-        """The page at a link; `method` may be a list. Waits for the explanation a link asks for."""
-        link = urlencode({key.replace("_", "-"): value for key, value in state.items()}, doseq=True)
+        """The page at a link; `method` may be a list, attcat where none is named (None: the page's own
+        default). Waits for the explanation a link asks for."""
+        asked = {"method": "attcat", **state}
+        given = {key.replace("_", "-"): value for key, value in asked.items() if value is not None}
+        link = urlencode(given, doseq=True)
         self.page.goto(f"{self.address}/#{link}")
-        if state:
+        if {*state} - {"method"}:
             self.page.locator("#why .token").first.wait_for(state="attached")
         else:
             self.page.locator("#fields textarea").first.wait_for()

@@ -34,6 +34,15 @@ def test_a_typed_text_is_explained_with_the_scores_of_the_library(visit, explain
     assert chances == ["92.0 %", "8.0 %"]
 
 
+def test_the_page_takes_the_method_that_the_library_takes_by_itself(visit, explainer):
+    visit.open(method=None).explain(TEXT)
+    own = explainer.explain(TEXT)
+    assert own.method == "attnlrp"
+    assert visit.shown(own.method) == TEXT
+    theirs = visit.scores(own.method)
+    assert [s for _, s in theirs] == pytest.approx([s for _, s in rounded(own)], rel=2e-2, abs=1e-5)
+
+
 def test_colours_follow_sign_and_strength(visit):
     visit.open(text=TEXT)
     looks = dict(
