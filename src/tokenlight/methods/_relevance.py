@@ -35,7 +35,9 @@ BESIDE = (
     "an adapter stands beside its weights and is not merged: these rules share relevance between the "
     "two, so merging it (merge_and_unload) gives other scores for the same model, but not of attnlrp"
 )
-ENCODER = "relevance goes through the encoder: what the decoder reads of the text itself is in no score"
+ENCODER = (
+    "relevance goes through the encoder: what the decoder reads of the text itself is in no score"
+)
 
 
 def _beside_its_weights(module: nn.Module) -> bool:
