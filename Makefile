@@ -91,6 +91,7 @@ format: $(VENV)/.dev
 	$(RUN) -m ruff check --fix src tests examples benchmarks training
 
 bench: $(VENV)/.dev
+	$(OFFLINE) $(RUN) benchmarks/model_speed.py
 	$(OFFLINE) $(RUN) benchmarks/one_pass_cost.py
 	$(OFFLINE) $(RUN) benchmarks/relevance_cost.py
 	$(OFFLINE) $(RUN) benchmarks/perturbation_throughput.py

@@ -128,7 +128,7 @@ def test_all_classes_are_compared_on_one_scale(bert_folder, capsys, monkeypatch)
     with pytest.raises(SystemExit):
         cli.main(("explain", "a charming film", "-m", str(bert_folder), "--target", "all"))
     output = capsys.readouterr().out
-    assert "class by class  attcat" in output
+    assert "class by class  attnlrp" in output
     assert "negative neutral positive" in " ".join(output.split())
     assert all(line == line.rstrip() for line in output.splitlines())
 

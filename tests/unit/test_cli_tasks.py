@@ -119,7 +119,7 @@ PYTHON = r"NextToken|TokenTarget|Contrast|SpanTarget|Continuation|Question\(|Pic
         ("filler", ["[MASK] film [MASK]"], "name one by its number: --token 1."),
         ("filler", ["a [MASK] film", "--continue", "x"], "does not write on"),
         ("tagger", [PROMPT], "say which: --token the or its number, or --target all"),
-        ("tagger", ["the film the", "--token", "the"], "give --occurrence 0 … 1"),
+        ("tagger", ["the film the", "--token", "the"], "say which with --occurrence 0 to 1"),
         ("tagger", ["the film the", "--token", "the", "--occurrence", "2"], "--occurrence 2 does"),
         ("tagger", ["--question", "who", "--context", "we"], "give TEXT and --token WORD"),
         ("vectors", [PROMPT], "give TEXT and --pair TEXT"),

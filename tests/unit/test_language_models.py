@@ -156,7 +156,7 @@ class TestContinuation:
         for one, prompt in zip(
             found[:3], (PROMPT, PROMPT + " good", PROMPT + " good and"), strict=True
         ):
-            alone = writer.explain(prompt, target=one.target.index)
+            alone = writer.explain(prompt, "attcat", target=one.target.index)
             np.testing.assert_allclose(one.scores, alone.scores, rtol=0, atol=1e-12)
 
     def test_the_model_writes_its_own_likeliest_tokens(self, writer):

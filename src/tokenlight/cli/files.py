@@ -156,12 +156,14 @@ def explain_all(
 def _check(explainer: Explainer, texts: Texts, how: Mapping[str, Any]) -> None:
     """Refuse, before the first text, what would be wrong for every one of them."""
     from tokenlight.evaluation.preflight import check_target
+    from tokenlight.explaining.default import is_auto
     from tokenlight.explaining.jobs import name_of
     from tokenlight.explaining.options import whole_number
 
     whole_number("seed", how["seed"], 0)
-    if how["method"] != "best":
-        explainer._methods(how["method"], how["seed"])
+    named = [] if how["method"] == "best" else [one for one in how["method"] if not is_auto(one)]
+    if named:
+        explainer._methods(named, how["seed"])
     if explainer.live.head.kind == "span" and not texts.questions:
         raise BadInput(
             f"{name_of(explainer)} answers questions about a context; give a file with the columns "
