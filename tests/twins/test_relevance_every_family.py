@@ -41,7 +41,8 @@ UNFOLLOWED = {
 # Their kernels have no float64, or they do not run here at all; gpt-oss writes out a gate that the twin
 # and the package take apart in two ways.
 LEFT_OUT = {"gpt_oss", "mra", "yoso"}
-FOLLOWED = [name for name in (*FAMILIES, *SOME) if name not in {*UNFOLLOWED, *LEFT_OUT}]
+REFUSED = {name for name, (_, _, fate) in FAMILIES.items() if fate == "refused"}
+FOLLOWED = [n for n in (*FAMILIES, *SOME) if n not in {*UNFOLLOWED, *LEFT_OUT, *REFUSED}]
 EXPERTS = {**DECODER, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_experts": 4}
 # Norms that subtract a mean without a bias, and mixtures of experts: class prefix, configuration.
 FURTHER = {

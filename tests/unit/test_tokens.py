@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging import version
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE, Unigram
@@ -199,6 +201,10 @@ def test_a_pair_is_cut_though_one_part_has_no_token():
         encode(Question(*texts), TOKENIZER, limit=6, long="truncate")
 
 
+@pytest.mark.skipif(
+    version.parse(tokenizers.__version__) < version.parse("0.23.3"),
+    reason="tokenizers before 0.23.3 cut the other text of a pair where both are as long",
+)
 @pytest.mark.parametrize("side", ["right", "left"])
 @given(first=st.integers(1, 20), second=st.integers(0, 20), limit=st.integers(6, 24))
 def test_a_long_input_is_cut_as_its_tokenizer_would(side, first, second, limit):
