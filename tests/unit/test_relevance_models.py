@@ -139,7 +139,8 @@ def test_a_contrast_is_the_difference_of_two_explanations():
         this, that = (explainer.explain(rows, method, target=label) for label in (2, 0))
         for ours, first, second in zip(contrast, this, that, strict=True):
             close(ours.scores, first.scores - second.scores)
-            assert len(ours.extras["conservation"]) == len(first.extras["conservation"])
+            (meter,) = {"conservation", "relevance_at_layers"} & set(ours.extras)
+            assert len(ours.extras[meter]) == len(first.extras[meter])
 
 
 def test_every_target_of_one_forward_is_its_own_explanation():

@@ -41,10 +41,11 @@ def diff(
             "--method",
             "-x",
             metavar=METHOD,
-            help="How to explain. See: tokenlight methods.",
+            help="How to explain; auto takes the method that measured most faithful. "
+            "See: tokenlight methods.",
             autocompletion=completed,
         ),
-    ] = "attcat",
+    ] = "auto",
     limit: Limit = None,
     text: TextColumn = None,
     dtype_a: Annotated[
@@ -83,7 +84,8 @@ def diff(
     MissingExtra.check(["scipy"], "bench", "tokenlight diff")
     spare({"DATA": data}, {"--json": json})
     wanted = registry.parse(method)
-    registry.find("methods", wanted[0])
+    if wanted != ("auto", {}):
+        registry.find("methods", wanted[0])
     with in_flags():
         examples = read(data, text=text, limit=limit, marks=False)
     sides = [

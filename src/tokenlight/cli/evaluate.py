@@ -40,7 +40,7 @@ def evaluate(
         Path, typer.Option("--output", "-o", help="Folder for rows, summary, curves and report.")
     ],
     model: ModelOption = SENTIMENT,
-    method: Annotated[list[str] | None, methods_option("attcat and random")] = None,
+    method: Annotated[list[str] | None, methods_option("auto and random")] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,7 +75,7 @@ def evaluate(
     MissingExtra.check(["matplotlib"], "plots", "tokenlight evaluate")
     spare({"DATA": data}, {f"{name} of -o": output / name for name in WRITTEN})
     metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
-    methods = parsed(method or ["attcat", "random"])
+    methods = parsed(method or ["auto", "random"])
     examples = read(data, text=text, label=label, limit=limit, split=split)
     columns = _columns(Path(data), [one.columns for one in examples])
 
@@ -85,7 +85,7 @@ def evaluate(
     from tokenlight.evaluation.run import Experiment, evaluate_file, finished
 
     built(metrics)  # a wrong name is found before a model is loaded
-    for name in (name for name, _ in methods if name != "best"):
+    for name in (name for name, _ in methods if name not in ("auto", "best")):
         registry.find("methods", name)
     explainer = loaded(model, device=device, verbose=verbose)
     _check_options(explainer, methods, seed)
@@ -153,14 +153,16 @@ def _check_options(
 def _without_best(
     explainer: Any, methods: list[tuple[str, dict[str, Any]]], texts: Sequence[Any], seed: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """``best`` replaced by the method that is."""
-    if all(name != "best" for name, _ in methods):
-        return methods
-    from tokenlight.evaluation.choose import best
+    """``best`` and ``auto`` replaced by the methods that they are."""
+    names = {}
+    if any(name == "auto" for name, _ in methods):
+        names["auto"] = explainer.default_method(next(iter(texts), ""))
+        print(f"auto: {names['auto']}, the default for this kind of input")
+    if any(name == "best" for name, _ in methods):
+        from tokenlight.evaluation.choose import best
 
-    choice = best(explainer, texts, seed=seed)
-    print(f"best: {choice.reason}")
-    chosen = [
-        (choice.method, {}) if name == "best" else (name, options) for name, options in methods
-    ]
+        choice = best(explainer, texts, seed=seed)
+        print(f"best: {choice.reason}")
+        names["best"] = choice.method
+    chosen = [(names[name], {}) if name in names else (name, options) for name, options in methods]
     return [pair for i, pair in enumerate(chosen) if pair not in chosen[:i]]

@@ -16,6 +16,7 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
 from tokenlight.evaluation.results import evaluate
+from tokenlight.explaining.default import AUTO, is_auto
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._similarity import similarity
@@ -87,7 +88,7 @@ def compare(
     b: Side,
     examples: Sequence[Example],
     *,
-    method: MethodLike = "attcat",
+    method: MethodLike = AUTO,
     seed: int = 0,
     long: str = "truncate",
 ) -> Comparison:
@@ -101,6 +102,8 @@ def compare(
             f"the two models have different labels ({', '.join(labels_a)}; {', '.join(labels_b)}), "
             "so their predictions cannot be compared."
         )
+    if is_auto(method):  # one method for both sides
+        method = a.explainer.default_method()
     how: dict[str, Any] = {"method": [method], "seed": seed, "long": long}
     ours: list[Attribution] = a.explainer.explain([_put(a, t) for t in texts], **how)
     classes: list[Any] = [one.prediction.index for one in ours]

@@ -120,6 +120,14 @@ class InputRelevance(RelevanceMethod):
             )
         return Route(self.by_rules if self.way == "rules" else self.by_gradient)
 
+    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
+        """By rules the meter ``conservation``; a gradient's is named apart, since neither its softmax
+        nor biases conserve and it claims no such thing."""
+        found = super(InputRelevance, self).extras(tape)
+        if self.way == "rules":
+            return found
+        return [{"relevance_at_layers": one["conservation"]} for one in found]
+
     def of_logit(self, tape: Tape) -> Tensor:
         return self.flow(tape).hidden[0].sum(dim=-1)
 
