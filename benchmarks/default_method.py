@@ -12,6 +12,8 @@ probability while the top tokens are removed, over 0, 10, …, 100 % (a cosine: 
 a picture: insertion minus deletion). A method that falls short of
 the best by less than a tenth of what lies between the best and chance counts as equal; of equal ones that
 with a sign, then the cheapest in passes, then the nearest to what people marked (ERASER movies) is taken.
+This rule was fixed after the figures were seen: by the highest mean alone a text would get cp_lrp, which is
+above attnlrp by 0.009 [0.005, 0.014] (better on AG News, worse on SST-2). MNLI was not run.
 """
 
 from __future__ import annotations

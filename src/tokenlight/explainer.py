@@ -160,7 +160,7 @@ class Explainer(Session):
         these, or an iterator. One text and one method give one Attribution; anything else a list,
         text by text, then method by method, then class by class for ``target="all"``; an iterator
         gives an iterator, in constant memory. ``target`` may be a list with one target a text.
-        ``method="auto"`` takes the method that measured most faithful for this kind of input (the
+        ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """
         whole_number("seed", seed, 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 import pkgutil
 import types
 from collections.abc import Callable, Mapping
@@ -211,7 +210,7 @@ def _fit(name: str, option: str, value: Any, hint: Any) -> Any:
         value = value.item()  # a number out of an array or a table is that number
     for kind in kinds:
         fitted, ok = _fit_one(value, kind)
-        if ok and not (isinstance(fitted, float) and math.isnan(fitted)):
+        if ok:
             return fitted
     raise BadInput(f"option {option}={value!r} of {name} cannot be: it takes {_in_words(hint)}.")
 

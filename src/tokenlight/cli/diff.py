@@ -41,7 +41,7 @@ def diff(
             "--method",
             "-x",
             metavar=METHOD,
-            help="How to explain; auto takes the method that measured most faithful. "
+            help="How to explain; auto takes one of the most faithful measured. "
             "See: tokenlight methods.",
             autocompletion=completed,
         ),

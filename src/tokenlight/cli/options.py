@@ -30,7 +30,7 @@ def methods(default: str) -> Any:
         "-x",
         metavar=METHOD,
         help="How to explain; repeat it to compare methods. tokenlight methods lists them; auto takes "
-        "the one that measured most faithful for this kind of input, best measures on these texts.",
+        "one of the most faithful measured for this kind of input, best measures on these texts.",
         show_default=default,
         autocompletion=completed,
     )

@@ -1,4 +1,4 @@
-"""method="auto": the method that measured most faithful for this kind of input, and why.
+"""method="auto": one of the most faithful methods measured for this kind of input, and why.
 
 ``default.json`` is made by ``benchmarks/default_method.py`` and nothing else decides: never the clock, never
 the text. A model that the method does not support gets integrated gradients, which need only a gradient.
