@@ -66,16 +66,17 @@ def to_pandas(attributions: Iterable[Attribution]) -> Any:
 
 
 def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> Path:
-    """Write several attributions to one file; the ending chooses the format."""
+    """Write several attributions to one file; the ending chooses the format. Several texts as HTML are
+    a report with an index; more than fit on one page go on in files beside it."""
     given, place = list(attributions), Path(path)
     match place.suffix.lower():
         case ".json":
             content = [a.to_dict() for a in given]
             write_text(place, json_text(content if len(content) != 1 else content[0]))
         case ".html":
-            from tokenlight.plots.html import page
+            from tokenlight.plots.dataset import write
 
-            write_bytes(place, page(given).encode("utf-8"))
+            write(given, place)
         case ".csv":
             rows = records(given)
             write_text(place, csv_text(list(rows[0]) if rows else [], rows, end="\r\n"))

@@ -47,19 +47,33 @@ def page(
     into the layer tables (AttCAT paper, figure 5).
     """
     texts = Scenery(reference=reference, rollout=rollout).of(attributions)
-    digest = base64.b64encode(hashlib.sha256(_style().encode("utf-8")).digest()).decode("ascii")
     pictures = any(text.group.first.row.image is not None for text in texts)
-    policy = (
-        f"default-src 'none'; {'img-src data:; ' if pictures else ''}style-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
     title = _shortened(texts[0].group.first.text) if title is None else title
-    return _rendered("page.html.j2", texts, words=words, title=title, policy=policy)
+    seal = sealed(_style(), pictures=pictures)
+    return _rendered("page.html.j2", texts, words=words, title=title, **seal)
+
+
+def sealed(style: str, script: str = "", *, pictures: bool = False) -> dict[str, str]:
+    """A page's style sheet and script, and a policy under which nothing but them is loaded or run."""
+
+    def digest(content: str) -> str:
+        return base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
+
+    policy = ["default-src 'none'", *["img-src data:"] * pictures]
+    policy += [f"style-src 'sha256-{digest(style)}'"]
+    policy += [f"script-src 'sha256-{digest(script)}'"] if script else []
+    return {
+        # Ours alone, no value of a user is in them: escaped, they would not be what the policy names.
+        "style": Markup(style),
+        "script": Markup(script),
+        "policy": "; ".join([*policy, "base-uri 'none'", "form-action 'none'"]),
+    }
 
 
 def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     """The same picture for a notebook cell; its style stays inside."""
-    return _rendered("fragment.html.j2", Scenery().of(attributions), words=False)
+    texts = Scenery().of(attributions)
+    return _rendered("fragment.html.j2", texts, words=False, **sealed(_style()))
 
 
 def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
@@ -67,7 +81,6 @@ def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
         _environment()
         .get_template(template)
         .render(
-            style=Markup(_style()),  # ours alone: no value of a user is in it
             texts=texts,
             both=any(len(method.views) > 1 for text in texts for method in text.methods),
             special=any(any(text.group.first.row.special) for text in texts),

@@ -20,9 +20,9 @@ from tokenlight.bench.store import Run
 from tokenlight.bench.suite import LIBRARIES
 from tokenlight.bench.tables import Tables, merged
 from tokenlight.errors import BadInput, MissingExtra, UnknownName
-from tokenlight.evaluation.report import sealed
 from tokenlight.files.write import csv_text, write_bytes, write_text
 from tokenlight.plots.characters import in_line
+from tokenlight.plots.html import sealed
 
 FORMATS = ("md", "latex", "csv", "html")
 COLUMNS = (
@@ -137,7 +137,7 @@ def page(report: Report, drawings: Sequence[Drawing]) -> str:
         drawings=drawings,
         encoded=lambda content: Markup(base64.b64encode(content).decode("ascii")),
         tones=TONES,
-        **sealed(_template("report.css.j2", str).render()),
+        **sealed(_template("report.css.j2", str).render(), pictures=True),
     )
 
 

@@ -1,0 +1,248 @@
+"""A data set's report: an index to filter, the words of each class, each text opening on demand.
+
+A text is kept as the few values its picture needs, and drawn by the browser in the page's own colours.
+Pages stand for themselves and load nothing; what is too much for one goes on in the next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+from pathlib import Path
+from typing import Any
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.files.write import write_text
+from tokenlight.plots import facts
+from tokenlight.plots.characters import in_line, visible
+from tokenlight.plots.html import _environment, _style, page, sealed
+from tokenlight.plots.scene import TOKENS, WORDS, Mark, MethodScene, Scenery, TextScene
+
+MOST_TEXTS, MOST_BYTES = 1000, 2_000_000  # of one page
+TOP_WORDS = 15
+_UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+@dataclass(slots=True)
+class Report:
+    """Texts are added one by one; ``write`` makes the pages.
+
+    ``words``: one score a word. ``values`` of a text are numbers of an evaluation, by their names.
+    """
+
+    title: str
+    words: bool = False
+    reference: str | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    # By method and class: each word with its sum of shares and in how many texts it stands.
+    weights: dict[tuple[str, str], dict[str, tuple[float, int]]] = field(default_factory=dict)
+    models: dict[str, None] = field(default_factory=dict)
+    told: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, int] = field(default_factory=dict)  # said of many texts, written once
+
+    def add(self, found: Iterable[Attribution], values: Mapping[str, float] | None = None) -> None:
+        """The explanations of one text, or of several in a row."""
+        scenery = Scenery((WORDS if self.words else TOKENS,), self.reference)
+        for text in scenery.of(found):
+            entry = _entry(text, len(self.texts) + 1, self.notes)
+            self._gather(text)
+            self.told["right"] += entry.get("label") == entry["predicted"]
+            self.told["labelled"] += "label" in entry
+            if values:
+                entry["values"] = {name: f"{value:.3g}" for name, value in values.items()}
+            self.texts.append(_compact(entry))
+
+    def _gather(self, text: TextScene) -> None:
+        """What each word weighs for the predicted class: its share of all scores in the text."""
+        for method in text.methods:
+            a = method.attribution
+            self.models[a.model] = None
+            said = a.prediction
+            if said.ids or not said.probabilities or a.target.index != said.index:
+                continue  # no class, or not the predicted one
+            own: dict[str, float] = {}
+            for word, score in a.words():
+                own[word.casefold()] = own.get(word.casefold(), 0.0) + score
+            total = sum(map(abs, own.values())) or 1.0
+            into = self.weights.setdefault((method.label, said.label), {})
+            for word in filter(re.compile(r"\w").search, own):
+                sum_, count = into.get(word, (0.0, 0))
+                into[word] = sum_ + own[word] / total, count + 1
+
+    def top_words(self) -> Iterator[tuple[str, str, list[tuple[str, float, int]]]]:
+        """By method and class: the words v with the largest ln(N / df(v)) · Σ shares, that number, and
+        the number of the class's texts that hold it (as :mod:`tokenlight.evaluation.corpus`)."""
+        for (method, label), words in self.weights.items():
+            alike = [own for (name, _), own in self.weights.items() if name == method]
+            weighed = []
+            for word, (share, count) in words.items():
+                everywhere = sum(own.get(word, (0.0, 0))[1] for own in alike)
+                weighed.append((word, share * log(len(self.texts) / everywhere), count))
+            best = sorted(weighed, key=lambda one: -one[1])[:TOP_WORDS]
+            yield method, label, [one for one in best if one[1] > 0]
+
+    def pages(self, name: str) -> Iterator[tuple[str, str]]:
+        """The name and content of each page; ``name``: of the first."""
+        parts = list(_parts(self.texts))
+        stem, ending = Path(name).stem, Path(name).suffix
+        names = [name if i == 0 else f"{stem}-{i + 1}{ending}" for i in range(len(parts))]
+        about = {"texts": f"{len(self.texts):,}", "model": ", ".join(filter(None, self.models))}
+        if self.told["labelled"]:
+            share = self.told["right"] / self.told["labelled"]
+            about["predicted right"] = (
+                f"{self.told['right']:,} of {self.told['labelled']:,} ({100 * share:.1f} %)"
+            )
+        script, style = _script(), _style() + _environment().get_template("report.css.j2").render()
+        template, first = _environment().get_template("report.html.j2"), 0
+        classes = list(self.top_words())
+        for place, part in enumerate(parts):
+            yield (
+                names[place],
+                template.render(
+                    title=self.title,
+                    about={**about, **self.about},
+                    classes=classes,
+                    names=names,
+                    place=place,
+                    first=first + 1,
+                    last=first + len(part),
+                    notes=_compact([*self.notes]),
+                    texts=",".join(part),
+                    **sealed(style, script),
+                ),
+            )
+            first += len(part)
+
+    def write(self, place: Path) -> list[Path]:
+        """Write the pages beside ``place``, the first under its name; those written are handed back."""
+        written = []
+        for name, content in self.pages(place.name):
+            written.append(place.with_name(name))
+            write_text(written[-1], content)
+        return written
+
+
+def write(attributions: Sequence[Attribution], place: Path) -> None:
+    """One text or pictures as one page that shows all; several texts as a report."""
+    several = len({(a.row.texts, a.row.fingerprint) for a in attributions if a.row.at is None}) > 1
+    if not several or any(a.row.image is not None for a in attributions):
+        write_text(place, page(attributions))
+        return
+    report = Report(place.stem)
+    report.add(attributions)
+    report.write(place)
+
+
+def true_label(attribution: Attribution) -> str | None:
+    """The text's true label as the model names it; as it was given where the model has no such."""
+    given: Any = attribution.extras.get("label")
+    labels = attribution.prediction.labels
+    if given is None or attribution.prediction.ids:
+        return None if given is None else str(given)
+    if isinstance(given, int) and 0 <= given < len(labels) and str(given) not in labels:
+        return labels[given]
+    alike = [label for label in labels if label.casefold() == str(given).casefold()]
+    return alike[0] if len(alike) == 1 else str(given)
+
+
+def _entry(text: TextScene, number: int, notes: dict[str, int]) -> dict[str, Any]:
+    """A text as the browser reads it; what is empty is left out."""
+    first = text.group.first
+    where, columns = str(first.extras.get("place", "")), first.extras.get("columns", {})
+    lines: dict[str, int] = {}  # explanations of one text mostly share its lines
+    shown = [(method, "") for method in text.methods]
+    shown += [(m, "difference") for target in text.targets for m in target.differences]
+    bars, more = facts.prediction_bars(text.group)
+    said = [f"{bar.name} {bar.number}" for bar in bars]
+    entry = {
+        "number": int(found[0]) if (found := re.findall(r"^\w+ (\d+) of", where)) else number,
+        "place": where,
+        "label": None if (truth := true_label(first)) is None else in_line(truth),
+        "predicted": in_line(first.prediction.label),
+        "chance": round(max(first.prediction.probabilities, default=0.0), 4),
+        "chances": in_line(" · ".join(said) + (f" · and {more} less probable" if more else "")),
+        "grade": facts.grade(first),
+        "cut": first.row.cut,
+        "columns": {k: in_line(str(v)) for k, v in columns.items() if v is not None},
+        "explained": [_explained(method, kind, lines, notes) for method, kind in shown],
+    }
+    entry["lines"] = [json.loads(one) for one in lines]
+    return {name: value for name, value in entry.items() if value not in (None, "", {}, [], 0)}
+
+
+def _explained(
+    method: MethodScene, kind: str, lines: dict[str, int], notes: dict[str, int]
+) -> dict[str, Any]:
+    """One explanation: its name, what is known of it, and its scores line by line."""
+    view, a = method.views[0], method.attribution
+    told = [*method.badges, *([facts.special_line(a, view.special)] if view.special else [])]
+    found: dict[str, Any] = {
+        "name": in_line(method.label),
+        "target": in_line(a.target.name),
+        "scale": float(f"{view.scale:.4g}"),
+        "told": [in_line(one) for one in told],
+        "notes": [notes.setdefault(in_line(one), len(notes)) for one in a.notes],
+        "lines": [],
+        **({"kind": kind} if kind else {}),
+    }
+    for part in view.lines:
+        shape, scores = _line(part.marks)
+        if part.share:
+            shape["name"] = in_line(part.share.name)
+        place = lines.setdefault(json.dumps(shape), len(lines))
+        found["lines"].append([place, scores])
+    return found
+
+
+def _line(marks: Sequence[Mark]) -> tuple[dict[str, Any], str]:
+    """A line's text, how it is cut into marks, and the marks' scores, each with three digits.
+
+    ``cuts``: the length of each mark, negative where a blank stands before it; after ``null`` that of
+    a stretch without a score. ``looks``: by their number, marks that look otherwise.
+    """
+    text, cuts, looks, scores = "", list[int | None](), dict[int, str](), list[str]()
+    for number, mark in enumerate(marks):
+        shown = visible(mark.text)
+        look = " ".join(filter(None, [*mark.roles, "masked" * mark.masked]))
+        if mark.score is None:
+            cuts += [None, len(shown)]
+        else:
+            if cuts[-2:] == [None, 1] and text[-1] == " " and shown and number - 1 not in looks:
+                cuts[-2:] = [-len(shown)]
+            else:
+                cuts.append(len(shown))
+            scores.append(re.sub(r"^(-?)0\.", r"\1.", f"{mark.score:.3g}"))
+            look = f"chip {look}".strip() if mark.special else look
+        if look:
+            looks[number] = look
+        text += shown
+    return {"text": text, "cuts": cuts, **({"looks": looks} if looks else {})}, " ".join(scores)
+
+
+def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts of each page."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        own = len(text.encode())
+        if part and (len(part) == MOST_TEXTS or size + own > MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += own
+    yield part
+
+
+def _compact(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end the element."""
+    plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return plain.translate(_UNSAFE)
+
+
+def _script() -> str:
+    return Path(__file__).with_name("templates").joinpath("report.js").read_text(encoding="utf-8")
