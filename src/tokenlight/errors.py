@@ -15,8 +15,6 @@ TokenlightError
 A message says what was given, why it cannot be, and what to do.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Iterator
@@ -53,7 +51,7 @@ class UnknownName(TokenlightError):
     """A name that is not in a closed list; near names are offered."""
 
     @classmethod
-    def among(cls, kind: str, given: object, known: Iterable[str]) -> UnknownName:
+    def among(cls, kind: str, given: object, known: Iterable[str]) -> "UnknownName":
         """Build the message for ``given``, which is not one of ``known``."""
         names = sorted(known)
         near = near_names(str(given), names)
@@ -97,7 +95,7 @@ class MissingExtra(TokenlightError):
     """An optional library is needed and not installed."""
 
     @classmethod
-    def naming(cls, library: str, extra: str, purpose: str) -> MissingExtra:
+    def naming(cls, library: str, extra: str, purpose: str) -> "MissingExtra":
         """Build the message for ``library``, which the extra ``extra`` brings."""
         return cls(
             f"{purpose} needs the library {library!r}, which is not installed. "

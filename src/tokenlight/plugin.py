@@ -1,7 +1,7 @@
 """What authors of methods and metrics import; nothing else inside tokenlight is promised to them.
 
-A file ``methods/NAME.py`` with ``METHOD = …``, or ``metrics/NAME.py`` with ``METRIC = …``, is the method
-or metric ``NAME``. Another package offers the same object by an entry point::
+A file ``methods/NAME.py`` or ``metrics/NAME.py`` is the method or metric ``NAME``: the class in it, or
+what it calls ``METHOD`` or ``METRIC``. Another package offers the same by an entry point::
 
     [project.entry-points."tokenlight.methods"]
     gradient_norm = "my_package.gradient_norm"

@@ -4,8 +4,6 @@ Outside packages enter by the entry points ``tokenlight.methods`` and ``tokenlig
 Options are the fields of the frozen dataclass found there, so this module can check them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import pkgutil
@@ -13,16 +11,36 @@ import types
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 
 Kind = Literal["methods", "metrics"]
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Registered:
     """What a method and a metric have in common. Subclasses are frozen dataclasses whose fields are
-    the options."""
+    the options; ``base``: this one only says what options its own subclasses have."""
+
+    def __init_subclass__(cls, *, base: bool = False) -> None:
+        super().__init_subclass__()
+        written = vars(cls)
+        if base or "__dataclass_fields__" in written:
+            return
+        # A class of another package may have the decorator, too: what it reads is put back.
+        fields = {n: v for n, v in written.items() if isinstance(v, dataclasses.Field)}
+        dataclasses.dataclass(frozen=True)(cls)
+        for name in ("__setattr__", "__delattr__"):
+            delattr(cls, name)
+        for name, value in fields.items():
+            setattr(cls, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
     @property
     def name(self) -> str:
@@ -31,15 +49,10 @@ class Registered:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options that differ from their defaults, as JSON values: a field's metadata may name a
-        function (``recorded``) that makes one of what is none."""
+        """Options that differ from their defaults, as JSON values."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
-        chosen = [(field, getattr(self, field.name)) for field in fields]
-        return {
-            field.name: field.metadata.get("recorded", lambda value: value)(value)
-            for field, value in chosen
-            if value != field.default
-        }
+        chosen = ((field, getattr(self, field.name)) for field in fields)
+        return {field.name: value for field, value in chosen if value != field.default}
 
 
 @cache
@@ -87,9 +100,17 @@ def find(kind: Kind, name: str) -> type:
     place = modules[name]
     if isinstance(place, EntryPoint):
         return _plugged_in(kind, place)
-    found = getattr(importlib.import_module(place), kind[:-1].upper())
-    assert isinstance(found, type)
-    return found
+    return _class_of(kind, importlib.import_module(place))
+
+
+def _class_of(kind: Kind, module: types.ModuleType) -> type:
+    """What the module calls ``METHOD`` or ``METRIC``, else the one class of this kind written in it."""
+    found = getattr(module, kind[:-1].upper(), None)
+    written = (one for one in vars(module).values() if isinstance(one, type))
+    own = [c for c in written if issubclass(c, Registered) and c.__module__ == module.__name__]
+    if found is None and len(own) != 1:
+        raise LookupError(f"{module.__name__} has {len(own)} classes that could be the {kind[:-1]}")
+    return found or own[0]
 
 
 def _plugged_in(kind: Kind, entry: EntryPoint) -> type:
@@ -97,7 +118,8 @@ def _plugged_in(kind: Kind, entry: EntryPoint) -> type:
     said = f"the {kind[:-1]} {entry.name!r} of {package} cannot be loaded from {entry.value!r}"
     path, _, attribute = entry.value.partition(":")
     try:
-        found = getattr(importlib.import_module(path), attribute or kind[:-1].upper())
+        module = importlib.import_module(path)
+        found = getattr(module, attribute) if attribute else _class_of(kind, module)
     except Exception as broken:  # to import a stranger's module may raise anything
         raise BrokenPlugin(
             f"{said}: {type(broken).__name__}: {broken}. Install that package again, or remove it."

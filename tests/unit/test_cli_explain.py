@@ -264,12 +264,12 @@ def test_doctor_tries_every_method(tokenlight, classifier):
 
 def test_doctor_says_why_a_method_does_not_work(tokenlight, classifier, monkeypatch):
     from tokenlight.errors import UnsupportedModel
-    from tokenlight.methods.rollout import METHOD
+    from tokenlight.methods.rollout import AttentionRollout
 
     def refuse(*_):
         raise UnsupportedModel("rollout cannot do this, because of [red]that\x1b[31m.")
 
-    monkeypatch.setattr(METHOD, "__call__", refuse)
+    monkeypatch.setattr(AttentionRollout, "__call__", refuse)
     code, output, _ = tokenlight("doctor", classifier)
     assert code == 0
     assert "rollout cannot do this, because of [red]that␛[31m." in " ".join(output.split())

@@ -9,7 +9,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import UnsupportedModel
 from tokenlight.explaining.default import KINDS, candidates, table
-from tokenlight.methods.attnlrp import METHOD as ATTNLRP
+from tokenlight.methods.attnlrp import AttentionAwareRelevance
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_model_that_refuses_gets_integrated_gradients_and_is_told_so(explainer
     def refuse(*_):
         raise UnsupportedModel("no rule for this operation.")
 
-    monkeypatch.setattr(ATTNLRP, "__call__", refuse)
+    monkeypatch.setattr(AttentionAwareRelevance, "__call__", refuse)
     for given in ("good film", iter(["good film"])):
         found = explainer.explain(given)
         one = found if isinstance(given, str) else next(found)

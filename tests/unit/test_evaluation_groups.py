@@ -21,9 +21,9 @@ from tokenlight.evaluation.shard import explained
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import mean_interval
 from tokenlight.metrics._metric import Measured
-from tokenlight.metrics.aopc import METRIC as AOPC
-from tokenlight.metrics.precision_at_k import METRIC as PRECISION
-from tokenlight.metrics.token_overlap import METRIC as OVERLAP
+from tokenlight.metrics.aopc import AreaOverPerturbationCurve
+from tokenlight.metrics.precision_at_k import PrecisionAtK
+from tokenlight.metrics.token_overlap import TokenOverlap
 
 TEXTS = ["the film", "we love this dull old movie", "good"]
 EVERY = Experiment(["attcat", "random"], ["aopc"], {"target": "all"})
@@ -109,7 +109,7 @@ def record(text, measured, method="attcat", **more):
 def test_one_explanation_a_text_is_summarised_as_it_was():
     values = [0.1, 0.5, 0.2, 0.9]
     records = [record(i, {"aopc": Measured(value)}) for i, value in enumerate(values)]
-    found = Evaluation(tuple(records), {"aopc": AOPC()}).summary["aopc"]
+    found = Evaluation(tuple(records), {"aopc": AreaOverPerturbationCurve()}).summary["aopc"]
     expected = mean_interval(values)
     assert [found[k] for k in ("mean", "low", "high", "count")] == [
         expected.mean, expected.low, expected.high, 4,
@@ -129,7 +129,7 @@ def test_the_overlap_of_classes_draws_texts_and_sums_all_their_explanations():
     twice = [(0, 0, {"5": 1.0, "6": 2.0}), (0, 0, {"5": 3.0, "6": -1.0}), (1, 1, {"5": 1.0}),
              (1, 1, {"7": 1.0})]  # fmt: skip
     once = [(0, 0, {"5": 4.0, "6": 1.0}), (1, 1, {"5": 1.0, "7": 1.0})]
-    metric = OVERLAP(k=1, idf="smooth")
+    metric = TokenOverlap(k=1, idf="smooth")
     both = [
         Evaluation(tuple(overlap(*parts)), {"token_overlap": metric}).summary["token_overlap"]
         for parts in (twice, once)
@@ -140,7 +140,7 @@ def test_the_overlap_of_classes_draws_texts_and_sums_all_their_explanations():
 
 def test_the_words_of_one_text_may_be_of_several_classes():
     parts = [(0, 0, {"5": 1.0}), (0, 1, {"5": 1.0}), (1, 1, {"6": 3.0})]
-    metric = OVERLAP(k=1, idf="none")
+    metric = TokenOverlap(k=1, idf="none")
     found = Evaluation(tuple(overlap(*parts)), {"token_overlap": metric})
     # Class 0 lists token 5, class 1 token 6 (3 > 1): nothing in common.
     assert found.summary["token_overlap"]["mean"] == 0.0
@@ -153,7 +153,7 @@ def test_a_ratio_counts_each_text_once():
         record(text, {"precision_at_k": Measured(float(c), detail={"count": c, "length": n})})
         for text, c, n in counts
     ]
-    metric = {"precision_at_k": PRECISION(report="ratio")}
+    metric = {"precision_at_k": PrecisionAtK(report="ratio")}
     found = Evaluation(tuple(records), metric).summary["precision_at_k"]
     assert found["mean"] == pytest.approx(100 * 1.5 / 5)
     assert found["count"] == 2
@@ -164,7 +164,7 @@ def test_a_text_with_one_class_left_out_is_not_said_to_be_left_out():
     whole, none = {"aopc": Measured(0.5)}, {"skipped": {"aopc": equal}}
     records = (record(0, whole), record(0, {}, **none), record(1, {}, **none),
                record(1, {}, **none), record(2, whole))  # fmt: skip
-    found = Evaluation(records, {"aopc": AOPC()})
+    found = Evaluation(records, {"aopc": AreaOverPerturbationCurve()})
     assert found.notes == (
         f"1 of 3 texts was only in part measured by aopc (attcat): {equal}",
         f"1 of 3 texts was not measured by aopc (attcat): {equal}",

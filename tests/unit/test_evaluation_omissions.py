@@ -23,7 +23,7 @@ from tokenlight.evaluation.report import page
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import Example
-from tokenlight.metrics.aopc import METRIC as AOPC
+from tokenlight.metrics.aopc import AreaOverPerturbationCurve
 
 LONG, SHORT, EMPTY = "a dull film " * 40, "we love this movie", "   "
 app = typer.Typer()
@@ -224,7 +224,9 @@ def test_texts_are_counted_and_not_explanations_nor_lines():
         for text in (600, 700)
         for method in ("attcat", "gae", "gae")
     ]
-    found = Evaluation((*records, record(1, "attcat"), record(1, "gae")), {"aopc": AOPC()})
+    found = Evaluation(
+        (*records, record(1, "attcat"), record(1, "gae")), {"aopc": AreaOverPerturbationCurve()}
+    )
     assert len(found.omissions) == 4
     said = "2 of 3 texts were not measured by aopc (attcat, gae): for example: it has 600 tokens."
     assert found.notes == (said,)
@@ -243,7 +245,9 @@ def test_reasons_that_quote_their_text_become_one_line(reason):
     refusals = tuple(
         Failure(i, "attcat", reason.format(text, i)) for i, text in enumerate(texts)
     )  # fmt: skip
-    found = Evaluation((record(9, "attcat"),), {"aopc": AOPC()}, 0, {}, refusals)
+    found = Evaluation(
+        (record(9, "attcat"),), {"aopc": AreaOverPerturbationCurve()}, 0, {}, refusals
+    )
     (note,) = found.notes
     assert note == f"6 of 7 texts were not explained by attcat: for example: {refusals[0].reason}"
     assert len(found.to_dict()["left_out"]) == 6  # the file keeps each
@@ -254,13 +258,21 @@ def test_reasons_that_differ_in_their_own_words_stay_apart():
         Failure(0, "attcat", "the model's head isn't known."),
         Failure(1, "attcat", "the model's text isn't known."),
     )
-    found = Evaluation((record(9, "attcat"),), {"aopc": AOPC()}, 0, {}, refusals)
+    found = Evaluation(
+        (record(9, "attcat"),), {"aopc": AreaOverPerturbationCurve()}, 0, {}, refusals
+    )
     assert len(found.notes) == 2
 
 
 def test_methods_that_leave_out_different_texts_have_their_own_lines():
     refusals = (Failure(0, "attcat", "no."), Failure(1, "gae", "no."))
-    found = Evaluation((record(0, "gae"), record(1, "attcat")), {"aopc": AOPC()}, 0, {}, refusals)
+    found = Evaluation(
+        (record(0, "gae"), record(1, "attcat")),
+        {"aopc": AreaOverPerturbationCurve()},
+        0,
+        {},
+        refusals,
+    )
     assert found.notes == (
         "1 of 2 texts was not explained by attcat: no.",
         "1 of 2 texts was not explained by gae: no.",
@@ -274,7 +286,7 @@ def test_texts_cut_to_several_lengths_name_the_shortest_and_the_longest():
         Record(text, "attcat", "positive", "positive", None, tokens, {}, cut=3)
         for text, tokens in lengths.items()
     ]
-    found = Evaluation(tuple(records), {"aopc": AOPC()})
+    found = Evaluation(tuple(records), {"aopc": AreaOverPerturbationCurve()})
     assert found.notes == ("3 of 3 texts were cut to 7 to 9 tokens (long=truncate).",)
 
 

@@ -11,7 +11,7 @@ from tokenlight import Explainer
 from tokenlight.evaluation import shard
 from tokenlight.evaluation.shard import Experiment, explained, measured
 from tokenlight.files.tables import Example
-from tokenlight.metrics.aopc import METRIC as AOPC
+from tokenlight.metrics.aopc import AreaOverPerturbationCurve
 
 TEXTS = [Example("we love this movie"), Example("the film is not very good")]
 
@@ -64,14 +64,16 @@ def test_a_text_without_room_is_told_in_words(explainer, pauses):
 
 def test_measuring_waits_for_room_too(explainer, pauses):
     made, _ = explained(explainer, TEXTS, Experiment(["attcat"], []))
-    whole, _ = measured(explainer, TEXTS, made, {"aopc": AOPC()})
+    whole, _ = measured(explainer, TEXTS, made, {"aopc": AreaOverPerturbationCurve()})
     # Wider packs are halved until one text is left, which then finds no room: begin with one.
     alone = {0: made[0]}
     with full(explainer, 10**6):
-        records, refused = measured(explainer, TEXTS[:1], alone, {"aopc": AOPC()})
+        records, refused = measured(
+            explainer, TEXTS[:1], alone, {"aopc": AreaOverPerturbationCurve()}
+        )
     assert records == []
     assert "no room" in refused[0].reason
     assert pauses == list(shard.PAUSES)
-    again, none = measured(explainer, TEXTS[:1], alone, {"aopc": AOPC()})
+    again, none = measured(explainer, TEXTS[:1], alone, {"aopc": AreaOverPerturbationCurve()})
     assert none == []
     close(again[0].measured["aopc"].value, whole[0].measured["aopc"].value)

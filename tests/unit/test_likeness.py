@@ -172,11 +172,11 @@ class TestPoolingFile:
 
 def test_a_randomised_copy_pools_as_its_model_does(monkeypatch):
     from tokenlight.evaluation import extra_explanations as further
-    from tokenlight.metrics.randomisation import METRIC
+    from tokenlight.metrics.randomisation import ParameterRandomisation
 
     seen = set()
     monkeypatch.setattr(
         further, "_explained_again", lambda copy, *_: seen.add(copy.live.pooling) or []
     )
-    further.further_explanations(embedder("cls"), [], METRIC())
+    further.further_explanations(embedder("cls"), [], ParameterRandomisation())
     assert seen == {"cls"}

@@ -8,12 +8,12 @@ from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.report import MOST, NAMED, figure
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics._metric import Measured
-from tokenlight.metrics.aopc import METRIC as AOPC
+from tokenlight.metrics.aopc import AreaOverPerturbationCurve
 
 
 def evaluation(methods):
     """``method 0`` has the highest curve, then ``method 1`` …; random the lowest."""
-    metric = AOPC()
+    metric = AreaOverPerturbationCurve()
     names = [f"method {i}" for i in range(methods - 1)] + ["random"]
     records = tuple(
         Record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 
@@ -183,12 +184,18 @@ def test_a_page_tells_of_presets_where_one_differs(method, lines):
 
 
 PLUGIN = """
-from dataclasses import dataclass
-from tokenlight.methods.random import METHOD
+from dataclasses import dataclass, field
+from tokenlight.methods.random import RandomScores
+
+class Mine(RandomScores):
+    "Mine."
+    width: int = 2
 
 @dataclass(frozen=True, slots=True)
-class Mine(METHOD):
-    "Mine."
+class Decorated(RandomScores):
+    "Decorated by its author, which no method needs."
+    table: dict = field(default_factory=dict, metadata={"of": "mine"})
+    width: int = 2
 
 number = 3
 
@@ -214,6 +221,7 @@ def plugged(tmp_path, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
     entries = {
         "mine": "plugged:Mine",
+        "decorated": "plugged:Decorated",
         "gone": "plugged_gone:X",
         "nameless": "plugged:Nobody",
         "number": "plugged:number",
@@ -249,6 +257,21 @@ def test_a_broken_plugin_is_listed_as_not_usable_and_spoils_no_other():
     assert listed.exit_code == 0
     assert listed.output.count("not usable: the method") == len(BROKEN)
     assert "Mine." in listed.output
+
+
+@pytest.mark.parametrize("name", ["mine", "decorated"])
+@pytest.mark.usefixtures("plugged")
+def test_a_plugin_is_a_frozen_dataclass_with_or_without_the_decorator(name):
+    method = registry.build("methods", name, {"width": 3})
+    assert method.options == {"width": 3} | ({"table": {}} if name == "decorated" else {})
+    assert method == registry.build("methods", name, {"width": 3})
+    assert method != registry.build("methods", name)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'width'"):
+        method.width = 4
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'width'"):
+        del method.width
+    known = {field.name: field.metadata for field in dataclasses.fields(method)}
+    assert known.get("table", {"of": "mine"}) == {"of": "mine"}
 
 
 def test_a_number_of_numpy_is_a_number():

@@ -4,8 +4,6 @@ A span head has two logits a token, ``[token, 0]`` for a start and ``[token, 1]`
 trained on questions without an answer (SQuAD v2) say "no answer" by the span of the first token.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

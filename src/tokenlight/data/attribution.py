@@ -1,7 +1,5 @@
 """Attribution: one explanation as frozen data, with all that is needed to trust and repeat it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -69,7 +67,7 @@ class Attribution:
 
     def scored(
         self, scores: np.ndarray, layers: np.ndarray | None, extras: Mapping[str, Any]
-    ) -> Attribution:
+    ) -> "Attribution":
         """The same explanation with these numbers, which the caller knows to be finite and one a
         token. All else of a batch is made ready while the device works; only this waits for it."""
         found = object.__new__(Attribution)
@@ -168,7 +166,7 @@ class Attribution:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Attribution:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Attribution":
         """Rebuild from :meth:`to_dict`."""
         found = values.get("format") if isinstance(values, Mapping) else values
         if not isinstance(values, Mapping) or found != FORMAT:
@@ -205,7 +203,7 @@ class Attribution:
         return made
 
     @classmethod
-    def from_arrays(cls, scores: Any, ids: Any, logits: Any, **known: Any) -> Attribution:
+    def from_arrays(cls, scores: Any, ids: Any, logits: Any, **known: Any) -> "Attribution":
         """An explanation made elsewhere (Captum, shap, inseq, plain arrays), to be measured or drawn
         here; see :func:`tokenlight.evaluation.imported.from_arrays` for what else may be known of it."""
         from tokenlight.evaluation.imported import from_arrays
@@ -220,7 +218,7 @@ class Attribution:
         return save([self], path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Attribution:
+    def load(cls, path: str | os.PathLike[str]) -> "Attribution":
         """Read back what :meth:`save` wrote as JSON."""
         from tokenlight.files.saved import load
 

@@ -1,7 +1,5 @@
 """An image cut into patches: what a model of patches sees, and what stands in a hidden patch's place."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -28,7 +26,7 @@ class Scale:
     std: tuple[float, ...]
 
     @classmethod
-    def of(cls, mean: Any, std: Any, channels: int) -> Scale:
+    def of(cls, mean: Any, std: Any, channels: int) -> "Scale":
         """One number a channel."""
         wide = [np.broadcast_to(np.asarray(v, dtype=float), (channels,)) for v in (mean, std)]
         return cls(tuple(wide[0].tolist()), tuple(wide[1].tolist()))
@@ -109,7 +107,7 @@ class PatchImage:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __deepcopy__(self, _memo: Any) -> PatchImage:
+    def __deepcopy__(self, _memo: Any) -> "PatchImage":
         return self  # nothing of it changes
 
     @cached_property
@@ -135,7 +133,7 @@ class PatchImage:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> PatchImage:
+    def from_dict(cls, values: Mapping[str, Any]) -> "PatchImage":
         """Rebuild from :meth:`to_dict`."""
         scale = Scale.of(values["mean"], values["std"], len(values["mean"]))
         height, width = map(int, values["patch"])

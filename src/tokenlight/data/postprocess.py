@@ -1,7 +1,5 @@
 """Steps from Attribution to Attribution; each leaves its name in ``steps`` and the raw one as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The parts of an input (premise and hypothesis, question and context) and what each weighs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

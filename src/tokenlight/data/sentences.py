@@ -5,8 +5,6 @@ an empty line. A full stop after an abbreviation or an initial, or before a smal
 one that stands apart, as in texts already split into tokens, does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

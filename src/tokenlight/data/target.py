@@ -5,8 +5,6 @@ a classifier are indexed ``[label]``; those of a span head ``[token, 0]`` (start
 (end). Logits, never probabilities: their gradient does not die where the model is sure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

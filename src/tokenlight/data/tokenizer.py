@@ -9,8 +9,6 @@ one serves a whole call of explain(). None is kept longer, so whatever the user 
 tokens, rules, ``model_input_names``) holds from the next call on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

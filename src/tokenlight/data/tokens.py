@@ -1,7 +1,5 @@
 """Tokens: what the model reads, and where each piece stands in the text a person wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -81,14 +79,14 @@ class TokenRow:
         """Tells two inputs apart: all pictures of one size have the same ids."""
         return repr(self.ids) + ("" if self.image is None else self.image.digest)
 
-    def masked(self, positions: Sequence[bool]) -> TokenRow:
+    def masked(self, positions: Sequence[bool]) -> "TokenRow":
         """The same row with attention 0 at ``positions``; ids and places stay."""
         kept = tuple(
             0 if hide else seen for hide, seen in zip(positions, self.attention, strict=True)
         )
         return replace(self, attention=kept)
 
-    def take(self, positions: Sequence[int]) -> TokenRow:
+    def take(self, positions: Sequence[int]) -> "TokenRow":
         """The tokens at ``positions`` as a row of its own."""
         kept = list(positions)
         taken: dict[str, Any] = {}
@@ -111,7 +109,7 @@ class Tokens:
         return iter(self.rows)
 
     @classmethod
-    def from_ids(cls, ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Tokens:
+    def from_ids(cls, ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> "Tokens":
         """Rows from 2-D arrays of token ids, one row a text; padding is dropped by the Explainer,
         which knows the padding id. Where neither model nor tokenizer has one, what the mask hides at
         the ends of a row is padding."""

@@ -1,7 +1,5 @@
 """The labels of a language model: the tokens of its vocabulary, found by the text a person writes."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Which columns of a table hold the text, the label, and what people marked."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +46,7 @@ class Columns:
         where: str,
         *,
         marks: bool = True,
-    ) -> Columns:
+    ) -> "Columns":
         """Found by their usual names, unless ``text`` (two joined by ``+``) and ``label`` name
         them. ``marks``: whether a column of marks is looked for."""
         if label is not None and label not in row:

@@ -4,8 +4,6 @@ Drop-in for ``json.loads``, ``Path.read_text`` and ``yaml.safe_load``: what is b
 ``ValueError`` in words, as malformed text is, so that each caller names its own file and way out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator

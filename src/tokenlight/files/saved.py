@@ -1,7 +1,5 @@
 """Attributions in files: JSON that can be loaded again; HTML, CSV, Parquet and PNG for readers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text; all but parquet also .gz."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import importlib

@@ -1,7 +1,5 @@
 """Writing files: whole or not at all, and only where a file is or none is yet."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import io

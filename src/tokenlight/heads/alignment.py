@@ -1,7 +1,5 @@
 """Words to pieces: which piece asks, and which pieces would be the right answer."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Head masks: which heads count as syntactic or positional, and their ablations."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -93,7 +91,7 @@ class HeadMask:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> HeadMask:
+    def from_dict(cls, values: Mapping[str, Any]) -> "HeadMask":
         """Rebuild from :meth:`to_dict`, or from a heads file's content."""
         inner = values.get("mask", values)
         try:

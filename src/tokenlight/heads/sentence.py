@@ -1,7 +1,5 @@
 """A parsed sentence, and its two sources: CoNLL-U files and spaCy."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Iterable, Iterator

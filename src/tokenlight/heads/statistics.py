@@ -1,7 +1,5 @@
 """Head statistics: how often each head looks at a syntactic head, or at a fixed relative position."""
 
-from __future__ import annotations
-
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +41,7 @@ class Reading:
     explain_mask: ExplainMask = "none"
 
     @classmethod
-    def named(cls, align: Align, live: LiveModel, tokenizer: Any, **given: Any) -> Reading:
+    def named(cls, align: Align, live: LiveModel, tokenizer: Any, **given: Any) -> "Reading":
         """All that goes with an alignment; of ``given`` what is not None wins. The official code also
         counts offset 0 and special tokens and, but for questions, masks [SEP]."""
         official: dict[str, Any] = {"include_zero_offset": True, "exclude_special": False}

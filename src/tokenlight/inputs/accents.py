@@ -6,8 +6,6 @@ it, and so its place is that of the letter's token: here tokens are widened over
 no picture and no file tears them apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from unicodedata import category, east_asian_width
 

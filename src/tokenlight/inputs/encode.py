@@ -1,7 +1,5 @@
 """From text to tokens: what a tokenizer makes of a text, a pair or a question, and never a silent cut."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ special, then come the patches, row by row from the top left. A patch has the id
 and 0 where it is hidden, so all that replaces tokens replaces patches too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
@@ -48,7 +46,7 @@ class Picture:
     @classmethod
     def from_pixels(
         cls, values: Any, *, mean: Any = 0.0, std: Any = 1.0, fill: Fill = "mean", name: str = ""
-    ) -> Picture:
+    ) -> "Picture":
         """Pixel values ``channel height width`` as the model reads them, resized and normalised.
 
         ``mean`` and ``std`` (a number, or one a channel) undo the normalising, so that the picture

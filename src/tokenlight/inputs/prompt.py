@@ -1,7 +1,5 @@
 """Prompts of language models: a text or a chat to write on from, and what was written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -5,8 +5,6 @@ with it (see :mod:`tokenlight.data.tokenizer`). And tokenizers 0.23.1 and 0.23.2
 the second window (huggingface/tokenizers issue 2091).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tokenlight.errors import TextTooLong

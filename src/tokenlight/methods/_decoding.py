@@ -1,7 +1,5 @@
 """From saliency at hidden positions to saliency of the input's own tokens, through an LM head."""
 
-from __future__ import annotations
-
 import abc
 from typing import Any, ClassVar, Literal
 
@@ -10,16 +8,16 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.objective import Of
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._language_model import LanguageModel, language_model
+from tokenlight.methods._language_model import LanguageModel, language_model, name_of
 from tokenlight.methods._maps import Layer, layers_of
 from tokenlight.methods._method import Method
 
 Special = Literal["exclude", "include"]
 
 
-class DecodedMethod(Method):
+class DecodedMethod(Method, base=True):
     """A method that decodes saliency of hidden states; its subclasses have these options, and score
     one layer. ``of``: what the gradient at the states is of."""
 
@@ -27,10 +25,15 @@ class DecodedMethod(Method):
     tau: int | None
     special: Special
     lm: Any
-    cites: ClassVar[str] = "hou2023decoding"
-    signed: ClassVar[bool] = False
+    cites = "hou2023decoding"
+    signed = False
     of: ClassVar[Of] = "target"
-    needs: ClassVar[Sites] = frozenset({Site.HIDDEN, Site.GRAPH})
+    needs = frozenset({Site.HIDDEN, Site.GRAPH})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        found = super().options
+        return {**found, "lm": name_of(self.lm)} if "lm" in found else found
 
     def __call__(self, tape: Tape) -> Tensor:
         model = language_model(tape.recording.live, self.lm)
@@ -43,7 +46,7 @@ class DecodedMethod(Method):
         return torch.stack(found, dim=1) if self.layer == "all" else found[0]
 
     @abc.abstractmethod
-    def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
+    def decoded(self, decoder: "Decoder", states: Tensor, gradient: Tensor) -> Tensor:
         """Scores, ``batch token``, of states and their gradient, ``batch token hidden``."""
 
 

@@ -1,7 +1,5 @@
 """Random draws that belong to a text: the same alone, in any batch, on any machine."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Head masks as gates in the way of relevance: what a block's attention context lets through."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

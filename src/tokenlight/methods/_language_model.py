@@ -1,7 +1,5 @@
 """The language-model head that decodes hidden states: found, checked against the encoder, applied."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ from tokenlight.models.folder import SAFE, WEIGHTS, check
 
 # Logits that may be in memory at once; a batch of 512 × 30,000 a text would be gigabytes.
 LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}
-_found: WeakKeyDictionary[nn.Module, dict[str, LanguageModel]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[nn.Module, dict[str, "LanguageModel"]] = WeakKeyDictionary()
 
 
 class _HandedOver(nn.Module):
@@ -45,7 +43,7 @@ class LanguageModel:
     name: str
 
     @classmethod
-    def of(cls, model: Any, name: str) -> LanguageModel:
+    def of(cls, model: Any, name: str) -> "LanguageModel":
         """Take the encoder out of a copy that shares the weights of the rest."""
         prefix = getattr(model, "base_model_prefix", "")
         if prefix not in getattr(model, "_modules", {}) or model.base_model is model:

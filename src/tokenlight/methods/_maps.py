@@ -1,15 +1,13 @@
 """From query × key maps, for a whole target or side by side, to one score a token."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape, sides_of
+from tokenlight.capture.tape import Site, Tape, sides_of
 from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method
@@ -62,7 +60,7 @@ def require_block(start_layer: int, blocks: int) -> None:
 class AttentionGradientMethod(Method):
     """Reads attention maps and their gradients, for an answer's start and its end by themselves."""
 
-    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
+    needs = frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         return over_sides(tape, self.score)

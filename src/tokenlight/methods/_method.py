@@ -1,7 +1,5 @@
 """What every method is: frozen options, the sites it needs, and a tape in, scores out."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,7 @@ class Cost:
     backwards: int
 
     @staticmethod
-    def in_words(method: Method) -> str:
+    def in_words(method: "Method") -> str:
         """Such as ``1F + 1B`` or ``(n − 1)F``: a line in the number n of the text's tokens."""
         here, there = method.cost(100), method.cost(200)
         parts = []
@@ -69,7 +67,9 @@ class Method(registry.Registered, abc.ABC):
         return options
 
     @classmethod
-    def asked(cls, name: str, options: Mapping[str, Any], *, seed: int, model: nn.Module) -> Method:
+    def asked(
+        cls, name: str, options: Mapping[str, Any], *, seed: int, model: nn.Module
+    ) -> "Method":
         """The method ``name`` as ``model`` gets it: what samples takes ``seed``, unless its own is
         set, and a preset means what it means for this kind of model."""
         found: type[Method] = registry.find("methods", name)

@@ -1,11 +1,9 @@
 """Gradients averaged over many points between a baseline and the text, in h^0."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.objective import Of
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method
 
@@ -135,7 +133,7 @@ class PathScores:
 class PathMethod(Method):
     """Shares out what the target gains between a baseline and the text."""
 
-    needs: ClassVar[Sites] = frozenset({Site.EMBEDDED})
+    needs = frozenset({Site.EMBEDDED})
 
     def __call__(self, tape: Tape) -> Tensor:
         return self._found(tape).scores

@@ -1,7 +1,5 @@
 """Texts with some tokens replaced by a baseline token, asked of the model all together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,10 +1,7 @@
 """What the methods built on relevance propagation share."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -48,7 +45,7 @@ def _beside_its_weights(module: nn.Module) -> bool:
 class RelevanceMethod(Method):
     """A method that sends relevance down; its Attributions carry the conservation meter."""
 
-    needs_precision: ClassVar[bool] = True
+    needs_precision = True
 
     def note(self, tape: Tape) -> str | None:
         """That half precision, or an adapter beside the weights, gives other numbers; that a decoder
@@ -98,12 +95,11 @@ class RelevanceMethod(Method):
         return tape.relevance(self.route(tape))
 
 
-@dataclass(frozen=True, slots=True)
 class InputRelevance(RelevanceMethod):
     """Relevance at h^0 by a rule set that is a rewritten gradient; ``way="rules"`` goes rule by rule."""
 
     way: Literal["gradient", "rules"] = "gradient"
-    needs_precision: ClassVar[bool] = False
+    needs_precision = False
     by_gradient: ClassVar[RuleSet]
     by_rules: ClassVar[RuleSet]
 
@@ -123,7 +119,7 @@ class InputRelevance(RelevanceMethod):
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         """By rules the meter ``conservation``; a gradient's is named apart, since neither its softmax
         nor biases conserve and it claims no such thing."""
-        found = super(InputRelevance, self).extras(tape)
+        found = super().extras(tape)
         if self.way == "rules":
             return found
         return [{"relevance_at_layers": one["conservation"]} for one in found]
@@ -132,12 +128,12 @@ class InputRelevance(RelevanceMethod):
         return self.flow(tape).hidden[0].sum(dim=-1)
 
 
-class RuledRelevance(RelevanceMethod):
+class RuledRelevance(RelevanceMethod, base=True):
     """Relevance by a named rule set; its subclasses have these options."""
 
     rules: Rules
     qa_relevance: QaRelevance
-    top_only: ClassVar[bool] = False
+    top_only = False
 
     def route(self, tape: Tape, **gated: Any) -> Route:
         """The way down; an answer's row is laid over all tokens if ``qa_relevance`` says so."""

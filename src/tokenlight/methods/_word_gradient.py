@@ -1,15 +1,13 @@
 """From the loss's gradient at the token embeddings to one share a token, as AllenNLP does it."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method
 from tokenlight.methods._path import mean_gradient
@@ -27,15 +25,15 @@ def _inside(tape: Tape) -> Tensor:
     return tape.real.repeat(1, len(tape.words.tensors))[..., None]
 
 
-class WordGradientMethod(Method):
+class WordGradientMethod(Method, base=True):
     r"""Magnitudes that sum to one: :math:`|\sum_k G_{i,k} m_k| / \sum_j |\sum_k G_{j,k} m_k|`.
 
     ``multiply``: m is the token's own embedding, that of the first token, or one.
     """
 
     multiply: Multiply
-    signed: ClassVar[bool] = False
-    needs: ClassVar[Sites] = frozenset({Site.WORDS})
+    signed = False
+    needs = frozenset({Site.WORDS})
 
     def __call__(self, tape: Tape) -> Tensor:
         gradient = self.gradient(tape).masked_fill(~_inside(tape), 0.0)

@@ -1,23 +1,19 @@
 """ALTI: what each token brought to each other token's vector, rolled out over the blocks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tokenlight.capture.mixing import Mixing
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._method import Method, Presets
+from tokenlight.methods._method import Method
 
 CHUNK_ELEMENTS = 1 << 24  # of the n × n × hidden decomposition held at once
 DISTANCE_SHIFT = 1e-6  # torch's pairwise_distance, which the official code calls, adds it
 
 
-@dataclass(frozen=True, slots=True)
 class TokenToTokenInteractions(Method):
     r"""Decompose each block's attention output into the vectors its tokens brought.
 
@@ -36,11 +32,11 @@ class TokenToTokenInteractions(Method):
 
     p: Literal[1, 2] = 1
     ln2: bool = False
-    cites: ClassVar[str] = "ferrando2022measuring"
-    signed: ClassVar[bool] = False
-    class_agnostic: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {"official": {}}
-    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
+    cites = "ferrando2022measuring"
+    signed = False
+    class_agnostic = True
+    presets = {"official": {}}
+    needs = frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         flow: Tensor | None = None
@@ -85,6 +81,3 @@ class TokenToTokenInteractions(Method):
         length = torch.linalg.vector_norm(output, ord=self.p, dim=-1)
         closeness: Tensor = length[..., None] - distance
         return closeness.clamp(min=0)
-
-
-METHOD = TokenToTokenInteractions

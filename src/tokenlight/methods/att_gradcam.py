@@ -1,9 +1,6 @@
 """Grad-CAM over the heads of the last attention map."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +10,6 @@ from tokenlight.errors import NotFinite
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionGradCam(AttentionGradientMethod):
     r"""Heads of the last block weighted by their mean gradient.
 
@@ -30,8 +26,8 @@ class AttentionGradCam(AttentionGradientMethod):
 
     nan_policy: Literal["zero", "nan"] = "zero"
     reduce: Reduce = "cls_row"
-    cites: ClassVar[str] = "chefer2021transformer"
-    signed: ClassVar[bool] = False
+    cites = "chefer2021transformer"
+    signed = False
 
     def score(self, tape: Tape) -> Tensor:
         maps, gradient = tape.attention[-1], tape.attention_gradient[-1]
@@ -50,6 +46,3 @@ class AttentionGradCam(AttentionGradientMethod):
             )
         scaled = ((matrix - low) / width.masked_fill(flat, 1.0)).masked_fill(flat, 0.0)
         return reduced(scaled.masked_fill(~real, 0.0), tape, self.reduce)
-
-
-METHOD = AttentionGradCam

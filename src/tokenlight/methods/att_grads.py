@@ -1,9 +1,6 @@
 """Attention times its gradient, summed over all blocks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,12 +8,10 @@ from torch import Tensor
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, over_sides, reduced
-from tokenlight.methods._method import Presets
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionTimesGradients(AttentionGradientMethod):
     r"""Attention weighted by what it does to the target, in every block.
 
@@ -33,9 +28,9 @@ class AttentionTimesGradients(AttentionGradientMethod):
 
     variant: Literal["paper", "gradcam_last", "grad_sam"] = "paper"
     reduce: Reduce = "cls_row"
-    cites: ClassVar[str] = "qiang2022attcat"
-    per_layer: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {
+    cites = "qiang2022attcat"
+    per_layer = True
+    presets = {
         "paper": {},
         "official": {"variant": "gradcam_last"},
     }
@@ -61,6 +56,3 @@ class AttentionTimesGradients(AttentionGradientMethod):
         matrices = [(maps * gradient).mean(dim=1) for maps, gradient in pairs]
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in matrices]
         return torch.stack(terms, dim=1)
-
-
-METHOD = AttentionTimesGradients

@@ -1,20 +1,16 @@
 """AttCAT: class activations of every token weighted by the attention it receives."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import over_sides
-from tokenlight.methods._method import Method, Presets
+from tokenlight.methods._method import Method
 from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
 
 
-@dataclass(frozen=True, slots=True)
 class AttentiveClassActivationTokens(Method):
     r"""Impact score: gradient × hidden state per token and layer, weighted by received attention.
 
@@ -37,9 +33,9 @@ class AttentiveClassActivationTokens(Method):
     hidden: Hidden = "input"
     attn_reduce: Literal["received", "cls", "given"] = "received"
     abs: bool = False
-    cites: ClassVar[str] = "qiang2022attcat"
-    per_layer: ClassVar[bool] = True
-    presets: ClassVar[Presets] = ClassActivationTokens.presets
+    cites = "qiang2022attcat"
+    per_layer = True
+    presets = ClassActivationTokens.presets
 
     @property
     def needs(self) -> frozenset[Site]:
@@ -63,6 +59,3 @@ class AttentiveClassActivationTokens(Method):
             rows = [tape.read(maps.mean(dim=1), zero_readout=False) for maps in tape.attention]
             return activations * torch.stack(rows, dim=1)
         return activations * torch.stack(tape.received, dim=1)
-
-
-METHOD = AttentiveClassActivationTokens

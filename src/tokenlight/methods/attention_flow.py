@@ -1,22 +1,16 @@
 """Attention flow: the most attention that can run from each token to the read-out."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import MissingExtra
 from tokenlight.methods._method import Method
 
 UNITS = 10**8  # capacities are whole numbers for the solver; a row of a map sums to this many
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionFlow(Method):
     r"""Maximum flow from the read-out token to each input token.
 
@@ -28,11 +22,11 @@ class AttentionFlow(Method):
     source.
     """
 
-    cites: ClassVar[str] = "abnar2020quantifying"
-    signed: ClassVar[bool] = False
-    class_agnostic: ClassVar[bool] = True
-    slow: ClassVar[bool] = True
-    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.READOUT})
+    cites = "abnar2020quantifying"
+    signed = False
+    class_agnostic = True
+    slow = True
+    needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).cpu().double()
@@ -74,6 +68,3 @@ def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     graph = csr_array((np.concatenate(capacities).astype(np.int32), edges), shape=shape)
     values = [maximum_flow(graph, source, token).flow_value for token in range(n)]
     return np.array(values) / UNITS
-
-
-METHOD = AttentionFlow

@@ -1,16 +1,9 @@
 """AttnLRP: layer-wise relevance with rules made for attention."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from tokenlight.methods._relevance import InputRelevance
-from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import ATTNLRP, ATTNLRP_GRADIENT
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionAwareRelevance(InputRelevance):
     r"""How much of the logit each token's embedding brought.
 
@@ -28,9 +21,6 @@ class AttentionAwareRelevance(InputRelevance):
     (1e-6) in every denominator: slow, and equal in the limit of no epsilon.
     """
 
-    cites: ClassVar[str] = "achtibat2024attnlrp"
-    by_gradient: ClassVar[RuleSet] = ATTNLRP_GRADIENT
-    by_rules: ClassVar[RuleSet] = ATTNLRP
-
-
-METHOD = AttentionAwareRelevance
+    cites = "achtibat2024attnlrp"
+    by_gradient = ATTNLRP_GRADIENT
+    by_rules = ATTNLRP

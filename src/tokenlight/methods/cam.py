@@ -1,17 +1,11 @@
 """CAM of Mask-LRP: the positive part of the mean attention gradient."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._maps import AttentionGradientMethod
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionCam(AttentionGradientMethod):
     r"""Mean over heads and queries of the last attention gradient, then its positive part.
 
@@ -23,12 +17,9 @@ class AttentionCam(AttentionGradientMethod):
     Differs from the official code: its mean runs over padded queries too, ours over real ones.
     """
 
-    cites: ClassVar[str] = "song2024mask"
-    signed: ClassVar[bool] = False
+    cites = "song2024mask"
+    signed = False
 
     def score(self, tape: Tape) -> Tensor:
         scores = tape.mean_query(tape.attention_gradient[-1].mean(dim=1)).clamp(min=0)
         return tape.without_readout(scores)
-
-
-METHOD = AttentionCam

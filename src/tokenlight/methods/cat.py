@@ -1,15 +1,12 @@
 """CAT: gradient times hidden state of every token, summed over layers."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
-from tokenlight.methods._method import Method, Presets
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
 
 Hidden = Literal["input", "output"]
 
@@ -22,7 +19,6 @@ def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
     return torch.stack([torch.linalg.vecdot(state, grad) for state, grad in pairs], dim=1)
 
 
-@dataclass(frozen=True, slots=True)
 class ClassActivationTokens(Method):
     r"""First-order share of each token's hidden state in the target, over all layers.
 
@@ -36,16 +32,13 @@ class ClassActivationTokens(Method):
     """
 
     hidden: Hidden = "input"
-    cites: ClassVar[str] = "qiang2022attcat"
-    per_layer: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {
+    cites = "qiang2022attcat"
+    per_layer = True
+    presets = {
         "paper": {"hidden": "output"},
         "official": {"hidden": "input"},
     }
-    needs: ClassVar[Sites] = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+    needs = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
         return class_activations(tape, self.hidden)
-
-
-METHOD = ClassActivationTokens

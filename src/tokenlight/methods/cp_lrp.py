@@ -1,16 +1,9 @@
 """CP-LRP: relevance with attention maps and deviations held constant."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from tokenlight.methods._relevance import InputRelevance
-from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import CP_LRP, CP_LRP_GRADIENT
 
 
-@dataclass(frozen=True, slots=True)
 class ConservativeRelevance(InputRelevance):
     r"""How much of the logit each token brought through the values alone.
 
@@ -26,9 +19,6 @@ class ConservativeRelevance(InputRelevance):
     every denominator: slow, and equal in the limit of no epsilon.
     """
 
-    cites: ClassVar[str] = "ali2022xai"
-    by_gradient: ClassVar[RuleSet] = CP_LRP_GRADIENT
-    by_rules: ClassVar[RuleSet] = CP_LRP
-
-
-METHOD = ConservativeRelevance
+    cites = "ali2022xai"
+    by_gradient = CP_LRP_GRADIENT
+    by_rules = CP_LRP

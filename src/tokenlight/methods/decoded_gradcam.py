@@ -1,19 +1,14 @@
 """Decoded Grad-CAM: a hidden layer's saliency, decoded to the input's own tokens."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
-from tokenlight.methods._language_model import name_of
 from tokenlight.methods._maps import Layer
 
 
-@dataclass(frozen=True, slots=True)
 class DecodedGradCam(DecodedMethod):
     r"""Grad-CAM at layer :math:`l`, credited to the tokens a language model reads off each state.
 
@@ -36,7 +31,7 @@ class DecodedGradCam(DecodedMethod):
     tau: int | None = None
     relu: Literal["outside", "inside", "none"] = "outside"
     special: Special = "exclude"
-    lm: Any = field(default=None, metadata={"recorded": name_of})
+    lm: Any = None
 
     def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient)
@@ -44,6 +39,3 @@ class DecodedGradCam(DecodedMethod):
             saliency = saliency.clamp(min=0)
         scores = decoder.spread(decoder.shares(states), saliency)
         return decoder.to_positions(scores.clamp(min=0) if self.relu == "outside" else scores)
-
-
-METHOD = DecodedGradCam

@@ -1,21 +1,15 @@
 """Decoded Simple: the simple gradient of a hidden layer, decoded to the input's own tokens."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.objective import Of
 from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
-from tokenlight.methods._language_model import name_of
 from tokenlight.methods._maps import Layer
 from tokenlight.methods._word_gradient import l1_shares
 
 
-@dataclass(frozen=True, slots=True)
 class DecodedSimple(DecodedMethod):
     r"""AllenNLP's simple gradient at layer :math:`l`, decoded as ``decoded_gradcam`` does.
 
@@ -36,8 +30,8 @@ class DecodedSimple(DecodedMethod):
     abs: Literal["inside", "outside"] = "inside"
     times_input: bool = True
     special: Special = "exclude"
-    lm: Any = field(default=None, metadata={"recorded": name_of})
-    of: ClassVar[Of] = "loss"
+    lm: Any = None
+    of = "loss"
 
     def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient) if self.times_input else gradient.sum(-1)
@@ -45,6 +39,3 @@ class DecodedSimple(DecodedMethod):
             saliency = saliency.abs()
         scores = decoder.spread(decoder.shares(states), saliency)
         return l1_shares(decoder.to_positions(scores))
-
-
-METHOD = DecodedSimple

@@ -1,10 +1,5 @@
 """DeepLIFT with two baselines, averaged."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -14,7 +9,6 @@ from tokenlight.methods._method import Cost
 from tokenlight.methods._path import Ends, PathMethod, PathScores, ends, gap_percent
 
 
-@dataclass(frozen=True, slots=True)
 class DeepLiftShap(PathMethod):
     r"""Difference from a baseline times DeepLIFT's multiplier, averaged over two baselines.
 
@@ -31,7 +25,7 @@ class DeepLiftShap(PathMethod):
     """
 
     rescale: Rescale = "modules"
-    cites: ClassVar[str] = "lundberg2017unified"
+    cites = "lundberg2017unified"
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(7, 4)  # the text; each baseline; text and baseline in pairs, twice
@@ -55,6 +49,3 @@ class DeepLiftShap(PathMethod):
             multiplier = gradient[: len(examples)]
             found.append((multiplier * path.difference[examples]).sum(dim=-1))
         return tape.embedded.folded(torch.cat(found)).masked_fill(~tape.real, 0.0)
-
-
-METHOD = DeepLiftShap

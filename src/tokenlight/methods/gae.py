@@ -1,9 +1,6 @@
 """Generic attention explainability: relevancy maps from attention and its gradient."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +9,6 @@ from tokenlight.capture.tape import Tape
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
 
 
-@dataclass(frozen=True, slots=True)
 class GenericAttention(AttentionGradientMethod):
     r"""Follow positive attention × gradient through all blocks.
 
@@ -26,8 +22,8 @@ class GenericAttention(AttentionGradientMethod):
 
     variant: Literal["iccv2021"] = "iccv2021"
     reduce: Reduce = "cls_row"
-    cites: ClassVar[str] = "chefer2021generic"
-    signed: ClassVar[bool] = False
+    cites = "chefer2021generic"
+    signed = False
 
     def score(self, tape: Tape) -> Tensor:
         first = tape.attention[0]
@@ -36,6 +32,3 @@ class GenericAttention(AttentionGradientMethod):
         for maps, gradient in zip(tape.attention, tape.attention_gradient, strict=True):
             relevance = relevance + (maps * gradient).clamp(min=0).mean(dim=1) @ relevance
         return reduced(relevance, tape, self.reduce)
-
-
-METHOD = GenericAttention

@@ -1,10 +1,5 @@
 """Grad-SAM: attention times the positive part of its gradient, averaged over all blocks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -12,7 +7,6 @@ from tokenlight.capture.tape import Tape
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
 
 
-@dataclass(frozen=True, slots=True)
 class GradSam(AttentionGradientMethod):
     r"""Self-attention kept where raising it raises the target.
 
@@ -25,15 +19,12 @@ class GradSam(AttentionGradientMethod):
     """
 
     reduce: Reduce = "mean_query"
-    cites: ClassVar[str] = "barkan2021gradsam"
-    signed: ClassVar[bool] = False
-    per_layer: ClassVar[bool] = True
+    cites = "barkan2021gradsam"
+    signed = False
+    per_layer = True
 
     def score(self, tape: Tape) -> Tensor:
         pairs = zip(tape.attention, tape.attention_gradient, strict=True)
         kept = [(maps * gradient.clamp(min=0)).mean(dim=1) for maps, gradient in pairs]
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in kept]
         return torch.stack(terms, dim=1) / len(terms)
-
-
-METHOD = GradSam

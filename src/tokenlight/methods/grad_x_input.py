@@ -1,18 +1,12 @@
 """Gradient times input embedding."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Method
 
 
-@dataclass(frozen=True, slots=True)
 class GradientTimesInput(Method):
     r"""First-order share of each token's embedding in the target.
 
@@ -23,12 +17,9 @@ class GradientTimesInput(Method):
     Differs from the paper: nothing.
     """
 
-    cites: ClassVar[str] = "shrikumar2017learning"
-    needs: ClassVar[Sites] = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
+    cites = "shrikumar2017learning"
+    needs = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
         embedded = tape.embedded
         return embedded.folded(torch.linalg.vecdot(embedded.values, tape.embedded_gradient))
-
-
-METHOD = GradientTimesInput

@@ -1,19 +1,13 @@
 """Grad-CAM at one hidden layer."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import layers_of
 from tokenlight.methods._method import Method
 
 
-@dataclass(frozen=True, slots=True)
 class GradCam(Method):
     r"""Positive part of gradient × hidden state at layer :math:`l`.
 
@@ -29,14 +23,11 @@ class GradCam(Method):
 
     layer: int = 0
     relu: bool = True
-    cites: ClassVar[str] = "hou2023decoding"
-    signed: ClassVar[bool] = False
-    needs: ClassVar[Sites] = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+    cites = "hou2023decoding"
+    signed = False
+    needs = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
         (layer,) = layers_of(tape, self.layer)
         scores: Tensor = torch.linalg.vecdot(tape.hidden[layer], tape.hidden_gradient[layer])
         return scores.clamp(min=0) if self.relu else scores
-
-
-METHOD = GradCam

@@ -1,10 +1,5 @@
 """Gradient SHAP: gradients at random points between a baseline and the text."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import torch
 
@@ -15,7 +10,6 @@ from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one, ends
 
 
-@dataclass(frozen=True, slots=True)
 class GradientShap(PathMethod):
     r"""Gradient × difference to a baseline, averaged over random points between the two.
 
@@ -33,8 +27,8 @@ class GradientShap(PathMethod):
     samples: int = 5
     baseline: StandIn | int = "pad"
     seed: int = 0
-    cites: ClassVar[str] = "lundberg2017unified"
-    draws: ClassVar[bool] = True
+    cites = "lundberg2017unified"
+    draws = True
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(2 + self.samples, self.samples)
@@ -47,6 +41,3 @@ class GradientShap(PathMethod):
         shares = torch.from_numpy(drawn).to(everyone.device)
         scores, gap = along(tape, path, everyone, shares, torch.full_like(shares, 1 / count))
         return PathScores(scores, gap, path.rise, torch.full_like(everyone, count))
-
-
-METHOD = GradientShap

@@ -1,18 +1,11 @@
 """Attention gradients of the last block."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
-from tokenlight.methods._method import Presets
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionGradients(AttentionGradientMethod):
     r"""How the target would move if the read-out token attended more to each token.
 
@@ -26,12 +19,9 @@ class AttentionGradients(AttentionGradientMethod):
     """
 
     reduce: Reduce = "cls_row"
-    cites: ClassVar[str] = "qiang2022attcat"
-    presets: ClassVar[Presets] = {"paper": {}}
+    cites = "qiang2022attcat"
+    presets = {"paper": {}}
 
     def score(self, tape: Tape) -> Tensor:
         gradient = tape.attention_gradient[-1].mean(dim=1)
         return reduced(gradient, tape, self.reduce, zero_readout=False)
-
-
-METHOD = AttentionGradients

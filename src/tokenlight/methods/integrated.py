@@ -1,19 +1,13 @@
 """Integrated gradients of AllenNLP Interpret."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._method import Cost, Presets
+from tokenlight.methods._method import Cost
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
 
 
-@dataclass(frozen=True, slots=True)
 class Integrated(WordGradientMethod):
     r"""Simple gradient, averaged over token embeddings shrunk towards zero.
 
@@ -29,8 +23,8 @@ class Integrated(WordGradientMethod):
 
     n_steps: int = 10
     multiply: Multiply = "own"
-    cites: ClassVar[str] = "wallace2019allennlp"
-    presets: ClassVar[Presets] = {"official": {}}
+    cites = "wallace2019allennlp"
+    presets = {"official": {}}
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.n_steps, self.n_steps)
@@ -43,6 +37,3 @@ class Integrated(WordGradientMethod):
             return words[which] * (step.to(words) / count)[:, None, None]
 
         return self.averaged(tape, count, shrunk)
-
-
-METHOD = Integrated

@@ -1,9 +1,6 @@
 """Integrated gradients: gradients along the straight path from a baseline to the text."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +13,6 @@ from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one
 FIRST, LAST = 25, 400  # steps that "auto" begins with and does not go beyond
 
 
-@dataclass(frozen=True, slots=True)
 class IntegratedGradients(PathMethod):
     r"""Share of each token in what the target gains between a baseline and the text.
 
@@ -36,7 +32,7 @@ class IntegratedGradients(PathMethod):
     n_steps: int | Literal["auto"] = FIRST
     baseline: StandIn | int = "pad"
     tolerance: float = 1.0
-    cites: ClassVar[str] = "sundararajan2017axiomatic"
+    cites = "sundararajan2017axiomatic"
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         steps = LAST * 2 if self.n_steps == "auto" else self.n_steps
@@ -64,6 +60,3 @@ class IntegratedGradients(PathMethod):
             left = left[gap > self.tolerance] if auto and count < LAST else left[:0]
             count *= 2
         return found
-
-
-METHOD = IntegratedGradients

@@ -1,23 +1,19 @@
 """LIME: a linear model of the target over which tokens are there."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
-from tokenlight.capture.tape import Sites, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.methods._draws import generator
-from tokenlight.methods._method import Cost, Method, Presets
+from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, laid_out, players, values_without
 
 
-@dataclass(frozen=True, slots=True)
 class Lime(Method):
     r"""Coefficients of a ridge regression of the target on presence bits.
 
@@ -41,11 +37,11 @@ class Lime(Method):
     baseline: Baseline = "pad"
     width: int | None = None
     seed: int = 0
-    cites: ClassVar[str] = "ribeiro2016should"
-    slow: ClassVar[bool] = True
-    draws: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {"thermostat": {"features": "ids", "width": 512}}
-    needs: ClassVar[Sites] = frozenset()
+    cites = "ribeiro2016should"
+    slow = True
+    draws = True
+    presets = {"thermostat": {"features": "ids", "width": 512}}
+    needs = frozenset()
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, 0)
@@ -89,6 +85,3 @@ class Lime(Method):
         # A column that never changed has a coefficient of rounding errors.
         coefficients: np.ndarray = np.where(np.ptp(table.astype(int), axis=0), ridge.coef_, 0.0)
         return coefficients
-
-
-METHOD = Lime

@@ -1,18 +1,11 @@
 """LRP: relevance sent from the target's logit down to the input."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
-from tokenlight.methods._method import Presets
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._relevance import PRESETS, QaRelevance, RuledRelevance, Rules
 
 
-@dataclass(frozen=True, slots=True)
 class LayerwiseRelevance(RuledRelevance):
     r"""Relevance that arrives at each token's embedding.
 
@@ -30,13 +23,10 @@ class LayerwiseRelevance(RuledRelevance):
     rules: Rules = "ours"
     zero_readout: bool = True
     qa_relevance: QaRelevance = "position"
-    cites: ClassVar[str] = "bach2015pixelwise"
-    presets: ClassVar[Presets] = PRESETS
-    needs: ClassVar[Sites] = frozenset({Site.RELEVANCE, Site.READOUT})
+    cites = "bach2015pixelwise"
+    presets = PRESETS
+    needs = frozenset({Site.RELEVANCE, Site.READOUT})
 
     def of_logit(self, tape: Tape) -> Tensor:
         scores = self.flow(tape).hidden[0].sum(dim=-1)
         return tape.without_readout(scores) if self.zero_readout else scores
-
-
-METHOD = LayerwiseRelevance

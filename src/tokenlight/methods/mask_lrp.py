@@ -1,9 +1,6 @@
 """Mask-LRP: transformer attribution whose relevance passes through syntactic and positional heads."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -12,7 +9,6 @@ from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
 from tokenlight.heads.mask import head_mask
 from tokenlight.methods._head_gates import Conserve, gates, own_parts, placed
-from tokenlight.methods._method import Presets
 from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
 from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import safe_divide
@@ -26,7 +22,6 @@ OWN_HEADS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class MaskedRelevance(RuledRelevance):
     r"""Send relevance on only through heads that look at a syntactic or positional neighbour.
 
@@ -60,9 +55,9 @@ class MaskedRelevance(RuledRelevance):
     score: Literal["rollout", "input"] = "rollout"
     rules: Rules = "ours"
     qa_relevance: QaRelevance = "position"
-    cites: ClassVar[str] = "song2024mask"
-    draws: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {
+    cites = "song2024mask"
+    draws = True
+    presets = {
         "official": {"qa_relevance": "broadcast"},
         "paper": {
             "head_relevance": "masked",
@@ -100,8 +95,7 @@ class MaskedRelevance(RuledRelevance):
 
     def note(self, tape: Tape) -> str | None:
         own = OWN_HEADS if self.heads is None and self.mask != "none" else None
-        # Zero-argument super() knows no class that slots made anew.
-        return "; ".join(filter(None, (own, RuledRelevance.note(self, tape)))) or None
+        return "; ".join(filter(None, (own, super().note(tape)))) or None
 
     def route(self, tape: Tape, **gated: Any) -> Route:
         if self.mask != "none":
@@ -114,7 +108,7 @@ class MaskedRelevance(RuledRelevance):
                 parts = placed(chosen, tape)
             through = gates(parts, self.conserve, binary=self.mask_values == "binary")
             gated = {"gates": through, "key": id(self)}
-        return RuledRelevance.route(self, tape, **gated)
+        return super().route(tape, **gated)
 
     def of_logit(self, tape: Tape) -> Tensor:
         flow = self.flow(tape)
@@ -138,6 +132,3 @@ class MaskedRelevance(RuledRelevance):
             case = RuleCase(context.detach(), (maps.detach(), values.detach()), len(tape.rows))
             found.append(scale / 2 * contributions(arriving, case, safe_divide)[0])
         return found
-
-
-METHOD = MaskedRelevance

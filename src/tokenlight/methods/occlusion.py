@@ -1,21 +1,17 @@
 """Occlusion: how far the target falls when a window of tokens is replaced."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
-from tokenlight.capture.tape import Sites, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Cost, Method, Presets
+from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, kept_always, laid_out, values_without
 
 
-@dataclass(frozen=True, slots=True)
 class Occlusion(Method):
     r"""Mean fall of the target over the windows that cover a token.
 
@@ -33,10 +29,10 @@ class Occlusion(Method):
     stride: int = 1
     baseline: Baseline = "pad"
     special: Literal["keep", "replace"] = "keep"
-    cites: ClassVar[str] = "zeiler2014visualizing"
-    slow: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {"thermostat": {"baseline": 0, "special": "replace"}}
-    needs: ClassVar[Sites] = frozenset()
+    cites = "zeiler2014visualizing"
+    slow = True
+    presets = {"thermostat": {"baseline": 0, "special": "replace"}}
+    needs = frozenset()
 
     def cost(self, tokens: int) -> Cost:
         return Cost(1 + len(self._windows(tokens)), 0)
@@ -68,6 +64,3 @@ class Occlusion(Method):
         ahead = np.arange(tokens) - starts[:, None]
         covered: np.ndarray = (ahead >= 0) & (ahead < width)
         return covered
-
-
-METHOD = Occlusion

@@ -1,18 +1,11 @@
 """Partial LRP: relevance of the last block's attention."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
-from tokenlight.methods._method import Presets
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._relevance import PRESETS, QaRelevance, RuledRelevance, Rules
 
 
-@dataclass(frozen=True, slots=True)
 class PartialRelevance(RuledRelevance):
     r"""Relevance of the last attention map in the row the head reads.
 
@@ -27,14 +20,11 @@ class PartialRelevance(RuledRelevance):
     rules: Rules = "ours"
     clamp: bool = True
     qa_relevance: QaRelevance = "position"
-    cites: ClassVar[str] = "voita2019analyzing"
-    presets: ClassVar[Presets] = PRESETS
-    top_only: ClassVar[bool] = True
-    needs: ClassVar[Sites] = frozenset({Site.RELEVANCE, Site.READOUT})
+    cites = "voita2019analyzing"
+    presets = PRESETS
+    top_only = True
+    needs = frozenset({Site.RELEVANCE, Site.READOUT})
 
     def of_logit(self, tape: Tape) -> Tensor:
         maps = self.flow(tape).attention[-1]
         return tape.read((maps.clamp(min=0) if self.clamp else maps).mean(dim=1))
-
-
-METHOD = PartialRelevance

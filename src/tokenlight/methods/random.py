@@ -1,20 +1,14 @@
 """Random scores: the floor every method must beat."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Sites, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Method
 
 
-@dataclass(frozen=True, slots=True)
 class RandomScores(Method):
     """Uniform draws from [0, 1), one a token.
 
@@ -24,17 +18,14 @@ class RandomScores(Method):
     """
 
     seed: int = 0
-    cites: ClassVar[str] = "hou2023decoding"
-    signed: ClassVar[bool] = False
-    class_agnostic: ClassVar[bool] = True
-    draws: ClassVar[bool] = True
-    needs: ClassVar[Sites] = frozenset()
+    cites = "hou2023decoding"
+    signed = False
+    class_agnostic = True
+    draws = True
+    needs = frozenset()
 
     def __call__(self, tape: Tape) -> Tensor:
         scores = np.zeros(tuple(tape.real.shape))
         for row, into in zip(tape.rows, scores, strict=True):
             into[: len(row)] = generator(self.seed, row).random(len(row))
         return torch.from_numpy(scores)
-
-
-METHOD = RandomScores

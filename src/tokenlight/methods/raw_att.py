@@ -1,19 +1,15 @@
 """Raw attention: what the read-out token looks at in the last block."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import over_sides, reduced
-from tokenlight.methods._method import Method, Presets
+from tokenlight.methods._method import Method
 
 
-@dataclass(frozen=True, slots=True)
 class RawAttention(Method):
     r"""Head-averaged attention of the last block, from the token that the prediction is read at.
 
@@ -28,15 +24,15 @@ class RawAttention(Method):
     """
 
     reduce: Literal["auto", "cls_row", "mean_query", "last_query_layermean"] = "auto"
-    cites: ClassVar[str] = "qiang2022attcat"
-    signed: ClassVar[bool] = False
-    class_agnostic: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {
+    cites = "qiang2022attcat"
+    signed = False
+    class_agnostic = True
+    presets = {
         "paper": {},
         "official": {},
         "attcat_qa": {"reduce": "last_query_layermean"},
     }
-    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.READOUT})
+    needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         return over_sides(tape, self._score, alike=self.reduce != "cls_row")
@@ -47,6 +43,3 @@ class RawAttention(Method):
             last = (tape.lengths - 1)[:, None, None].expand(-1, 1, mean.shape[-1])
             return mean.gather(1, last).squeeze(1)
         return reduced(tape.attention[-1].mean(dim=1), tape, self.reduce)
-
-
-METHOD = RawAttention

@@ -1,19 +1,13 @@
 """Attention rollout: follow attention from the read-out token down to the input."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import Reduce, over_sides, reduced, require_block, rolled_out
-from tokenlight.methods._method import Method, Presets
+from tokenlight.methods._method import Method
 
 
-@dataclass(frozen=True, slots=True)
 class AttentionRollout(Method):
     r"""Multiply the head-averaged attention maps of all blocks, residual paths included.
 
@@ -34,10 +28,10 @@ class AttentionRollout(Method):
     row_normalize: bool = True
     average_layers: bool = False
     reduce: Reduce = "auto"
-    cites: ClassVar[str] = "abnar2020quantifying"
-    signed: ClassVar[bool] = False
-    class_agnostic: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {
+    cites = "abnar2020quantifying"
+    signed = False
+    class_agnostic = True
+    presets = {
         "paper": {"row_normalize": False},
         "official": {},
         "attcat_qa": {
@@ -47,7 +41,7 @@ class AttentionRollout(Method):
             "reduce": "mean_query",
         },
     }
-    needs: ClassVar[Sites] = frozenset({Site.ATTENTION, Site.READOUT})
+    needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
         require_block(self.start_layer, len(tape.attention))
@@ -63,6 +57,3 @@ class AttentionRollout(Method):
         means = [maps.mean(dim=1) for maps in tape.attention[self.start_layer :]]
         *partial, flow = rolled_out(means, row_normalize=self.row_normalize, residual=self.residual)
         return torch.stack([*partial, flow]).mean(dim=0) if self.average_layers else flow
-
-
-METHOD = AttentionRollout

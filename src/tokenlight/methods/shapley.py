@@ -1,24 +1,20 @@
 """Shapley values by sampling: tokens join in random orders."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Sites, Tape
+from tokenlight.capture.tape import Tape
 from tokenlight.data.tokens import TokenRow
 from tokenlight.methods._draws import generator
-from tokenlight.methods._method import Cost, Method, Presets
+from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, laid_out, players, values_without
 
 
-@dataclass(frozen=True, slots=True)
 class Shapley(Method):
     r"""What the target gains when a token joins, averaged over random orders of joining.
 
@@ -37,11 +33,11 @@ class Shapley(Method):
     baseline: Baseline = "pad"
     orders: Literal["text", "captum"] = "text"
     seed: int = 0
-    cites: ClassVar[str] = "castro2009polynomial"
-    slow: ClassVar[bool] = True
-    draws: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {"captum": {"orders": "captum"}}
-    needs: ClassVar[Sites] = frozenset()
+    cites = "castro2009polynomial"
+    slow = True
+    draws = True
+    presets = {"captum": {"orders": "captum"}}
+    needs = frozenset()
 
     def cost(self, tokens: int) -> Cost:
         return Cost(2 + self.samples * (tokens - 1), 0)
@@ -104,6 +100,3 @@ def _prefixes(orders: np.ndarray, tokens: int) -> np.ndarray:
     np.put_along_axis(joins, orders, np.arange(players_), axis=1)
     gone = joins[:, None, :] >= np.arange(max(players_, 1))[:, None]
     return gone.reshape(-1, tokens)
-
-
-METHOD = Shapley

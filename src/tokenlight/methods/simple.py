@@ -1,18 +1,11 @@
 """Simple gradient of AllenNLP Interpret."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
-from tokenlight.methods._method import Presets
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._word_gradient import Multiply, WordGradientMethod
 
 
-@dataclass(frozen=True, slots=True)
 class Simple(WordGradientMethod):
     r"""Magnitude of the loss's gradient × token embedding, as a share of the text's.
 
@@ -29,15 +22,12 @@ class Simple(WordGradientMethod):
     """
 
     multiply: Multiply = "own"
-    cites: ClassVar[str] = "wallace2019allennlp"
-    presets: ClassVar[Presets] = {
+    cites = "wallace2019allennlp"
+    presets = {
         "official": {"multiply": "first"},
         "paper": {"multiply": "none"},
     }
-    needs: ClassVar[Sites] = frozenset({Site.WORDS, Site.GRAPH})
+    needs = frozenset({Site.WORDS, Site.GRAPH})
 
     def gradient(self, tape: Tape) -> Tensor:
         return tape.words.joined(tape.rerun.slopes(tape.words.tensors, "loss"))
-
-
-METHOD = Simple

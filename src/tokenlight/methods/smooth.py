@@ -1,21 +1,15 @@
 """SmoothGrad of AllenNLP Interpret."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._draws import generator
-from tokenlight.methods._method import Cost, Presets
+from tokenlight.methods._method import Cost
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
 
 
-@dataclass(frozen=True, slots=True)
 class Smooth(WordGradientMethod):
     r"""Simple gradient, averaged over token embeddings with noise added.
 
@@ -34,9 +28,9 @@ class Smooth(WordGradientMethod):
     noise: float = 0.01
     multiply: Multiply = "own"
     seed: int = 0
-    cites: ClassVar[str] = "smilkov2017smoothgrad"
-    draws: ClassVar[bool] = True
-    presets: ClassVar[Presets] = {"official": {"multiply": "none"}}
+    cites = "smilkov2017smoothgrad"
+    draws = True
+    presets = {"official": {"multiply": "none"}}
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, self.samples)
@@ -60,6 +54,3 @@ class Smooth(WordGradientMethod):
             return words[which] + tape.words.entrance.spread(noise, tape.real[which])
 
         return self.averaged(tape, count, noisy)
-
-
-METHOD = Smooth

@@ -1,20 +1,15 @@
 """Transformer attribution: relevance × gradient of every attention map, rolled out."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Sites, Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import require_block
-from tokenlight.methods._method import Presets
 from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
 
 
-@dataclass(frozen=True, slots=True)
 class TransformerAttribution(RuledRelevance):
     r"""Positive gradient × relevance of the attention maps, followed through all blocks.
 
@@ -34,14 +29,14 @@ class TransformerAttribution(RuledRelevance):
     start_layer: int = 0
     cls_value: Literal["zero", "min"] = "zero"
     qa_relevance: QaRelevance = "position"
-    cites: ClassVar[str] = "chefer2021transformer"
-    signed: ClassVar[bool] = False
-    presets: ClassVar[Presets] = {
+    cites = "chefer2021transformer"
+    signed = False
+    presets = {
         "official": {"qa_relevance": "broadcast"},
         "paper": {"row_normalize": False},
         "chefer": {"cls_value": "min"},
     }
-    needs: ClassVar[Sites] = frozenset({Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT})
+    needs = frozenset({Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def of_logit(self, tape: Tape) -> Tensor:
         require_block(self.start_layer, len(tape.recording.attention))
@@ -52,6 +47,3 @@ class TransformerAttribution(RuledRelevance):
         row = tape.read(flow, zero_readout=False)
         lowest = row.masked_fill(~tape.real, torch.inf).amin(dim=1, keepdim=True)
         return torch.where(tape.readout.own, lowest, row)
-
-
-METHOD = TransformerAttribution

@@ -1,7 +1,5 @@
 """Agreement between methods: how alike they rank the tokens of the same texts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

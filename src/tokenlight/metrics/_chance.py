@@ -1,7 +1,5 @@
 """The probability that a metric watches, read off the logits of a changed text."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Taking ranked tokens out of a text, in one of the papers' three ways, all at once or step by step."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -29,7 +27,7 @@ def erased(
     return original.hidden(positions, by) if unattended else original.replaced(positions, by)
 
 
-class ErasingMetric(Metric):
+class ErasingMetric(Metric, base=True):
     """Takes ranked tokens out of a text; special ones stay, where they are protected."""
 
     protect_special: bool
@@ -50,12 +48,13 @@ class ErasingMetric(Metric):
         return "lower" if self.better == "higher" else "higher"
 
 
-class CurveMetric(ErasingMetric):
+class CurveMetric(ErasingMetric, base=True):
     """Hides the first of the ranked tokens, share by share; where ``shows``, all behind them. Its
     number is the area under what comes of it."""
 
     steps: int
-    shows: ClassVar[bool] = False
+    better: ClassVar[Better] = "lower"
+    shows = False
 
     @property
     def points(self) -> tuple[float, ...]:
@@ -63,7 +62,7 @@ class CurveMetric(ErasingMetric):
 
     def check(self, head: Head) -> None:
         self.check_steps()
-        ErasingMetric.check(self, head)
+        super().check(head)
 
     def check_steps(self) -> None:
         """Refuse a grid without a step."""

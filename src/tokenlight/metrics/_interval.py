@@ -1,7 +1,5 @@
 """Means and other statistics with 95 % bootstrap intervals over texts."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

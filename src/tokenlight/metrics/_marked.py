@@ -1,7 +1,5 @@
 """Which tokens a person marked: character spans laid over the tokens of a text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A metric reads Attributions and the model's answers, never Methods. Where it nee
 explanations it says so (``further``) and finds them in its Case.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Orders of tokens by score, and how many of them a step takes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """How alike two score vectors rank their tokens."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,9 +1,6 @@
 """AOPC: how far the probability falls when the most important tokens go."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +20,6 @@ from tokenlight.metrics._ranking import (
 OFFICIAL: dict[str, Any] = {"grid": "linspace9", "target": "label"}
 
 
-@dataclass(frozen=True, slots=True)
 class AreaOverPerturbationCurve(ErasingMetric):
     r"""Mean fall of the target's probability as the top-ranked tokens are removed.
 
@@ -49,8 +45,8 @@ class AreaOverPerturbationCurve(ErasingMetric):
     target: Watched = "explained"
     min_len: int = 0
     min_probability: float = 0.0
-    cites: ClassVar[str] = "qiang2022attcat"
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
+    cites = "qiang2022attcat"
+    presets = {
         "paper": {},
         "attcat": {**OFFICIAL, "abs_diff": True, "min_len": 10},
         "mask_lrp": {**OFFICIAL, "perturb": "pad", "min_len": 20},
@@ -104,6 +100,3 @@ class AreaOverPerturbationCurve(ErasingMetric):
         """What is averaged: the fall from ``whole`` to each of ``changed``."""
         fall = whole - changed
         return np.abs(fall) if self.abs_diff else fall
-
-
-METRIC = AreaOverPerturbationCurve

@@ -1,10 +1,5 @@
 """Comprehensiveness: were all the tokens needed to decide among the top-ranked?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
@@ -15,7 +10,6 @@ from tokenlight.metrics._metric import Answers, Case, Measured
 ERASER_BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 
-@dataclass(frozen=True, slots=True)
 class Comprehensiveness(ErasingMetric):
     r"""Mean fall of the probability when the top-ranked tokens are erased.
 
@@ -31,7 +25,7 @@ class Comprehensiveness(ErasingMetric):
     perturb: Perturb = "delete"
     bins: tuple[float, ...] = ERASER_BINS
     protect_special: bool = True
-    cites: ClassVar[str] = "deyoung2020eraser"
+    cites = "deyoung2020eraser"
 
     @property
     def points(self) -> tuple[float, ...]:
@@ -54,6 +48,3 @@ class Comprehensiveness(ErasingMetric):
         whole, *changed = chances(case, answers)
         curve = float(whole) - np.array(changed)
         return Measured(float(curve.mean()), tuple(map(float, curve)))
-
-
-METRIC = Comprehensiveness

@@ -1,17 +1,11 @@
 """Deletion: the area under the probability curve while the most important tokens are hidden."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from tokenlight.capture.perturbation import Variant
 from tokenlight.metrics._chance import Watched, chances
 from tokenlight.metrics._erasing import CurveMetric, Perturb, erased
-from tokenlight.metrics._metric import Answers, Better, Case, Measured
+from tokenlight.metrics._metric import Answers, Case, Measured
 
 
-@dataclass(frozen=True, slots=True)
 class Deletion(CurveMetric):
     r"""Area under the target's probability while the top-ranked tokens or patches are hidden.
 
@@ -29,8 +23,7 @@ class Deletion(CurveMetric):
     perturb: Perturb = "mask"
     target: Watched = "explained"
     protect_special: bool = True
-    cites: ClassVar[str] = "petsiuk2018rise"
-    better: ClassVar[Better] = "lower"
+    cites = "petsiuk2018rise"
 
     @property
     def labelled(self) -> bool:
@@ -42,6 +35,3 @@ class Deletion(CurveMetric):
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         return self.area(chances(case, answers, self.target))
-
-
-METRIC = Deletion

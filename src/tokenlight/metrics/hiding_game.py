@@ -1,9 +1,6 @@
 """Hiding game: accuracy as the most important tokens are hidden."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +13,6 @@ from tokenlight.metrics._metric import Answers, Better, Case, Measured
 from tokenlight.metrics._ranking import Order
 
 
-@dataclass(frozen=True, slots=True)
 class HidingGame(CurveMetric):
     r"""Area under the accuracy curve while the top-ranked tokens are hidden.
 
@@ -35,9 +31,8 @@ class HidingGame(CurveMetric):
     first: Literal["most", "least"] = "most"
     protect_special: bool = True
     reference: Literal["label", "predicted"] = "label"
-    cites: ClassVar[str] = "hou2023decoding"
-    better: ClassVar[Better] = "lower"
-    presets: ClassVar[dict[str, dict[str, str]]] = {"paper": {}}
+    cites = "hou2023decoding"
+    presets = {"paper": {}}
 
     @property
     def _order(self) -> Order:
@@ -74,6 +69,3 @@ class HidingGame(CurveMetric):
             raise BadInput("this text has no label.")
         truth = case.label if self.reference == "label" else whole
         return self.area((np.array(said) == truth).astype(np.float64))
-
-
-METRIC = HidingGame

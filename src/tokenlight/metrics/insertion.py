@@ -1,15 +1,8 @@
 """Insertion: the area under the probability curve while the most important tokens are shown."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-from tokenlight.metrics._metric import Better
 from tokenlight.metrics.deletion import Deletion
 
 
-@dataclass(frozen=True, slots=True)
 class Insertion(Deletion):
     r"""Area under the target's probability while the top-ranked tokens or patches are shown.
 
@@ -21,8 +14,5 @@ class Insertion(Deletion):
     Picture(…, fill="blur").
     """
 
-    better: ClassVar[Better] = "higher"
-    shows: ClassVar[bool] = True
-
-
-METRIC = Insertion
+    better = "higher"
+    shows = True

@@ -1,21 +1,17 @@
 """Kendall: do explanations of different classes differ?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric
 from tokenlight.metrics._ranking import ranking
 from tokenlight.metrics._similarity import similarity
 
 
-@dataclass(frozen=True, slots=True)
 class KendallConfidence(Metric):
     r"""Mean rank correlation between the scores for the explained class and for the others.
 
@@ -33,11 +29,11 @@ class KendallConfidence(Metric):
 
     kendall_on: Literal["ranks", "order"] = "ranks"
     others: Literal["all", "one"] = "all"
-    cites: ClassVar[str] = "qiang2022attcat"
-    better: ClassVar[Better] = "lower"
-    asks: ClassVar[bool] = False
-    further: ClassVar[Literal["none", "classes", "randomised"]] = "classes"
-    presets: ClassVar[dict[str, dict[str, str]]] = {
+    cites = "qiang2022attcat"
+    better = "lower"
+    asks = False
+    further = "classes"
+    presets = {
         "paper": {"kendall_on": "order"},
         "attcat": {"kendall_on": "order", "others": "one"},
     }
@@ -65,6 +61,3 @@ class KendallConfidence(Metric):
         if self.kendall_on == "ranks":
             return similarity(first, second, "kendall")
         return similarity(ranking(first).astype(float), ranking(second).astype(float), "kendall")
-
-
-METRIC = KendallConfidence

@@ -1,20 +1,13 @@
 """LOdds: the log-ratio of the probability with and without the most important tokens."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
 import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.metrics._chance import SMALLEST
 from tokenlight.metrics._erasing import Perturb
-from tokenlight.metrics._metric import Better
 from tokenlight.metrics.aopc import OFFICIAL, AreaOverPerturbationCurve
 
 
-@dataclass(frozen=True, slots=True)
 class LogOdds(AreaOverPerturbationCurve):
     r"""Mean log-ratio of the target's probability as the top-ranked tokens become [PAD].
 
@@ -29,8 +22,8 @@ class LogOdds(AreaOverPerturbationCurve):
 
     perturb: Perturb = "pad"
     clip: bool = True
-    better: ClassVar[Better] = "lower"
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
+    better = "lower"
+    presets = {
         "paper": {},
         "attcat": {**OFFICIAL, "clip": False, "min_len": 10},
         "mask_lrp": {**OFFICIAL, "clip": False, "min_len": 20},
@@ -45,6 +38,3 @@ class LogOdds(AreaOverPerturbationCurve):
         least = SMALLEST if self.clip else 0.0
         ratio: np.ndarray = np.log(np.maximum(changed, least)) - np.log(max(whole, least))
         return ratio
-
-
-METRIC = LogOdds

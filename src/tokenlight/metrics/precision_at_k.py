@@ -1,10 +1,7 @@
 """Precision@K: how many tokens of the true answer are among the K top-ranked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +13,6 @@ from tokenlight.metrics._metric import Answers, Case, Measured, Metric, Summary
 from tokenlight.metrics._ranking import ranking
 
 
-@dataclass(frozen=True, slots=True)
 class PrecisionAtK(Metric):
     r"""Tokens of the gold answer among the K highest scores of question, context and specials.
 
@@ -34,10 +30,10 @@ class PrecisionAtK(Metric):
     report: Literal["count", "ratio"] = "count"
     drop_unanswerable: bool = True
     drop_truncated: bool = False
-    cites: ClassVar[str] = "qiang2022attcat"
-    marked: ClassVar[bool] = True
-    asks: ClassVar[bool] = False
-    presets: ClassVar[dict[str, dict[str, str]]] = {
+    cites = "qiang2022attcat"
+    marked = True
+    asks = False
+    presets = {
         "paper": {},
         "attcat": {},
         "mask_lrp": {"report": "ratio"},
@@ -74,7 +70,7 @@ class PrecisionAtK(Metric):
 
     def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
         if self.report == "count":
-            return Metric.over_texts(self, measured, seed)
+            return super().over_texts(measured, seed)
         counts = np.array([one.detail["count"] for one in measured], dtype=np.float64)
         lengths = np.array([one.detail["length"] for one in measured], dtype=np.float64)
 
@@ -82,6 +78,3 @@ class PrecisionAtK(Metric):
             return float(100 * counts[texts].sum() / lengths[texts].sum())
 
         return Summary(statistic_interval(len(measured), ratio, seed=seed, resamples=2000))
-
-
-METRIC = PrecisionAtK

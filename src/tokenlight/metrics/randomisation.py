@@ -1,17 +1,11 @@
 """Randomisation: does the explanation change when the model forgets what it learnt?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
-
 import numpy as np
 
-from tokenlight.metrics._metric import Answers, Better, Case, Measured, Metric
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric
 from tokenlight.metrics._similarity import Similarity, require_ranks, similarity
 
 
-@dataclass(frozen=True, slots=True)
 class ParameterRandomisation(Metric):
     r"""Mean similarity to the explanations of the model with randomised weights.
 
@@ -31,10 +25,10 @@ class ParameterRandomisation(Metric):
     similarity: Similarity = "spearman"
     absolute: bool = False
     seed: int = 0
-    cites: ClassVar[str] = "adebayo2018sanity"
-    better: ClassVar[Better] = "lower"
-    asks: ClassVar[bool] = False
-    further: ClassVar[Literal["none", "classes", "randomised"]] = "randomised"
+    cites = "adebayo2018sanity"
+    better = "lower"
+    asks = False
+    further = "randomised"
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         places = case.original.rankable
@@ -49,6 +43,3 @@ class ParameterRandomisation(Metric):
 
     def _read(self, scores: np.ndarray) -> np.ndarray:
         return np.abs(scores) if self.absolute else scores
-
-
-METRIC = ParameterRandomisation

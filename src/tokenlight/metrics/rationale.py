@@ -1,10 +1,8 @@
 """Rationale: do the scores agree with what people marked as the reason?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from tokenlight.metrics._metric import Answers, Case, Measured, Metric, Summary
 from tokenlight.metrics._ranking import ranking
 
 
-@dataclass(frozen=True, slots=True)
 class Rationale(Metric):
     r"""Agreement with human rationales: AUPRC, token F1, and IOU F1.
 
@@ -41,9 +38,9 @@ class Rationale(Metric):
     overlap: float = 0.5
     area: Literal["trapezoid", "steps"] = "trapezoid"
     iou_over: Literal["macro", "micro", "texts"] = "macro"
-    cites: ClassVar[str] = "deyoung2020eraser"
-    marked: ClassVar[bool] = True
-    asks: ClassVar[bool] = False
+    cites = "deyoung2020eraser"
+    marked = True
+    asks = False
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         row, spans = case.attribution.row, case.spans
@@ -73,7 +70,7 @@ class Rationale(Metric):
         return Measured(found[self.report], parts=found, detail=runs)
 
     def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
-        found = Metric.over_texts(self, measured, seed)
+        found = super().over_texts(measured, seed)
         if self.iou_over == "texts" or not measured:
             return found
         counts = [
@@ -120,6 +117,3 @@ def _runs(flags: np.ndarray) -> list[set[int]]:
     """Maximal runs of true, as sets of positions."""
     places = np.flatnonzero(flags)
     return [set(run.tolist()) for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)]
-
-
-METRIC = Rationale

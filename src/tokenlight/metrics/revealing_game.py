@@ -1,15 +1,8 @@
 """Revealing game: accuracy as the most important tokens are shown."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-from tokenlight.metrics._metric import Better
 from tokenlight.metrics.hiding_game import HidingGame
 
 
-@dataclass(frozen=True, slots=True)
 class RevealingGame(HidingGame):
     r"""Area under the accuracy curve while the top-ranked tokens are revealed.
 
@@ -20,8 +13,5 @@ class RevealingGame(HidingGame):
     Castañón 2023. Differs from the paper: as hiding_game does.
     """
 
-    better: ClassVar[Better] = "higher"
-    shows: ClassVar[bool] = True
-
-
-METRIC = RevealingGame
+    better = "higher"
+    shows = True

@@ -1,17 +1,10 @@
 """Sufficiency: do the top-ranked tokens alone suffice to decide?"""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
-from tokenlight.metrics._metric import Better
 from tokenlight.metrics.comprehensiveness import Comprehensiveness
 
 
-@dataclass(frozen=True, slots=True)
 class Sufficiency(Comprehensiveness):
     r"""Mean fall of the probability when only the top-ranked tokens are kept.
 
@@ -22,11 +15,8 @@ class Sufficiency(Comprehensiveness):
     whole text. DeYoung et al. 2020 (ERASER). Differs from the paper: as comprehensiveness does.
     """
 
-    better: ClassVar[Better] = "lower"
+    better = "lower"
 
     def gone(self, order: np.ndarray, count: int) -> np.ndarray:
         """What is erased when the rationale is the first ``count`` of ``order``: all the rest."""
         return order[count:]
-
-
-METRIC = Sufficiency

@@ -1,13 +1,11 @@
 """Token overlap: do the classes' most important tokens differ?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import log
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,7 +14,6 @@ from tokenlight.errors import BadInput, BadTarget
 from tokenlight.metrics._interval import Interval, statistic_interval
 from tokenlight.metrics._metric import (
     Answers,
-    Better,
     Case,
     DocumentFrequencies,
     Measured,
@@ -29,7 +26,6 @@ CURVE = tuple(range(10, 101, 10))
 DECODED = "decoded_"  # how the names of methods begin that score token types, not positions
 
 
-@dataclass(frozen=True, slots=True)
 class TokenOverlap(Metric):
     r"""Mean share of tokens that two classes' top-k lists have in common.
 
@@ -56,10 +52,10 @@ class TokenOverlap(Metric):
     report: Literal["share", "count"] = "share"
     tokens: Literal["all", "positive"] = "all"
     corpus: str | None = None
-    cites: ClassVar[str] = "hou2023decoding"
-    better: ClassVar[Better] = "lower"
-    asks: ClassVar[bool] = False
-    presets: ClassVar[dict[str, dict[str, str]]] = {"paper": {}}
+    cites = "hou2023decoding"
+    better = "lower"
+    asks = False
+    presets = {"paper": {}}
 
     @property
     def points(self) -> tuple[float, ...]:
@@ -182,6 +178,3 @@ def _overlap(ranked: list[list[int]], k: int, *, share: bool) -> float:
     pairs = list(combinations((set(tokens[:k]) for tokens in ranked), 2))
     common = sum(len(first & second) for first, second in pairs) / len(pairs)
     return common / k if share else common
-
-
-METRIC = TokenOverlap

@@ -4,8 +4,6 @@ transformers builds what a config says, a thousand million layers or none, and f
 inside; here the file and the field are named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

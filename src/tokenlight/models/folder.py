@@ -4,8 +4,6 @@ transformers asks on standard input whether to run a model's own code, opens as 
 index of weights names, and follows that name out of the folder. Nothing of it happens here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

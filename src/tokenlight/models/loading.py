@@ -1,7 +1,5 @@
 """From a name or folder to a model and tokenizer: safe files only, no weight made up."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import socket
