@@ -20,7 +20,9 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 LONGEST_WORD = 400  # of a message: what was given is named, not poured out
 
@@ -101,6 +103,16 @@ class MissingExtra(TokenlightError):
             f"{purpose} needs the library {library!r}, which is not installed. "
             f"Install it with: pip install 'tokenlight[{extra}]'"
         )
+
+    @classmethod
+    def importing(cls, module: str, extra: str, purpose: str, library: str = "") -> Any:
+        """The module, or what to install: ``library``, where it is not called as its modules are."""
+        whole = module.partition(".")[0]
+        try:
+            import_module(whole)
+            return import_module(module)
+        except ImportError as missing:
+            raise cls.naming(library or whole, extra, purpose) from missing
 
     @classmethod
     def check(cls, libraries: Iterable[str], extra: str, purpose: str) -> None:

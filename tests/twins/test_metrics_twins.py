@@ -204,7 +204,7 @@ def tau_b(first, second):
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=12))
 def test_rank_correlations(pairs):
-    from tokenlight.metrics._similarity import similarity
+    from tokenlight.metrics._ranking import similarity
 
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
     if len(set(first)) == 1 or len(set(second)) == 1:

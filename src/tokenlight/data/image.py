@@ -198,8 +198,4 @@ def _blurred(pixels: np.ndarray, sigma: float) -> np.ndarray:
 
 def pillow(purpose: str) -> Any:
     """Pillow's Image module, or what to install."""
-    try:
-        from PIL import Image
-    except ImportError as missing:
-        raise MissingExtra.naming("Pillow", "vision", purpose) from missing
-    return Image
+    return MissingExtra.importing("PIL.Image", "vision", purpose, "Pillow")

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.tokens import Span, TokenRow
 from tokenlight.errors import BadInput, UnknownName
 
 _MERGERS: dict[str, Callable[[np.ndarray], float]] = {
@@ -19,38 +19,34 @@ _MERGERS: dict[str, Callable[[np.ndarray], float]] = {
 
 def absolute(attribution: Attribution) -> Attribution:
     """Magnitudes: how much, no longer for or against."""
-    layers = None if attribution.layers is None else np.abs(attribution.layers)
-    return _stepped(attribution, "absolute", np.abs(attribution.scores), layers)
+    return _stepped(attribution, "absolute", np.abs)
 
 
 def l1_normalise(attribution: Attribution) -> Attribution:
     r"""Divide by :math:`\sum_i |s_i|`; scores that are all zero stay zero."""
     total = float(np.abs(attribution.scores).sum()) or 1.0
-    layers = None if attribution.layers is None else attribution.layers / total
-    return _stepped(attribution, "l1_normalise", attribution.scores / total, layers)
+    return _stepped(attribution, "l1_normalise", lambda values: values / total)
 
 
 def max_normalise(attribution: Attribution) -> Attribution:
     r"""Divide by :math:`\max_i |s_i|`, so that the strongest token is ±1."""
     largest = float(np.abs(attribution.scores).max()) or 1.0
-    layers = None if attribution.layers is None else attribution.layers / largest
-    return _stepped(attribution, "max_normalise", attribution.scores / largest, layers)
+    return _stepped(attribution, "max_normalise", lambda values: values / largest)
 
 
 def without_special(attribution: Attribution) -> Attribution:
     """Scores of special tokens set to zero; their places stay."""
     keep = ~np.array(attribution.row.special)
-    layers = None if attribution.layers is None else attribution.layers * keep
-    return _stepped(attribution, "without_special", attribution.scores * keep, layers)
+    return _stepped(attribution, "without_special", lambda values: values * keep)
 
 
 def difference(attribution: Attribution, reference: Attribution) -> Attribution:
     """This minus the reference, both first divided by their L1 sum (Mask-LRP, figure 6)."""
     if attribution.row.fingerprint != reference.row.fingerprint:
         raise BadInput("a difference needs two explanations of one text; these differ in tokens.")
-    mine, other = l1_normalise(attribution), l1_normalise(reference)
-    changed = _stepped(attribution, "difference", mine.scores - other.scores, None)
-    return replace(changed, method=f"{attribution.method} − {reference.method}", options={})
+    scores = l1_normalise(attribution).scores - l1_normalise(reference).scores
+    method, steps = f"{attribution.method} − {reference.method}", (*attribution.steps, "difference")
+    return replace(attribution, scores=scores, layers=None, method=method, options={}, steps=steps)
 
 
 def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
@@ -69,31 +65,29 @@ def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
             groups[-1].append(position)
         else:
             groups.append([position])
-    scores = np.array([merge(attribution.scores[group]) for group in groups])
-    layers = None
-    if attribution.layers is not None:
-        layers = np.array([[merge(terms[g]) for g in groups] for terms in attribution.layers])
-    merged = _merged_row(row, groups)
-    steps = (*attribution.steps, f"merge_words({how})")
-    return replace(attribution, row=merged, scores=scores, layers=layers, steps=steps)
-
-
-def _merged_row(row: TokenRow, groups: list[list[int]]) -> TokenRow:
-    def span(group: list[int]) -> Span | None:
-        first, last = row.spans[group[0]], row.spans[group[-1]]
-        return None if first is None or last is None else (first[0], last[1])
-
-    return replace(
+    merged = replace(
         row.take([group[0] for group in groups]),
         pieces=tuple("".join(row.pieces[i] for i in group) for group in groups),
-        spans=tuple(span(group) for group in groups),
+        spans=tuple(row.span(group) for group in groups),
         at=None,  # no model is asked about words
         anchor=None,
     )
 
+    def of_words(values: np.ndarray) -> np.ndarray:
+        return np.array([merge(values[group]) for group in groups])
+
+    return _stepped(attribution, f"merge_words({how})", of_words, row=merged)
+
 
 def _stepped(
-    attribution: Attribution, step: str, scores: np.ndarray, layers: np.ndarray | None
+    attribution: Attribution, step: str, change: Callable[[np.ndarray], np.ndarray], **other: Any
 ) -> Attribution:
-    steps = (*attribution.steps, step)
-    return replace(attribution, scores=scores, layers=layers, steps=steps)
+    """Scores changed, and the terms of each layer likewise."""
+    layers = attribution.layers
+    return replace(
+        attribution,
+        scores=change(attribution.scores),
+        layers=None if layers is None else np.array([change(terms) for terms in layers]),
+        steps=(*attribution.steps, step),
+        **other,
+    )

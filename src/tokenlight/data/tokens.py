@@ -68,11 +68,15 @@ class TokenRow:
     def written(self, positions: Sequence[int], joint: str = "") -> str:
         """What tokens in a row stand for, as the person wrote it, a word for example; where that is
         unknown, their pieces with ``joint`` between them."""
-        first, last, segment = positions[0], positions[-1], self.segments[positions[0]]
-        start, end = self.spans[first], self.spans[last]
-        if start is None or end is None or segment is None:
+        span, segment = self.span(positions), self.segments[positions[0]]
+        if span is None or segment is None:
             return joint.join(self.pieces[i] for i in positions)
-        return self.texts[segment][start[0] : end[1]]
+        return self.texts[segment][span[0] : span[1]]
+
+    def span(self, positions: Sequence[int]) -> Span | None:
+        """Where tokens in a row stand in their text, from the first to the last."""
+        first, last = self.spans[positions[0]], self.spans[positions[-1]]
+        return None if first is None or last is None else (first[0], last[1])
 
     @property
     def fingerprint(self) -> str:

@@ -19,7 +19,7 @@ from tokenlight.evaluation.results import evaluate
 from tokenlight.explaining.default import AUTO, is_auto
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import Interval, mean_interval
-from tokenlight.metrics._similarity import similarity
+from tokenlight.metrics._ranking import similarity
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer, MethodLike

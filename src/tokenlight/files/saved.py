@@ -56,10 +56,7 @@ def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:
 
 def to_pandas(attributions: Iterable[Attribution]) -> Any:
     """A data frame over several attributions, one row a token."""
-    try:
-        import pandas
-    except ImportError as missing:
-        raise MissingExtra.naming("pandas", "bench", "to_pandas()") from missing
+    pandas = MissingExtra.importing("pandas", "bench", "to_pandas()")
     return pandas.DataFrame.from_records(records(attributions))
 
 

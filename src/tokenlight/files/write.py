@@ -88,11 +88,9 @@ def write_parquet(
     The columns are those that any row has. ``kinds``: column to int64, double, string or
     list<double>, so that the file is the same whichever values are missing.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as missing:
-        raise MissingExtra.naming("pyarrow", "bench", "Parquet output") from missing
+    parquet = MissingExtra.importing("pyarrow.parquet", "bench", "Parquet output")
+    import pyarrow
+
     columns = kinds or dict.fromkeys((name for row in rows for name in row), None)
     types = {None: None, "list<double>": pyarrow.list_(pyarrow.float64())}
     types |= {kind: pyarrow.type_for_alias(kind) for kind in ("int64", "double", "string")}
@@ -103,7 +101,7 @@ def write_parquet(
         }
     )
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink)
+    parquet.write_table(table, sink)
     content: bytes = sink.getvalue().to_pybytes()
     write_bytes(place, content, durable=durable)
     return content

@@ -147,10 +147,7 @@ PIPELINE = "en_core_web_sm"  # spaCy's small English one; its publisher puts it 
 
 def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[ParsedSentence]:
     """The sentences of ``texts`` as spaCy parses them; ``model``: a pipeline or its package's name."""
-    try:
-        import spacy
-    except ImportError as missing:
-        raise MissingExtra.naming("spacy", "parse", "parsing raw text") from missing
+    spacy = MissingExtra.importing("spacy", "parse", "parsing raw text")
     try:
         pipeline = spacy.load(model) if isinstance(model, str) else model
     except OSError as missing:

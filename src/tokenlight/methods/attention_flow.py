@@ -44,11 +44,8 @@ class AttentionFlow(Method):
 
 def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     """Maximum flow from ``sources`` at the top to each input token; ``maps``: ``layer query key``."""
-    try:
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import maximum_flow
-    except ImportError as missing:
-        raise MissingExtra.naming("scipy", "baselines", "attention_flow") from missing
+    sparse = MissingExtra.importing("scipy.sparse", "baselines", "attention_flow")
+    csgraph = MissingExtra.importing("scipy.sparse.csgraph", "baselines", "attention_flow")
     layers, n, _ = maps.shape
     source = n * (layers + 1)  # node of token i above block l: l * n + i, inputs are 0 … n-1
     steps = maps + np.eye(n)
@@ -65,6 +62,6 @@ def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     # SciPy before 1.15 finds no flow in a graph whose places are 64 bits wide.
     edges = np.concatenate(starts).astype(np.int32), np.concatenate(ends).astype(np.int32)
     shape = (source + 1, source + 1)
-    graph = csr_array((np.concatenate(capacities).astype(np.int32), edges), shape=shape)
-    values = [maximum_flow(graph, source, token).flow_value for token in range(n)]
+    graph = sparse.csr_array((np.concatenate(capacities).astype(np.int32), edges), shape=shape)
+    values = [csgraph.maximum_flow(graph, source, token).flow_value for token in range(n)]
     return np.array(values) / UNITS

@@ -71,17 +71,16 @@ class Lime(Method):
         return gone
 
     def _fit(self, row: TokenRow, gone: np.ndarray, values: np.ndarray, by: int) -> np.ndarray:
-        try:
-            from sklearn.linear_model import Ridge
-        except ImportError as missing:
-            raise MissingExtra.naming("scikit-learn", "baselines", "lime") from missing
+        sklearn = MissingExtra.importing(
+            "sklearn.linear_model", "baselines", "lime", "scikit-learn"
+        )
         ids = np.where(gone, by, np.array(row.ids))
         width = max(self.width or 0, len(row))
         weights = 1 - (ids != np.array(row.ids)).sum(axis=1) / width
         table = ids if self.features == "ids" else ~gone
         if not self.alpha >= 0:  # NaN among them
             raise BadInput(f"lime's alpha={self.alpha} cannot be: give 0 or more.")
-        ridge = Ridge(alpha=self.alpha).fit(table.astype(np.float64), values, weights)
+        ridge = sklearn.Ridge(alpha=self.alpha).fit(table.astype(np.float64), values, weights)
         # A column that never changed has a coefficient of rounding errors.
         coefficients: np.ndarray = np.where(np.ptp(table.astype(int), axis=0), ridge.coef_, 0.0)
         return coefficients

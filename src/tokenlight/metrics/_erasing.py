@@ -28,9 +28,11 @@ def erased(
 
 
 class ErasingMetric(Metric, base=True):
-    """Takes ranked tokens out of a text; special ones stay, where they are protected."""
+    """Takes the first of the ranked tokens out of a text; where it ``shows`` them, all behind them.
+    Special ones stay, where they are protected."""
 
     protect_special: bool
+    shows = False
 
     def check(self, head: Head) -> None:
         needs_probabilities(head, self.name)
@@ -41,6 +43,10 @@ class ErasingMetric(Metric, base=True):
         allowed = original.rankable if self.protect_special else np.arange(len(original))
         return ranked_among(case.attribution.scores, allowed, order)
 
+    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
+        """What is taken out at the step that counts ``count`` tokens of ``order``."""
+        return order[count:] if self.shows else order[:count]
+
     def turned(self, order: Order) -> Better:
         """Which way is better if tokens go in this order."""
         if order == "top":
@@ -49,33 +55,22 @@ class ErasingMetric(Metric, base=True):
 
 
 class CurveMetric(ErasingMetric, base=True):
-    """Hides the first of the ranked tokens, share by share; where ``shows``, all behind them. Its
-    number is the area under what comes of it."""
+    """Takes the ranked tokens out share by share; its number is the area under what comes of it."""
 
     steps: int
     better: ClassVar[Better] = "lower"
-    shows = False
 
     @property
     def points(self) -> tuple[float, ...]:
         return tuple(step / self.steps for step in range(self.steps + 1))
 
-    def check(self, head: Head) -> None:
-        self.check_steps()
-        super().check(head)
-
-    def check_steps(self) -> None:
-        """Refuse a grid without a step."""
+    def __post_init__(self) -> None:
         if self.steps < 1:
             raise BadInput(f"steps={self.steps} leaves no curve; give 1 or more.")
 
     def hidden(self, order: np.ndarray) -> list[np.ndarray]:
         """What is hidden at each step, of tokens in ``order``."""
         return [self.gone(order, count) for count in shares_to_counts(self.points, len(order))]
-
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is hidden at the step that counts ``count`` tokens of ``order``."""
-        return order[count:] if self.shows else order[:count]
 
     def area(self, curve: np.ndarray) -> Measured:
         """The area under the curve, by the trapezoid rule."""

@@ -96,13 +96,10 @@ def statistic_interval(
 
 
 def _bootstrap(sample: np.ndarray, method: str, seed: int) -> tuple[Any, Any]:
-    try:
-        from scipy.stats import bootstrap
-    except ImportError as missing:
-        raise MissingExtra.naming("scipy", "bench", "a confidence interval") from missing
+    stats = MissingExtra.importing("scipy.stats", "bench", "a confidence interval")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a degenerate draw is looked for in the result instead
-        found = bootstrap(
+        found = stats.bootstrap(
             (sample,),
             np.mean,
             vectorized=True,
@@ -110,8 +107,6 @@ def _bootstrap(sample: np.ndarray, method: str, seed: int) -> tuple[Any, Any]:
             batch=max(1, CELLS // sample.size),
             confidence_level=CONFIDENCE,
             method=method,
-            random_state=np.random.default_rng(
-                seed
-            ),  # named rng since scipy 1.15, which reads both
+            random_state=np.random.default_rng(seed),  # rng since scipy 1.15, which reads both
         )
     return found.confidence_interval.low, found.confidence_interval.high

@@ -1,11 +1,14 @@
-"""Orders of tokens by score, and how many of them a step takes."""
+"""Orders of tokens by score, how many of them a step takes, and how alike two orders are."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
+from tokenlight.errors import BadInput, MissingExtra
+
 Order = Literal["top", "bottom"]
+Similarity = Literal["spearman", "kendall"]
 PAPER_GRID = tuple(step / 10 for step in range(11))
 
 
@@ -42,3 +45,22 @@ def midranks(scores: Sequence[float] | np.ndarray) -> np.ndarray:
     last = np.cumsum(sizes)
     shared: np.ndarray = (last - (sizes - 1) / 2)[group]
     return shared
+
+
+def require_ranks(scores: np.ndarray) -> None:
+    """Refuse scores that put no token before another."""
+    if len(scores) < 2 or float(np.ptp(scores)) == 0.0:
+        raise BadInput(
+            "all scores of this text are equal (or it has one token), so they rank nothing and "
+            "a rank correlation is not defined."
+        )
+
+
+def similarity(first: np.ndarray, second: np.ndarray, how: Similarity) -> float:
+    """Rank correlation in [−1, 1]: Spearman's rho, or Kendall's tau-b (scipy)."""
+    for scores in (first, second):
+        require_ranks(scores)
+    if how == "spearman":
+        return float(np.corrcoef(midranks(first), midranks(second))[0, 1])
+    stats = MissingExtra.importing("scipy.stats", "bench", "Kendall's tau")
+    return float(stats.kendalltau(first, second).statistic)

@@ -40,10 +40,6 @@ class Comprehensiveness(ErasingMetric):
             *(erased(case.original, places, self.perturb) for places in gone),
         ]
 
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is erased when the rationale is the first ``count`` of ``order``: the rationale."""
-        return order[:count]
-
     def measure(self, case: Case, answers: Answers) -> Measured:
         whole, *changed = chances(case, answers)
         curve = float(whole) - np.array(changed)

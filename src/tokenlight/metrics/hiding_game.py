@@ -47,7 +47,6 @@ class HidingGame(CurveMetric):
         return self.reference == "label"
 
     def check(self, head: Head) -> None:
-        self.check_steps()
         if head.kind == "span" or head.problem != "single" or len(head.labels) < 2:
             instead = FOR_ONE_OUTPUT if len(head.labels) == 1 else "use aopc instead"
             raise UnsupportedModel(

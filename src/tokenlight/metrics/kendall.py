@@ -8,8 +8,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.errors import BadTarget
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._ranking import ranking
-from tokenlight.metrics._similarity import similarity
+from tokenlight.metrics._ranking import ranking, similarity
 
 
 class KendallConfidence(Metric):

@@ -5,7 +5,6 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
 from tokenlight.metrics._marked import marked_tokens, seen_share
@@ -39,7 +38,7 @@ class PrecisionAtK(Metric):
         "mask_lrp": {"report": "ratio"},
     }
 
-    def check(self, head: Head) -> None:  # noqa: ARG002 - every head has tokens to rank
+    def __post_init__(self) -> None:
         if self.k < 1:
             raise BadInput(f"k={self.k} leaves no token to count; give 1 or more.")
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._similarity import Similarity, require_ranks, similarity
+from tokenlight.metrics._ranking import Similarity, require_ranks, similarity
 
 
 class ParameterRandomisation(Metric):

@@ -1,7 +1,5 @@
 """Sufficiency: do the top-ranked tokens alone suffice to decide?"""
 
-import numpy as np
-
 from tokenlight.metrics.comprehensiveness import Comprehensiveness
 
 
@@ -16,7 +14,4 @@ class Sufficiency(Comprehensiveness):
     """
 
     better = "lower"
-
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is erased when the rationale is the first ``count`` of ``order``: all the rest."""
-        return order[count:]
+    shows = True
