@@ -25,7 +25,7 @@ from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, Failure, evaluate_file
 from tokenlight.files.tables import read
 from tokenlight.files.write import write_text
-from tokenlight.metrics._similarity import similarity
+from tokenlight.metrics._ranking import similarity
 from tokenlight.version import VERSION
 
 CORE = ["aopc", "lodds", "hiding_game", "revealing_game"]
