@@ -20,9 +20,11 @@ import torch
 import transformers
 
 from tokenlight import Explainer, registry
+from tokenlight.evaluation.measure import Failure
 from tokenlight.evaluation.report import figure
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import Experiment, Failure, evaluate_file
+from tokenlight.evaluation.run import evaluate_file
+from tokenlight.evaluation.shard import Experiment
 from tokenlight.files.tables import read
 from tokenlight.files.write import write_text
 from tokenlight.metrics._ranking import similarity

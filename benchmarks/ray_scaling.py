@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tokenlight.bench.run import Engine, run_suite
-from tokenlight.bench.store import Run
+from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import SHIPPED
 
 SUITE = """\
@@ -31,7 +31,7 @@ slice: {slice}
 
 def rate(folder: Path, examples: int) -> float:
     """Examples a second between the first and the last part."""
-    run = Run.open(folder)
+    run = RunFolder.open(folder)
     ends = sorted(run.place(part, "json").stat().st_mtime for part in run.parts)
     return examples * (len(ends) - 1) / (ends[-1] - ends[0])
 

@@ -10,13 +10,20 @@ scores gathered as ``W_c(v) = idf(v) · Σ s_x(v)``; nothing of the texts is kep
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from tokenlight import Explainer, registry
-from tokenlight.evaluation.corpus import Frequencies, Weights, class_weights, table
+from tokenlight.data.attribution import Attribution
+from tokenlight.errors import BadInput
+from tokenlight.evaluation.corpus import Frequencies, Weights
 from tokenlight.files.tables import read
+from tokenlight.metrics.token_overlap import Rarity
 from tokenlight.plots.clouds import save_clouds, top_tokens
 
 SETS = {
@@ -24,6 +31,76 @@ SETS = {
     "topics": ("ag_news/test.jsonl.gz", "AG News test"),
 }
 TOP = 50
+
+
+def class_weights(
+    attributions: Iterable[Attribution],
+    frequencies: Frequencies | None = None,
+    *,
+    idf: Rarity = "log",
+    normalize: Literal["none", "l1"] = "none",
+) -> Weights:
+    """``W_c(v)`` of each predicted class, by its label; special tokens are left out.
+
+    Explanations must be of the predicted class. Without ``frequencies`` they are counted in the
+    explained texts themselves. ``normalize="l1"`` gives every text the same weight.
+    """
+    given = list(attributions)
+    known = frequencies or _counted(given)
+    sums: dict[str, Counter[str]] = {}
+    for attribution in given:
+        _check(attribution)
+        kept = ~np.array(attribution.row.special)
+        total = float(np.abs(attribution.scores[kept]).sum()) if normalize == "l1" else 1.0
+        into = sums.setdefault(attribution.prediction.label, Counter())
+        for place in np.flatnonzero(kept):
+            into[attribution.row.pieces[place]] += attribution.scores[place] / (total or 1.0)
+    order = given[0].prediction.labels if given else ()
+    return {
+        label: {token: float(s * known.idf(token, idf)) for token, s in sums[label].items()}
+        for label in sorted(sums, key=order.index)
+    }
+
+
+def table(weights: Mapping[str, Mapping[str, float]], k: int = 50) -> str:
+    """The top types of every class side by side, as Markdown."""
+    columns = {label: top_tokens(own, k) for label, own in weights.items()}
+    lines = [
+        "| | " + " | ".join(columns) + " |",
+        "|---|" + "---|" * len(columns),
+    ]
+    for place in range(max(map(len, columns.values()), default=0)):
+        cells = [_cell(column, place) for column in columns.values()]
+        lines.append(f"| {place + 1} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(column: Sequence[tuple[str, float]], place: int) -> str:
+    if place >= len(column):
+        return ""
+    token, weight = column[place]
+    shown = token.replace("|", "\\|").replace("`", "'")
+    return f"`{shown}` {weight:.3g}"
+
+
+def _counted(attributions: Sequence[Attribution]) -> Frequencies:
+    counts: Counter[str] = Counter()
+    for attribution in attributions:
+        counts.update(set(attribution.row.pieces))
+    return Frequencies(len(attributions), counts)
+
+
+def _check(attribution: Attribution) -> None:
+    if attribution.target.kind != "class" or not attribution.prediction.labels:
+        raise BadInput(
+            f"a corpus view gathers classes, but {attribution.target.name!r} is a "
+            f"{attribution.target.kind}; explain a classifier with target='predicted'."
+        )
+    if attribution.target.index != attribution.prediction.index:
+        raise BadInput(
+            f"this text was predicted as {attribution.prediction.label!r} but explained for "
+            f"{attribution.target.name!r}; a corpus view needs target='predicted'."
+        )
 
 
 def overlap(weights: Weights, k: int = TOP) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 
-def _found() -> str:
+def version_of(library: str, otherwise: str = "missing") -> str:
+    """The version of an installed library; ``otherwise`` where there is none."""
     try:
-        return version("tokenlight")
-    except PackageNotFoundError:  # run from a source folder that is not installed
-        return "0+source"
+        return version(library)
+    except PackageNotFoundError:
+        return otherwise
 
 
-VERSION = _found()
+VERSION = version_of("tokenlight", "0+source")  # run from a source folder that is not installed

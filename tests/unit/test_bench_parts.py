@@ -9,16 +9,16 @@ import torch
 
 from tests.bench_runs import make, rows_of, sentences
 from tests.tiny import tiny_bert_lm
-from tokenlight.bench import digests
 from tokenlight.bench import request as planning
 from tokenlight.bench.entries import DataSet
 from tokenlight.bench.examples import examples_of, locate, relabelled, source
 from tokenlight.bench.part import counted, load
 from tokenlight.bench.plan import Cell, Plan, Request, changed
 from tokenlight.bench.run import Engine, run_suite
-from tokenlight.bench.store import Run
+from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite, read
 from tokenlight.errors import BadInput
+from tokenlight.evaluation import weights
 
 pytestmark = pytest.mark.xdist_group("bench")
 PARSED = "".join(
@@ -133,7 +133,7 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     (place.parent / "parsed.conllu").write_text(PARSED)
     finished = run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
     assert finished.failed_parts == ()
-    run = Run.open(tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
     heads = json.loads(run.heads_file(run.cells[0]).read_text())
     assert set(heads["mask"]) >= {"syntactic", "positional"}
     reading = {"include_zero_offset": True, "exclude_special": False, "explain_mask": "sep"}
@@ -167,14 +167,14 @@ def test_a_given_heads_file_is_kept_with_the_run(bert_folder, tmp_path):
     )  # fmt: skip
     (place.parent / "parsed.conllu").write_text(PARSED)
     run_suite(place, tmp_path / "one", engine=Engine(workers=1), progress=False)
-    made = Run.open(tmp_path / "one")
+    made = RunFolder.open(tmp_path / "one")
     given = tmp_path / "heads.json"
     shutil.move(made.heads_file(made.cells[0]), given)
     request = Request(heads={made.cells[0].model: str(given)})
     run_suite(place, tmp_path / "two", request, engine=Engine(workers=1), progress=False)
     wanted = given.read_bytes()
     given.unlink()
-    kept = Run.open(tmp_path / "two")
+    kept = RunFolder.open(tmp_path / "two")
     assert kept.heads_file(kept.cells[0]).read_bytes() == wanted
 
 
@@ -208,7 +208,7 @@ def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
 
     kept = {"a/b": "/cache/snapshots/abc123/config.json", "a/c": None}
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, _: kept[name])
-    assert digests.weights_digest("a/b") == "abc123"
-    assert digests.weights_digest("a/c") == ""
+    assert weights.folder_digest("a/b") == "abc123"
+    assert weights.folder_digest("a/c") == ""
     monkeypatch.undo()
-    assert digests.weights_digest("no name: at all") == ""
+    assert weights.folder_digest("no name: at all") == ""

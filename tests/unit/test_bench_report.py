@@ -19,16 +19,16 @@ from tokenlight import Explainer
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.plan import Cell, Plan
 from tokenlight.bench.report import figures
-from tokenlight.bench.report.clouds import class_weights
 from tokenlight.bench.report.comparison import build
 from tokenlight.bench.report.figures import Artist, FigureWish
 from tokenlight.bench.report.words import _measured
 from tokenlight.bench.report.write import markdown, report, tex
-from tokenlight.bench.store import Run
+from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import from_dict, read
 from tokenlight.bench.tables import merged
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
+from tokenlight.evaluation.corpus import class_weights
 from tokenlight.plots import charts
 from tokenlight.plots.charts import Line, Place, unbeaten
 from tokenlight.plots.charts import lines as lines_figure
@@ -118,7 +118,7 @@ def made(folder, *, seconds=1.0, leave=(), more=None, instead=None):
     )  # fmt: skip
     file = folder.parent / f"{folder.name}.yaml"
     file.write_text(yaml.safe_dump(given), encoding="utf-8")
-    run = Run.begin(folder, file, suite, plan)
+    run = RunFolder.begin(folder, file, suite, plan)
     for part in run.parts:
         cell = run.cells[part.cell]
         if (cell.method, part.first) in leave:
@@ -286,7 +286,7 @@ class TestWithoutPaper:
             cells=cells(suite), metrics=suite.metrics, sources={}, limit=TEXTS,
             settings={"versions": {}},
         )  # fmt: skip
-        run = Run.begin(tmp_path / "run", file, suite, plan)
+        run = RunFolder.begin(tmp_path / "run", file, suite, plan)
         assert "suite `mine`" in markdown(build(run, merged(run)), [])
 
 
@@ -471,10 +471,7 @@ class TestPieces:
             {"O.detail": json.dumps(one), "predicted": name}
             for one, name in zip(details, ("positive", "negative"), strict=True)
         ]
-        suite, _ = from_dict(
-            content(metrics=[{"name": "token_overlap", "label": "O"}]), name="x", folder="."
-        )
-        assert class_weights(rows, "O", suite) == {
+        assert class_weights(rows, "O", "log") == {
             "negative": {"the": 0.0},
             "positive": {"good": pytest.approx(2 * log(2)), "the": 0.0},
         }

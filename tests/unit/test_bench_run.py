@@ -20,7 +20,7 @@ from tokenlight.bench import request as planning
 from tokenlight.bench.plan import Request, Task, TaskResult
 from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.status import in_time, status
-from tokenlight.bench.store import Run, locked, tidy
+from tokenlight.bench.store import RunFolder, locked, tidy
 from tokenlight.bench.suite import SuiteRefused, read
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
@@ -61,7 +61,7 @@ def test_the_tables_hold_what_explain_and_evaluate_give(whole, bert_folder):
 
 
 def test_a_part_has_its_rows_and_a_manifest(whole):
-    run = Run.open(whole)
+    run = RunFolder.open(whole)
     part = run.parts[0]
     rows, said = run.rows_of(part), run.said(part)
     assert [row["example"] for row in rows] == [0, 1, 2, 3]
@@ -124,7 +124,7 @@ def test_control_c_says_what_is_kept_and_the_run_goes_on(suite, whole, tmp_path)
 def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    run = Run.open(folder)
+    run = RunFolder.open(folder)
     run.place(run.parts[3], "json").unlink()
     run.place(run.parts[5], "parquet").unlink()
     finished = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
@@ -146,7 +146,7 @@ def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, whole,
 def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    run = Run.open(folder)
+    run = RunFolder.open(folder)
     other = next(part for part in run.parts if part.cell != run.parts[0].cell)
     for ending in ("parquet", "json"):
         shutil.copy(run.place(other, ending), run.place(run.parts[0], ending))
@@ -158,7 +158,7 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder,
     rows = [{"text": text, "label": 0} for text in sentences(COUNT)]
     stranger = make(tmp_path / "other", bert_folder, 0, rows=rows)
     planned, _ = planning.plan(read(stranger)[0], Request())
-    theirs = Run.begin(tmp_path / "else", stranger, read(stranger)[0], planned)
+    theirs = RunFolder.begin(tmp_path / "else", stranger, read(stranger)[0], planned)
     task = Task("part", theirs.parts[3])
     list(local_engine.results(str(theirs.folder), [task], workers=1, device="cpu"))
     for ending in ("parquet", "json"):
@@ -176,7 +176,7 @@ def test_what_changes_in_the_middle_of_a_run_is_mixed_with_nothing(bert_folder, 
     place = make(tmp_path / "suite", model, 8, methods=["random"], slice=2)
     planned, problems = planning.plan(read(place)[0], Request())
     assert not problems
-    run = Run.begin(tmp_path / "run", place, read(place)[0], planned)
+    run = RunFolder.begin(tmp_path / "run", place, read(place)[0], planned)
     tasks = [Task("part", part) for part in run.parts]
     first = list(local_engine.results(str(run.folder), tasks[:1], workers=1, device="cpu"))
     assert first[0].trouble == ""
@@ -257,8 +257,8 @@ def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_pa
     assert scores(tmp_path / "run")["attcat", "aopc"]["failed"] == "2"
     clean = make(tmp_path / "clean", bert_folder, 8, methods=["attcat", "random"])
     run_suite(clean, tmp_path / "other", engine=Engine(workers=1), progress=False)
-    mine = list(Run.open(tmp_path / "run").rows(method="attcat"))
-    theirs = list(Run.open(tmp_path / "other").rows(method="attcat"))
+    mine = list(RunFolder.open(tmp_path / "run").rows(method="attcat"))
+    theirs = list(RunFolder.open(tmp_path / "other").rows(method="attcat"))
     for one, other in zip(mine, theirs, strict=True):
         if one["error"] is None:
             assert one["aopc"] == pytest.approx(other["aopc"], abs=FLOAT32)
@@ -370,7 +370,7 @@ def test_a_worker_that_dies_thrice_costs_its_part_alone(suite, tmp_path, monkeyp
     from tokenlight.bench import local_engine
     from tokenlight.bench.plan import Task
 
-    run = Run.open(_begun(suite, tmp_path / "run"))
+    run = RunFolder.open(_begun(suite, tmp_path / "run"))
     victim = run.parts[1]
     real = local_engine._Worker.give
 
@@ -398,7 +398,7 @@ def _begun(suite, folder):
     described, _ = read(suite)
     plan, problems = planning.plan(described, Request())
     assert problems == []
-    return Run.begin(Path(folder), suite, described, plan).folder
+    return RunFolder.begin(Path(folder), suite, described, plan).folder
 
 
 def test_what_a_killed_run_left_half_written_is_taken_away(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import runpy
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ import pytest
 from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer, Question
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
-from tokenlight.evaluation.corpus import Frequencies, class_weights, table
+from tokenlight.evaluation.corpus import Frequencies
 from tokenlight.plots import clouds
 from tokenlight.plots.clouds import top_tokens
 
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "word_clouds.py"))
+class_weights, table = SCRIPT["class_weights"], SCRIPT["table"]
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
 TEXTS = ["the film is good", "the plot is dull", "the dog sat on the mat", "a cat"]

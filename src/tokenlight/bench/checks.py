@@ -82,11 +82,20 @@ class Doctor:
         refused = "; ".join(_misfits(explainer, examples, metrics))
         troubles: dict[str, str] = {}
         layers = getattr(explainer.live.model.config.get_text_config(), "num_hidden_layers", None)
+        said = self.suite.protocol
+        how = {"explain_mask": said.explain_mask, "token_types": said.token_types}
         for entry, options in () if refused else entries:
             if any(_built("methods", entry, _without_files(options))):
                 continue  # told by entry_problems
-            trouble = self._try(explainer, entry.name, options)
-            if trouble is not None:
+            tried = dict(options)
+            if "heads" not in tried and tried.get("mask") == "syntactic":
+                tried["mask"] = "positional"  # its sibling: its own heads are made only later
+            # Another seed draws other numbers, which is no other question.
+            asked = sorted((pair for pair in options.items() if pair[0] != "seed"), key=str)
+            key = (place, f"{entry.name} {asked}")
+            if key not in self.found:
+                self.found[key] = attempt(explainer, (entry.name, tried), **how)[0]
+            if (trouble := self.found[key]) is not None:
                 troubles[entry.label] = trouble.removesuffix(".")
         return Fitness(troubles, refused, layers if isinstance(layers, int) else None)
 
@@ -97,24 +106,6 @@ class Doctor:
             self.explainer = None  # a model that was only tried makes room for the next
             self.place, self.explainer = place, load(place, self.device)
         return self.explainer
-
-    def _try(self, explainer: Explainer, name: str, options: Mapping[str, Any]) -> str | None:
-        # Another seed draws other numbers, which is no other question.
-        asked = {key: value for key, value in options.items() if key != "seed"}
-        key = (self.place, f"{name} {sorted(asked.items(), key=str)}")
-        if key not in self.found:
-            said = self.suite.protocol
-            how = {"explain_mask": said.explain_mask, "token_types": said.token_types}
-            self.found[key] = attempt(explainer, (name, _tried(options)), **how)[0]
-        return self.found[key]
-
-
-def _tried(options: Mapping[str, Any]) -> dict[str, Any]:
-    """mask='syntactic' is tried as its sibling where its heads are made only later."""
-    tried = dict(options)
-    if "heads" not in tried and tried.get("mask") == "syntactic":
-        tried["mask"] = "positional"
-    return tried
 
 
 def _misfits(

@@ -18,18 +18,17 @@ from typing import Any
 import torch
 
 from tokenlight import registry
-from tokenlight.bench.digests import digest_of, refuse_changed, weights_digest
 from tokenlight.bench.examples import examples_of, relabelled
 from tokenlight.bench.plan import Cell, Part, Task, TaskResult
-from tokenlight.bench.store import FULL, Run
+from tokenlight.bench.store import FULL, RunFolder
 from tokenlight.data.attribution import Attribution
-from tokenlight.evaluation.measure import Record
-from tokenlight.evaluation.shard import Experiment, Failure, explained, in_words, measured
+from tokenlight.evaluation.measure import Failure, Record
+from tokenlight.evaluation.shard import Experiment, explained, in_words, measured
 from tokenlight.evaluation.trial import attempt
+from tokenlight.evaluation.weights import digest_of, folder_digest, refuse_changed
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.files.write import json_text
-from tokenlight.methods._method import Method
 
 # A pass that measures keeps no graph and no maps: on a GPU as many tokens as explain one batch would
 # leave it idle.
@@ -62,8 +61,8 @@ def work(folder: str, task: Task, device: str) -> TaskResult:
 
 
 @lru_cache(maxsize=1)
-def _run(folder: str) -> Run:
-    return Run.open(folder)
+def _run(folder: str) -> RunFolder:
+    return RunFolder.open(folder)
 
 
 def load(place: str, device: str) -> Explainer:
@@ -84,12 +83,12 @@ def _model(folder: str, number: int, device: str) -> Explainer:
     run = _run(folder)
     cell = run.plan.cells[number]
     explainer = load(cell.checkpoint, device)
-    now = f"{cell.checkpoint} {weights_digest(cell.checkpoint)}"
+    now = f"{cell.checkpoint} {folder_digest(cell.checkpoint)}"
     refuse_changed(run.plan.settings, "models", f"{cell.model}/{cell.data}", now)
     return explainer
 
 
-def _loaded(run: Run, cell: Cell, device: str) -> Explainer:
+def _loaded(run: RunFolder, cell: Cell, device: str) -> Explainer:
     """The cell's model, as it was planned; cells of one checkpoint share it."""
     alike = (one.number for one in run.cells if one.runs and one.checkpoint == cell.checkpoint)
     return _model(str(run.folder), next(alike, cell.number), device)
@@ -97,7 +96,7 @@ def _loaded(run: Run, cell: Cell, device: str) -> Explainer:
 
 @lru_cache(maxsize=8)
 def _refuse_other_language_model(folder: str, place: str) -> None:
-    refuse_changed(_run(folder).plan.settings, "language models", place, weights_digest(place))
+    refuse_changed(_run(folder).plan.settings, "language models", place, folder_digest(place))
 
 
 @lru_cache(maxsize=2)
@@ -110,7 +109,9 @@ def _examples(folder: str, data: str, labels: tuple[str, ...]) -> list[Example]:
     return relabelled(found, labels, chosen)
 
 
-def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def measure_part(
+    run: RunFolder, part: Part, device: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows of a part, and what its manifest says of how it was made."""
     cell = run.plan.cells[part.cell]
     explainer = _loaded(run, cell, device)
@@ -118,7 +119,8 @@ def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]
     examples = everything[part.first : part.first + part.count]
     entries = run.plan.metrics_for(cell.data)
     metrics = {one.label: registry.build("metrics", one.name, one.options) for one in entries}
-    options = _options(run, cell)
+    made_heads = {"heads": str(run.heads_file(cell))} if cell.makes_heads else {}
+    options = cell.options | made_heads
     budget = run.plan.batch_tokens
     how = {**asdict(run.suite.protocol), "batch_tokens": budget}
     job = Experiment([(cell.name, options)], [], how, run.suite.seed)
@@ -132,15 +134,19 @@ def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]
     ended = time.perf_counter()
     _refuse_other_files(run, cell)
     rows = _rows(run, part, (made, records, (*refused, *broken)))
-    method = registry.build("methods", cell.name, options)
+    # As the method declares them: torch has no door through which every backward passes.
+    cost = registry.build("methods", cell.name, options).cost
+    explanations = [attribution for listed in made.values() for attribution in listed]
+    device_used = explainer.live.device
+    gpu = device_used.type == "cuda"
     said = {
-        "device": _device_name(explainer),
+        "device": torch.cuda.get_device_name(device_used) if gpu else str(device_used),
         "threads": torch.get_num_threads(),
         "seconds": round(ended - begun, 6),
         "explain_seconds": round(between - begun, 6),
         "measure_seconds": round(ended - between, 6),
         "explain_forwards": explaining["texts"],
-        "explain_backwards": _backwards(method, made),
+        "explain_backwards": sum(cost(len(one)).backwards for one in explanations),
         "measure_forwards": measuring["texts"],
         "forward_tokens": explaining["tokens"] + measuring["tokens"],
         "failed": sum(row["error"] is not None for row in rows),
@@ -148,24 +154,13 @@ def measure_part(run: Run, part: Part, device: str) -> tuple[list[dict[str, Any]
     return rows, said
 
 
-def _options(run: Run, cell: Cell) -> dict[str, Any]:
-    made = {"heads": str(run.heads_file(cell))} if cell.makes_heads else {}
-    return cell.options | made
-
-
-def _refuse_other_files(run: Run, cell: Cell) -> None:
+def _refuse_other_files(run: RunFolder, cell: Cell) -> None:
     """What a method's options name must be what it was, and it has been read by now."""
     heads, lm = cell.options.get("heads"), cell.options.get("lm")
     if heads:
         refuse_changed(run.plan.settings, "heads files", str(heads), digest_of(str(heads)))
     if lm:
         _refuse_other_language_model(str(run.folder), str(lm))
-
-
-def _backwards(method: Method, made: Mapping[int, list[Attribution]]) -> int:
-    """As the method declares them: torch has no door through which every backward passes."""
-    found = (attribution for listed in made.values() for attribution in listed)
-    return sum(method.cost(len(attribution)).backwards for attribution in found)
 
 
 @contextmanager
@@ -187,13 +182,8 @@ def counted(explainer: Explainer) -> Iterator[dict[str, int]]:
         handle.remove()
 
 
-def _device_name(explainer: Explainer) -> str:
-    device = explainer.live.device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-
-
 def _rows(
-    run: Run,
+    run: RunFolder,
     part: Part,
     found: tuple[Mapping[int, list[Attribution]], Sequence[Record], Sequence[Failure]],
 ) -> list[dict[str, Any]]:
@@ -229,16 +219,13 @@ def _measured_row(record: Record, attribution: Attribution) -> dict[str, Any]:
             detail["pieces"] = {str(i): str(token) for i, token in pieces}
         row[label] = float(one.value)
         row[f"{label}.curve"] = list(one.curve) or None
-        row[f"{label}.parts"] = _json(one.parts)
-        row[f"{label}.detail"] = _json(detail)
+        for name, values in (("parts", dict(one.parts)), ("detail", detail)):
+            text = json.dumps(values, ensure_ascii=False, sort_keys=True)
+            row[f"{label}.{name}"] = text if values else None
     return row | {f"{label}.skipped": reason for label, reason in record.skipped.items()}
 
 
-def _json(values: Mapping[str, Any]) -> str | None:
-    return json.dumps(dict(values), ensure_ascii=False, sort_keys=True) if values else None
-
-
-def _make_heads(run: Run, cell: Cell, device: str) -> None:
+def _make_heads(run: RunFolder, cell: Cell, device: str) -> None:
     from tokenlight.heads.mask import write_heads
     from tokenlight.heads.sentence import read_conllu
     from tokenlight.heads.statistics import Reading, head_statistics

@@ -6,24 +6,23 @@ import dataclasses
 import platform
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench.checks import Doctor, Fitness, entry_problems
-from tokenlight.bench.digests import digest_of, weights_digest
 from tokenlight.bench.entries import LAYERS, DataSet, MethodEntry, MetricEntry, Model
 from tokenlight.bench.examples import check_task, examples_of, locate, relabelled, source
 from tokenlight.bench.plan import Cell, Plan, Request
 from tokenlight.bench.suite import Suite
 from tokenlight.errors import TokenlightError
+from tokenlight.evaluation.weights import digest_of, folder_digest
 from tokenlight.files.tables import Example
 from tokenlight.models import embedded
 from tokenlight.progress import progress as progress_bar
-from tokenlight.version import VERSION
+from tokenlight.version import VERSION, version_of
 
-NO_MODEL = "no local model"
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")  # what computes the numbers
 
 
 def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
@@ -89,7 +88,7 @@ class _Pair:
     @property
     def reason(self) -> str:
         """Why nothing is loaded."""
-        return "" if self.place else NO_MODEL
+        return "" if self.place else "no local model"
 
     @property
     def stands_in(self) -> bool:
@@ -180,17 +179,6 @@ class _Pair:
         return found
 
 
-def versions() -> dict[str, str]:
-    """What computes the numbers."""
-    found = {"tokenlight": VERSION, "python": platform.python_version()}
-    for library in ("torch", "transformers", "tokenizers", "numpy"):
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            found[library] = "missing"
-    return found
-
-
 def _unmatched(suite: Suite, request: Request) -> Iterator[str]:
     """Data sets that no model is for; names given to --models and its like that stand for nothing."""
     for one in suite.data:
@@ -264,7 +252,11 @@ def _settings(
         "batch tokens": request.batch_tokens or suite.batch_tokens,
         "examples a part": request.slice or suite.slice,
         "device": request.device.partition(":")[0],
-        "versions": versions(),
+        "versions": {
+            "tokenlight": VERSION,
+            "python": platform.python_version(),
+            **{name: version_of(name) for name in LIBRARIES},
+        },
         "data": {name: digest_of(where) for name, where in sources.items()},
         "parsed text": digest_of(conllu) if conllu else "",
     }
@@ -272,12 +264,12 @@ def _settings(
 
 def _hashes(cells: Sequence[Cell], metrics: Sequence[MetricEntry]) -> dict[str, Any]:
     """Hashes of the models, and of what options name: heads, language models, corpora."""
-    weights = {place: weights_digest(place) for place in sorted({c.checkpoint for c in cells})}
+    weights = {place: folder_digest(place) for place in sorted({c.checkpoint for c in cells})}
     heads = {str(cell.options["heads"]) for cell in cells if "heads" in cell.options}
     lms = {str(cell.options["lm"]) for cell in cells if cell.options.get("lm")}
     corpora = {str(one.options["corpus"]) for one in metrics if one.options.get("corpus")}
     further = {
-        "language models": {place: weights_digest(place) for place in sorted(lms)},
+        "language models": {place: folder_digest(place) for place in sorted(lms)},
         "corpora": {place: digest_of(place) for place in sorted(corpora)},
     }
     return {

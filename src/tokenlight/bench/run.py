@@ -8,12 +8,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 from typing import Literal
 
 from tokenlight.bench import local_engine, ray_engine, tables
 from tokenlight.bench import request as planning
 from tokenlight.bench.plan import Part, Request, Task, TaskResult
-from tokenlight.bench.store import FULL, Run, free_bytes, locked, refuse_foreign, tidy
+from tokenlight.bench.store import FULL, RunFolder, locked, refuse_foreign, tidy
 from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
 from tokenlight.errors import MissingExtra, TokenlightError
 from tokenlight.progress import progress as progress_bar
@@ -39,7 +40,7 @@ class Engine:
         allowed = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(allowed(0)) if allowed else os.cpu_count() or 1
 
-    def results(self, run: Run, tasks: Sequence[Task]) -> Generator[TaskResult, None, None]:
+    def results(self, run: RunFolder, tasks: Sequence[Task]) -> Generator[TaskResult, None, None]:
         """The outcome of each task."""
         folder, device = str(run.folder.resolve()), run.plan.device
         if self.kind == "ray":
@@ -53,7 +54,7 @@ class Engine:
 class RunSummary:
     """What a run came to."""
 
-    run: Run
+    run: RunFolder
     made: int  # parts made now
     kept: int  # parts that were there
     failed_examples: int
@@ -62,7 +63,7 @@ class RunSummary:
     @property
     def fruitless(self) -> bool:
         """Whether there are examples and every one of them failed."""
-        said = [self.run.said(part) for part in self.run.parts if self.run.done(part)]
+        said = self.run.manifests()
         return bool(said) and all(one["failed"] == one["examples"] for one in said)
 
 
@@ -91,7 +92,7 @@ def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
     refuse_foreign(where)
     try:
         with locked(where, workers=crew.crew):
-            run = Run.begin(where, place, read_suite, planned)
+            run = RunFolder.begin(where, place, read_suite, planned)
             tidy(where)
             finished = _Work(run, crew, tell or (lambda _: None)).all(again, progress)
             tables.write(run)
@@ -102,11 +103,11 @@ def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
     return finished
 
 
-def _full(folder: Path, run: Run | None) -> str:
-    told = f"the disk of {folder} is full ({free_bytes(folder) / 1e6:.1f} MB free)"
+def _full(folder: Path, run: RunFolder | None) -> str:
+    told = f"the disk of {folder} is full ({disk_usage(folder).free / 1e6:.1f} MB free)"
     if run is not None:
         done, total = run.progress()
-        said = [run.said(part) for part in run.parts if run.done(part)]
+        said = run.manifests()
         each = sum(one["bytes"] for one in said) / len(said) if said else 0.0
         told += f" after {done} of {total} parts"
         if each:
@@ -119,7 +120,7 @@ def _full(folder: Path, run: Run | None) -> str:
 class _Work:
     """The parts of a run that are still to be made."""
 
-    run: Run
+    run: RunFolder
     engine: Engine
     tell: Callable[[str], None]
 
@@ -181,9 +182,8 @@ class _Work:
 
     def _say(self, number: int) -> None:
         """A sentence when the last part of a cell is in."""
-        run = self.run
-        cell = run.plan.cells[number]
-        said = [run.said(one) for one in run.parts if one.cell == number and run.done(one)]
+        cell = self.run.plan.cells[number]
+        said = self.run.manifests(number)
         seconds = sum(one["seconds"] for one in said)
         failed = sum(one["failed"] for one in said)
         broken = f", {failed} failed" if failed else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.store import Run, worked_in
+from tokenlight.bench.store import RunFolder, worked_in
 
 
 @dataclass(frozen=True)
@@ -28,31 +28,15 @@ class CellStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """All cells, and who works on them now (empty: nobody)."""
+    """All cells, who works on them now (empty: nobody), and the parts of all cells together."""
 
-    run: Run
+    run: RunFolder
     cells: tuple[CellStatus, ...]
     worker: str
-
-    @property
-    def done(self) -> int:
-        """Finished parts."""
-        return sum(one.done for one in self.cells)
-
-    @property
-    def failed(self) -> int:
-        """Parts that were tried and could not be made."""
-        return sum(one.failed for one in self.cells)
-
-    @property
-    def damaged(self) -> int:
-        """Parts that are there and are not what their manifests say."""
-        return sum(one.damaged for one in self.cells)
-
-    @property
-    def total(self) -> int:
-        """All parts."""
-        return sum(one.total for one in self.cells)
+    done: int
+    damaged: int
+    failed: int
+    total: int
 
     @property
     def left(self) -> float | None:
@@ -75,7 +59,7 @@ class Status:
 
 def status(folder: str | Path) -> Status:
     """Read a run's folder; also while it is worked in."""
-    run = Run.open(folder)
+    run = RunFolder.open(folder)
     found = []
     for cell in run.cells:
         own = [part for part in run.parts if part.cell == cell.number] if cell.runs else []
@@ -95,7 +79,9 @@ def status(folder: str | Path) -> Status:
                 trouble=next(iter((*broken, *troubles)), ""),
             )
         )
-    return Status(run, tuple(found), worked_in(run.folder))
+    kinds = ("done", "damaged", "failed", "total")
+    sums = [sum(getattr(one, kind) for one in found) for kind in kinds]
+    return Status(run, tuple(found), worked_in(run.folder), *sums)
 
 
 def in_time(seconds: float) -> str:

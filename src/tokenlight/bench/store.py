@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +41,7 @@ TEXTS = ("target", "predicted", "label", "error", "attribution")
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A run's folder, opened: what it will do and what is done."""
 
     folder: Path
@@ -51,7 +50,7 @@ class Run:
     manifest: Mapping[str, Any]
 
     @classmethod
-    def open(cls, folder: str | Path) -> Run:
+    def open(cls, folder: str | Path) -> RunFolder:
         """Read a run's folder; DamagedFile where it is none."""
         place = Path(folder)
         try:
@@ -76,7 +75,7 @@ class Run:
         return cls(place, suite, plan, manifest)
 
     @classmethod
-    def begin(cls, folder: Path, suite_file: Path, suite: Suite, plan: Plan) -> Run:
+    def begin(cls, folder: Path, suite_file: Path, suite: Suite, plan: Plan) -> RunFolder:
         """Write the plan into a folder; one that holds another run is refused."""
         if (folder / "run.json").exists():
             before = cls.open(folder)
@@ -244,12 +243,10 @@ class Run:
             if all(wanted[k] in (None, names[k]) for k in names) and self.done(part):
                 yield from (names | row for row in self.rows_of(part))
 
-    def timings(self) -> list[dict[str, Any]]:
-        """What each finished part took."""
-        return [
-            {key: said.get(key) for key in TIMINGS}
-            for said in (self.said(part) for part in self.parts if self.done(part))
-        ]
+    def manifests(self, cell: int | None = None) -> list[dict[str, Any]]:
+        """What the finished parts say of themselves: how many failed, what they took."""
+        own = (part for part in self.parts if cell in (None, part.cell))
+        return [self.said(part) for part in own if self.done(part)]
 
     def progress(self) -> tuple[int, int]:
         """Finished parts, of how many."""
@@ -330,8 +327,3 @@ def tidy(folder: Path) -> None:
         found = place.rglob(".*.part") if place != folder else place.glob(".*.part")
         for beside in list(found) if place.is_dir() else ():
             beside.unlink(missing_ok=True)
-
-
-def free_bytes(folder: Path) -> int:
-    """How much room the disk has."""
-    return shutil.disk_usage(folder).free

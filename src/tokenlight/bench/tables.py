@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from math import isclose, isnan, nan
 from statistics import fmean
-from types import SimpleNamespace
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.digests import digest_of, refuse_changed
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.store import TIMINGS, Run
+from tokenlight.bench.store import TIMINGS, RunFolder
+from tokenlight.evaluation.corpus import tokenizer_of
 from tokenlight.evaluation.measure import Record
-from tokenlight.evaluation.results import Evaluation, frequencies_for
+from tokenlight.evaluation.results import Evaluation, frequencies_for, plain
+from tokenlight.evaluation.weights import digest_of, refuse_changed
 from tokenlight.files.documents import json_of
 from tokenlight.files.write import csv_text, write_text
 from tokenlight.metrics._metric import Measured, Metric
-from tokenlight.models import embedded
 
 CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
 NAMES = ("model", "data", "method")
@@ -40,7 +39,7 @@ class Tables:
     texts: dict[tuple[str, str, str, str], dict[int, float]] = field(default_factory=dict)
 
 
-def merged(run: Run) -> Tables:
+def merged(run: RunFolder) -> Tables:
     """Scores with their intervals, curves and failures of every finished part."""
     tables = Tables()
     for cell in run.cells:
@@ -49,15 +48,15 @@ def merged(run: Run) -> Tables:
     return tables
 
 
-def write(run: Run) -> Tables:
+def write(run: RunFolder) -> Tables:
     """Write cells, scores, curves, failures and timings as CSV files into the run's folder."""
     tables = merged(run)
     content: dict[str, tuple[Sequence[str], list[dict[str, Any]]]] = {
-        "cells": (CELLS, [_told(cell) for cell in run.cells]),
+        "cells": (CELLS, list(map(_told, run.cells))),
         "scores": (SCORES, tables.scores),
         "curves": (CURVES, tables.curves),
         "failures": (FAILURES, tables.failures),
-        "timings": (TIMINGS, run.timings()),
+        "timings": (TIMINGS, run.manifests()),
     }
     for name, (columns, rows) in content.items():
         write_text(run.folder / f"{name}.csv", csv_text(columns, rows), durable=True)
@@ -66,17 +65,14 @@ def write(run: Run) -> Tables:
 
 def _told(cell: Cell) -> dict[str, Any]:
     options = json.dumps(cell.options, ensure_ascii=False, sort_keys=True, default=str)
-    said = {"model": cell.model, "data": cell.data, "method": cell.method, "reason": cell.reason}
-    status = "run" if cell.runs else "not run"
-    return said | {
-        "status": status,
+    return asdict(cell) | {
+        "status": "run" if cell.runs else "not run",
         "examples": cell.examples if cell.runs else 0,
         "options": options if cell.options else "",
-        "checkpoint": cell.checkpoint,
     }
 
 
-def _add(tables: Tables, run: Run, cell: Cell) -> None:
+def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:
     names = {"model": cell.model, "data": cell.data, "method": cell.method}
     metrics: dict[str, Metric] = {
         one.label: registry.build("metrics", one.name, one.options)
@@ -90,47 +86,28 @@ def _add(tables: Tables, run: Run, cell: Cell) -> None:
         {**names, "example": row["example"], "error": row["error"]} for row in failed
     )
     records = tuple(_record(row, metrics) for row in rows if row["error"] is None)
-    counted = frequencies_for(_reader(cell, metrics), metrics)
-    for corpus in filter(None, (getattr(one, "corpus", None) for one in metrics.values())):
+    corpora = [c for one in metrics.values() if (c := getattr(one, "corpus", None)) is not None]
+    counted = frequencies_for(tokenizer_of(cell.checkpoint) if corpora else None, metrics)
+    for corpus in corpora:
         refuse_changed(run.plan.settings, "corpora", corpus, digest_of(corpus))
     evaluation = Evaluation(records, metrics, run.suite.seed, counted)
-    for metric, numbers in evaluation.summary.items():
+    for metric, numbers in plain(evaluation.summary).items():
         skipped = numbers.get("skipped", {})
-        tables.scores.append(
-            {
-                **names,
-                "metric": metric,
-                **{key: _number(numbers[key]) for key in ("mean", "low", "high")},
-                "count": numbers["count"],
-                "skipped": sum(skipped.values()),
-                "skipped_since": " / ".join(skipped),
-                "failed": len(failed),
-                "better": numbers["better"],
-            }
-        )
+        why = {"skipped": sum(skipped.values()), "skipped_since": " / ".join(skipped)}
+        tables.scores.append({**names, "metric": metric, **numbers, **why, "failed": len(failed)})
         values = {
             record.text: found
             for record in records
             if metric in record.measured and not isnan(found := record.measured[metric].value)
         }
-        if values and isclose(fmean(values.values()), numbers["mean"], rel_tol=1e-9):
+        mean = numbers["mean"]
+        if values and mean is not None and isclose(fmean(values.values()), mean, rel_tol=1e-9):
             tables.texts[cell.model, cell.data, cell.method, metric] = values
-    tables.curves.extend(_curve_rows(evaluation, names))
-
-
-def _curve_rows(evaluation: Evaluation, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    for metric, (points, intervals) in evaluation.curves.items():
-        for point, interval in zip(points, intervals, strict=True):
-            numbers = {
-                "mean": _number(interval.mean),
-                "low": _number(interval.low),
-                "high": _number(interval.high),
-            }
-            yield {**names, "metric": metric, "point": point, **numbers, "count": interval.count}
-
-
-def _number(value: float) -> float | None:
-    return None if isnan(value) else float(value)
+    tables.curves.extend(
+        {**names, "metric": metric, "point": point, **interval.to_dict()}
+        for metric, (points, intervals) in evaluation.curves.items()
+        for point, interval in zip(points, intervals, strict=True)
+    )
 
 
 def _record(row: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Record:
@@ -156,16 +133,3 @@ def _record(row: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Record:
         measured=measured,
         skipped=skipped,
     )
-
-
-def _reader(cell: Cell, metrics: Mapping[str, Metric]) -> Any:
-    """What counts a corpus: the model's tokenizer, loaded only where a metric names one."""
-    if all(getattr(metric, "corpus", None) is None for metric in metrics.values()):
-        return SimpleNamespace(tokenizer=None)
-    from transformers import AutoTokenizer
-
-    from tokenlight.models.folder import SAFE, check
-
-    place = embedded.resolve(cell.checkpoint)
-    check(cell.checkpoint, place, weights=False)
-    return SimpleNamespace(tokenizer=AutoTokenizer.from_pretrained(place, **SAFE))

@@ -34,17 +34,11 @@ def _version(wanted: bool) -> None:
     if not wanted:
         return
     import platform
-    from importlib.metadata import PackageNotFoundError, version
 
-    from tokenlight.version import VERSION
+    from tokenlight.version import VERSION, version_of
 
-    found = []
-    for library in ("torch", "transformers"):
-        try:
-            found.append(f"{library} {version(library)}")
-        except PackageNotFoundError:
-            found.append(f"{library} missing")
-    typer.echo(f"tokenlight {VERSION} ({', '.join(found)}, Python {platform.python_version()})")
+    found = ", ".join(f"{library} {version_of(library)}" for library in ("torch", "transformers"))
+    typer.echo(f"tokenlight {VERSION} ({found}, Python {platform.python_version()})")
     raise typer.Exit
 
 

@@ -261,11 +261,11 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _kept(folder: Path) -> str:
-    from tokenlight.bench.store import Run
+    from tokenlight.bench.store import RunFolder
     from tokenlight.errors import TokenlightError
 
     try:
-        done, total = Run.open(folder).progress()
+        done, total = RunFolder.open(folder).progress()
     except TokenlightError:
         return "nothing was begun"
     return f"{done} of {total} parts are kept in {folder}"
@@ -283,7 +283,7 @@ def _summary(finished: RunSummary) -> None:
             reasons.setdefault(cell.reason, []).append(f"{cell.model} · {cell.data}")
     for reason, names in reasons.items():
         print(f"not run: {reason}: {', '.join(dict.fromkeys(names))} ({len(names)} cells)")
-    failed = sum(run.said(part)["failed"] for part in run.parts if run.done(part))
+    failed = sum(said["failed"] for said in run.manifests())
     if failed:
         print(f"failed examples: {failed} (see {run.folder / 'failures.csv'})")
     for part, trouble in finished.failed_parts:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,16 +80,22 @@ def evaluate(
 
     # What takes seconds to import comes after what a person may have mistyped.
     from tokenlight.cli.loading import loaded
+    from tokenlight.evaluation.preflight import refused_options
     from tokenlight.evaluation.results import built
-    from tokenlight.evaluation.run import Experiment, evaluate_file, finished
+    from tokenlight.evaluation.run import evaluate_file, finished
+    from tokenlight.evaluation.shard import Experiment
 
     built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name not in ("auto", "best")):
         registry.find("methods", name)
     explainer = loaded(model, device=device, verbose=verbose)
-    _check_options(explainer, methods, seed)
+    # Before the folder is claimed: of several methods one may fail, but not all of them.
+    if all(options for _, options in methods):
+        refused = refused_options(explainer, methods, seed)
+        if len(refused) == len(methods):
+            raise refused[0]
     methods = _without_best(explainer, methods, [example.text for example in examples], seed)
-    job = Experiment(methods, metrics, {"target": target, "long": long}, seed, data)
+    job = Experiment(methods, metrics, {"target": target, "long": long}, seed, data, columns)
     try:
         with writing(output):
             evaluation, _ = evaluate_file(explainer, examples, job, output)
@@ -101,7 +106,6 @@ def evaluate(
             "continues from there."
         )
         raise typer.Exit(INTERRUPTED) from None
-    evaluation = replace(evaluation, about=_with_columns(evaluation.about, columns))
     print(evaluation.table())
     for note in evaluation.notes:  # nothing is left out silently
         tell(note, "")
@@ -125,29 +129,6 @@ def _columns(place: Path, found: Sequence[Any]) -> str:
     labelled = any(one.label is not None for one in found)
     tell(f"{place.name}: {words if labelled else words.replace(*NO_LABEL, 1)}")
     return words
-
-
-def _with_columns(about: Mapping[str, str], columns: str) -> dict[str, str]:
-    """What the report says of the data, and of the columns that were read."""
-    found: dict[str, str] = {}
-    for name, value in about.items():
-        found[name] = value
-        if name == "data" and columns:
-            found["columns"] = columns
-    return found
-
-
-def _check_options(
-    explainer: Any, methods: Sequence[tuple[str, dict[str, Any]]], seed: int
-) -> None:
-    """Before the folder is claimed: of several methods one may fail, but not all of them."""
-    from tokenlight.evaluation.preflight import refused_options
-
-    if not all(options for _, options in methods):
-        return
-    refused = refused_options(explainer, methods, seed)
-    if len(refused) == len(methods):
-        raise refused[0]
 
 
 def _without_best(

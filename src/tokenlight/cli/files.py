@@ -76,9 +76,6 @@ class Texts:
             else:
                 yield where, made.text, made.columns
 
-    def __iter__(self) -> Iterator[tuple[str, TextInput | BadInput]]:
-        return ((where, text) for where, text, _ in self.read())
-
 
 @dataclass(slots=True)
 class Answers:
@@ -99,7 +96,11 @@ class Answers:
             tell(f"{where} is left out: {again}", "yellow")
             self.why = str(found)
             return
-        made = [_placed(one, where, self.note) for one in found]
+        notes = () if self.note is None else (self.note,)
+        made = [
+            replace(one, notes=(*one.notes, *notes), extras={**one.extras, "place": where})
+            for one in found
+        ]
         _show(made, where, self.output, first=not self.shown)
         self.shown += 1
         self.kept += made if self.output.written else []
@@ -186,18 +187,13 @@ def _show(found: Sequence[Attribution], where: str, output: Output, *, first: bo
     output.show(found)
 
 
-def _placed(attribution: Attribution, where: str, note: str | None) -> Attribution:
-    notes = attribution.notes if note is None else (*attribution.notes, note)
-    return replace(attribution, notes=notes, extras={**attribution.extras, "place": where})
-
-
 def _with_best(
     explainer: Explainer, texts: Texts, how: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The best method is chosen once, on a sample of all texts."""
     from tokenlight.evaluation.choose import best
 
-    given = [text for _, text in texts if not isinstance(text, BadInput)]
+    given = [text for _, text, _ in texts.read() if not isinstance(text, BadInput)]
     choice = best(
         explainer,
         [text for text in given if text != "" and not str(text).isspace()],
@@ -210,44 +206,27 @@ def _answered(
     explainer: Explainer, texts: Texts, how: Mapping[str, Any], trust: bool
 ) -> Iterator[tuple[str, list[Attribution] | TokenlightError]]:
     """Each text's explanations, or why it has none, in order and in constant memory."""
-    waiting = iter(texts)
+    from tokenlight.evaluation.extra_explanations import half_by_half
+    from tokenlight.evaluation.shard import text_by_text
+    from tokenlight.evaluation.trust import all_trusted
+
+    others = {option: value for option, value in how.items() if option != "method"}
+
+    def explain(given: Sequence[TextInput]) -> list[list[Attribution]]:
+        return text_by_text(explainer, given, how["method"], others)
+
+    waiting = texts.read()
     for size in chain(SIZES, repeat(SIZES[-1])):
         window = list(islice(waiting, size))
         if not window:
             return
-        given = [text for _, text in window if not isinstance(text, BadInput)]
-        groups = iter(_attempted(explainer, given, how))
-        for where, text in window:
-            found = text if isinstance(text, BadInput) else next(groups)
+        given = [text for _, text, _ in window if not isinstance(text, BadInput)]
+        groups = iter(half_by_half(explain, given, OF_ONE_TEXT))
+        for where, text, _ in window:
+            found: Any = text if isinstance(text, BadInput) else next(groups)
             if trust and not isinstance(found, TokenlightError):
-                found = _trusted(explainer, found, how["seed"])
+                try:
+                    found = all_trusted(explainer, found, seed=how["seed"])
+                except OF_ONE_TEXT as refused:
+                    found = refused
             yield where, found
-
-
-def _attempted(
-    explainer: Explainer, texts: Sequence[TextInput], how: Mapping[str, Any]
-) -> list[list[Attribution] | TokenlightError]:
-    """The explanations of each text; half by half, where one of them is refused."""
-    from tokenlight.evaluation.shard import text_by_text
-
-    if not texts:
-        return []
-    others = {option: value for option, value in how.items() if option != "method"}
-    try:
-        return list(text_by_text(explainer, texts, how["method"], others))
-    except OF_ONE_TEXT as refused:
-        if len(texts) == 1:
-            return [refused]
-    half = len(texts) // 2
-    return _attempted(explainer, texts[:half], how) + _attempted(explainer, texts[half:], how)
-
-
-def _trusted(
-    explainer: Explainer, found: list[Attribution], seed: int
-) -> list[Attribution] | TokenlightError:
-    from tokenlight.evaluation.trust import all_trusted
-
-    try:
-        return all_trusted(explainer, found, seed=seed)
-    except OF_ONE_TEXT as refused:
-        return refused

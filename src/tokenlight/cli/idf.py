@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,13 +15,7 @@ from tokenlight.errors import in_flags
 
 @clean
 def idf(
-    corpus: Annotated[
-        str,
-        typer.Argument(
-            metavar="CORPUS",
-            help=f"The texts: a {DATA}",
-        ),
-    ],
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help=f"The texts: a {DATA}")],
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write.")],
     model: Annotated[
@@ -39,45 +33,22 @@ def idf(
 
     The metric token_overlap reads the file: tokenlight evaluate --metric token_overlap:corpus=FILE.
     """
-    from transformers import AutoTokenizer
-
-    from tokenlight import models
-    from tokenlight.errors import BadInput
-    from tokenlight.evaluation.corpus import Frequencies
+    from tokenlight.data.tokens import Question
+    from tokenlight.evaluation.corpus import Frequencies, tokenizer_of
     from tokenlight.files.tables import read
-    from tokenlight.models.folder import SAFE, check
-    from tokenlight.models.loading import refuse_missing_folder
 
     spare({"CORPUS": corpus}, {"-o": output})
     hushed(verbose=verbose)
-    refuse_missing_folder(model)
-    try:
-        place = models.resolve(model)
-        check(model, place, weights=False)
-        tokenizer = AutoTokenizer.from_pretrained(place, **SAFE)
-    except (OSError, ValueError) as missing:
-        raise BadInput(
-            f"no tokenizer found at {model!r}: {str(missing).splitlines()[0]} Give a folder with "
-            "tokenizer.json, a hub id that this machine can reach, or an embedded model (tokenlight "
-            "models lists them)."
-        ) from missing
+    tokenizer = tokenizer_of(model)
     texts = []
     with in_flags():
         examples = read(corpus, text=text, limit=limit, split=split, marks=False)
-    for example in examples:
-        given = example.text
-        texts.append(given if isinstance(given, str) else "\n".join(_parts(given)))
+    for example in examples:  # a pair or a question is counted as one document
+        given: Any = example.text
+        if isinstance(given, Question):
+            given = given.question, given.context
+        texts.append(given if isinstance(given, str) else "\n".join(given))
     found = Frequencies.of(texts, tokenizer)
     with writing(output):
         found.save(output)
     typer.echo(f"{len(found.counts):,} token types in {found.documents:,} texts → {output}")
-
-
-def _parts(given: object) -> tuple[str, ...]:
-    """The texts of a pair or a question, counted as one document."""
-    from tokenlight.data.tokens import Question
-
-    if isinstance(given, Question):
-        return given.question, given.context
-    assert isinstance(given, tuple)
-    return given

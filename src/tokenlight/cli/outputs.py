@@ -52,8 +52,12 @@ class Output:
         from tokenlight.plots.terminal import show
 
         show(found, words=self.words, layers=self.layers, reference=self.reference)
-        if self.verbose:
-            _print_conservation(found)
+        for one in found if self.verbose else ():
+            # Relevance at each layer over relevance at the output; one, where nothing is lost.
+            shares: Any = one.extras.get("conservation")
+            if shares is not None:
+                layers = " ".join(f"{share:.4f}" for share in shares)
+                sys.stdout.write(f"conservation of {one.label}, h0 to the last: {layers}\n")
 
     def json(self, found: Sequence[Attribution]) -> list[str]:
         """Each as JSON on one line, in characters that standard output has."""
@@ -71,22 +75,18 @@ class Output:
 
     def write(self, found: Sequence[Attribution]) -> None:
         """Every file that was asked for."""
+        from tokenlight.files.saved import save
+        from tokenlight.files.write import write_text
+        from tokenlight.plots.html import page
+
         for ending, place in self.written.items():
             new = not place.parent.exists()
             with writing(place):
-                self._write(found, place, ending)
+                if ending == ".html":
+                    write_text(place, page(found, reference=self.reference, words=self.words))
+                else:
+                    save(_merged(found) if self.words else found, place)
             sys.stderr.write(f"wrote {place}{' (in a new folder)' if new else ''}\n")
-
-    def _write(self, found: Sequence[Attribution], place: Path, ending: str) -> None:
-        if ending == ".html":
-            from tokenlight.files.write import write_text
-            from tokenlight.plots.html import page
-
-            write_text(place, page(found, reference=self.reference, words=self.words))
-        else:
-            from tokenlight.files.saved import save
-
-            save(_merged(found) if self.words else found, place)
 
 
 def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
@@ -94,12 +94,3 @@ def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
     from tokenlight.data.postprocess import merge_words
 
     return [merge_words(attribution) for attribution in attributions]
-
-
-def _print_conservation(attributions: Sequence[Attribution]) -> None:
-    """Relevance at each layer over relevance at the output; one, where nothing is lost."""
-    for attribution in attributions:
-        shares: Any = attribution.extras.get("conservation")
-        if shares is not None:
-            layers = " ".join(f"{share:.4f}" for share in shares)
-            sys.stdout.write(f"conservation of {attribution.label}, h0 to the last: {layers}\n")

@@ -69,7 +69,7 @@ def serve(
     # Busy-waiting threads of one model would slow the others; torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     maps = dict(_named(entry) for entry in heads or ())
-    _check_libraries()
+    MissingExtra.check(["fastapi", "uvicorn"], "web", "tokenlight serve")
     from tokenlight.web.app import application
     from tokenlight.web.limits import Limits
     from tokenlight.web.preloaded import shelf
@@ -81,16 +81,6 @@ def serve(
         models = _loaded(model, maps, device, verbose=verbose, nothing=bool(open) and not model)
         app = application(models, shelved, host=host, limits=limits)
         _listen(app, limits, host, sockets, verbose=verbose)
-
-
-def _check_libraries() -> None:
-    for library in ("fastapi", "uvicorn"):
-        try:
-            __import__(library)
-        except ModuleNotFoundError as missing:
-            if (missing.name or "").partition(".")[0] != library:
-                raise
-            raise MissingExtra.naming(library, "web", "tokenlight serve") from missing
 
 
 def _bound(host: str, port: int) -> list[socket.socket]:

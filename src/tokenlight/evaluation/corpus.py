@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-
-from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokenizer import apart
 from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.files.documents import json_in
+from tokenlight.files.documents import json_in, json_of
+from tokenlight.files.tables import read
 from tokenlight.files.write import json_text, write_text
 from tokenlight.metrics.token_overlap import Rarity, rarity
-from tokenlight.plots.clouds import top_tokens
+from tokenlight.models import embedded
+from tokenlight.models.folder import SAFE, check
+from tokenlight.models.loading import refuse_missing_folder
 
 FORMAT = 1  # of the JSON file of Frequencies
 Weights = dict[str, dict[str, float]]  # class to token type to weight
@@ -54,6 +54,20 @@ class Frequencies:
         pieces = tokenizer.convert_ids_to_tokens(list(counts))
         named = dict(zip(map(str, pieces), counts.values(), strict=True))
         return cls(documents, named, Path(str(tokenizer.name_or_path)).name)
+
+    @classmethod
+    def read(cls, corpus: str, tokenizer: Any) -> Frequencies:
+        """Of a file of texts, or of one that :meth:`save` wrote."""
+        place = Path(corpus)
+        if place.suffix == ".json" and place.is_file():
+            with place.open(encoding="utf-8") as opened:
+                if '"counts"' in opened.read(1000):  # no table of texts
+                    return cls.load(corpus)
+        examples = read(corpus)
+        texts = [example.text for example in examples if isinstance(example.text, str)]
+        if len(texts) < len(examples):
+            raise BadInput(f"{corpus} holds pairs; a corpus holds one text a row.")
+        return cls.of(texts, tokenizer)
 
     def idf(self, token: str, how: Rarity = "log") -> float:
         """``log``: ln(N / max(df, 1)); ``smooth``: ln((1 + N)/(1 + df)) + 1; ``none``: 1."""
@@ -94,71 +108,44 @@ class Frequencies:
             ) from broken
 
 
-def class_weights(
-    attributions: Iterable[Attribution],
-    frequencies: Frequencies | None = None,
-    *,
-    idf: Rarity = "log",
-    normalize: Literal["none", "l1"] = "none",
-) -> Weights:
-    """``W_c(v)`` of each predicted class, by its label; special tokens are left out.
+def tokenizer_of(name: str) -> Any:
+    """The tokenizer of a model, without its weights."""
+    from transformers import AutoTokenizer
 
-    Explanations must be of the predicted class. Without ``frequencies`` they are counted in the
-    explained texts themselves. ``normalize="l1"`` gives every text the same weight.
-    """
-    given = list(attributions)
-    known = frequencies or _counted(given)
-    sums: dict[str, Counter[str]] = {}
-    for attribution in given:
-        _check(attribution)
-        kept = ~np.array(attribution.row.special)
-        total = float(np.abs(attribution.scores[kept]).sum()) if normalize == "l1" else 1.0
-        into = sums.setdefault(attribution.prediction.label, Counter())
-        for place in np.flatnonzero(kept):
-            into[attribution.row.pieces[place]] += attribution.scores[place] / (total or 1.0)
-    order = given[0].prediction.labels if given else ()
-    return {
-        label: {token: float(s * known.idf(token, idf)) for token, s in sums[label].items()}
-        for label in sorted(sums, key=order.index)
-    }
+    refuse_missing_folder(name)
+    try:
+        place = embedded.resolve(name)
+        check(name, place, weights=False)
+        return AutoTokenizer.from_pretrained(place, **SAFE)
+    except (OSError, ValueError) as missing:
+        raise BadInput(
+            f"no tokenizer found at {name!r}: {str(missing).splitlines()[0]} Give a folder with "
+            "tokenizer.json, a hub id that this machine can reach, or an embedded model (tokenlight "
+            "models lists them)."
+        ) from missing
 
 
-def table(weights: Mapping[str, Mapping[str, float]], k: int = 50) -> str:
-    """The top types of every class side by side, as Markdown."""
-    columns = {label: top_tokens(own, k) for label, own in weights.items()}
-    lines = [
-        "| | " + " | ".join(columns) + " |",
-        "|---|" + "---|" * len(columns),
-    ]
-    for place in range(max(map(len, columns.values()), default=0)):
-        cells = [_cell(column, place) for column in columns.values()]
-        lines.append(f"| {place + 1} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(column: Sequence[tuple[str, float]], place: int) -> str:
-    if place >= len(column):
-        return ""
-    token, weight = column[place]
-    shown = token.replace("|", "\\|").replace("`", "'")
-    return f"`{shown}` {weight:.3g}"
-
-
-def _counted(attributions: Sequence[Attribution]) -> Frequencies:
+def class_weights(rows: Iterable[Mapping[str, Any]], metric: str, idf: Rarity) -> Weights:
+    """``W_c(v)`` of every predicted class, in the order of their numbers, from the rows that
+    token_overlap left in a run; document frequencies are those of the explained texts."""
+    sums: dict[int, Counter[str]] = {}
+    names: dict[int, str] = {}
     counts: Counter[str] = Counter()
-    for attribution in attributions:
-        counts.update(set(attribution.row.pieces))
-    return Frequencies(len(attributions), counts)
-
-
-def _check(attribution: Attribution) -> None:
-    if attribution.target.kind != "class" or not attribution.prediction.labels:
-        raise BadInput(
-            f"a corpus view gathers classes, but {attribution.target.name!r} is a "
-            f"{attribution.target.kind}; explain a classifier with target='predicted'."
-        )
-    if attribution.target.index != attribution.prediction.index:
-        raise BadInput(
-            f"this text was predicted as {attribution.prediction.label!r} but explained for "
-            f"{attribution.target.name!r}; a corpus view needs target='predicted'."
-        )
+    texts = 0
+    for row in rows:
+        detail = json_of(row.get(f"{metric}.detail") or "{}")
+        if "weights" not in detail:
+            continue
+        texts += 1
+        number = int(detail["class"])
+        names[number] = str(row["predicted"])
+        into = sums.setdefault(number, Counter())
+        for token_id, weight in detail["weights"].items():
+            token = detail["pieces"][token_id]
+            into[token] += weight
+            counts[token] += 1
+    known = Frequencies(max(1, texts), counts)
+    return {
+        names[number]: {token: s * known.idf(token, idf) for token, s in sums[number].items()}
+        for number in sorted(sums)
+    }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tokenlight import registry
 from tokenlight.capture.randomised import cascade
@@ -25,8 +24,9 @@ _STEPS = {
     "max_normalise": postprocess.max_normalise,
     "without_special": postprocess.without_special,
 }
-
-
+T = TypeVar("T")
+R = TypeVar("R")
+E = TypeVar("E", bound=TokenlightError)
 Further = list[list[Attribution] | TokenlightError]
 
 
@@ -78,21 +78,33 @@ def _explained_again(
         groups.setdefault(kind_of(case.attribution), []).append(i)
     found: Further = [[] for _ in cases]
     for members in groups.values():
-        todo = deque([members])
-        while todo:
-            batch = todo.popleft()
-            try:
-                done = _explained_batch(explainer, [cases[i].attribution for i in batch], target)
-            except TokenlightError as refused:
-                if len(batch) == 1:
-                    found[batch[0]] = refused
-                else:  # one text spoils its batch, not its neighbours
-                    half = len(batch) // 2
-                    todo.extend([batch[:half], batch[half:]])
-                continue
-            for i, group in zip(batch, done, strict=True):
-                found[i] = group
+        made = half_by_half(
+            lambda alike: _explained_batch(explainer, alike, target),
+            [cases[i].attribution for i in members],
+            TokenlightError,
+        )
+        for i, others in zip(members, made, strict=True):
+            found[i] = others
     return found
+
+
+def half_by_half(
+    work: Callable[[Sequence[T]], Sequence[R]],
+    given: Sequence[T],
+    refusals: type[E] | tuple[type[E], ...],
+) -> list[R | E]:
+    """What ``work`` gives for each of ``given``, done together. Where it refuses them, each half is
+    tried by itself: one that is refused costs itself only."""
+    if not given:
+        return []
+    try:
+        return list(work(given))
+    except refusals as refused:
+        if len(given) == 1:
+            return [refused]
+    half = len(given) // 2
+    first = half_by_half(work, given[:half], refusals)
+    return first + half_by_half(work, given[half:], refusals)
 
 
 def _explained_batch(

@@ -6,6 +6,7 @@ What is measured and drawn is an Attribution; where its scores come from does no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +62,13 @@ def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
     names = tuple(labels) if labels is not None else tuple(f"LABEL_{i}" for i in range(len(values)))
     if len(names) != len(values):
         raise BadInput(f"{len(names)} labels were given for {len(values)} logits.")
-    row = _described(rows[0], special, pieces)
+    row = rows[0]
+    for name, given in (("special", special), ("pieces", pieces)):
+        if given is not None and len(given) != len(row):
+            raise BadInput(f"{name} has {len(given)} entries for {len(row)} tokens.")
+    if special is not None:
+        row = replace(row, special=tuple(map(bool, special)))
+    row = row if pieces is None else replace(row, pieces=tuple(pieces))
     _refuse_padding(row)
     head = Head("classification", names)
     return _made(
@@ -88,10 +95,10 @@ def adopted(
     row, head = found.row, explainer.live.head
     index = found.target.index
     values = _scores(scores, row, 0 if index is None else index)
+    logits = found.logits
     if head.kind == "span":
         logits = next(iter(stream_logits(explainer.live, [row], progress=False)))
-        return _made(head, row, values, logits, target, method, explainer.name)
-    return _made(head, row, values, found.logits, target, method, explainer.name)
+    return _made(head, row, values, logits, target, method, explainer.name)
 
 
 def _made(  # noqa: PLR0913, PLR0917 - one argument a recorded fact
@@ -166,16 +173,3 @@ def _refuse_padding(row: TokenRow) -> None:
             "padding, which no explanation holds; cut it off ids, scores and mask. Special tokens that "
             "are masked on purpose are named by special=…"
         )
-
-
-def _described(
-    row: TokenRow, special: Sequence[bool] | None, pieces: Sequence[str] | None
-) -> TokenRow:
-    from dataclasses import replace
-
-    for name, given in (("special", special), ("pieces", pieces)):
-        if given is not None and len(given) != len(row):
-            raise BadInput(f"{name} has {len(given)} entries for {len(row)} tokens.")
-    if special is not None:
-        row = replace(row, special=tuple(map(bool, special)))
-    return row if pieces is None else replace(row, pieces=tuple(pieces))

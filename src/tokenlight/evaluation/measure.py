@@ -205,7 +205,10 @@ def measure(
     _check_pictures(metrics.values(), attributions)
     texts = next((len(s) for s in (known.labels, known.spans) if s is not None), None)
     numbers = by_text(attributions, texts) if known.texts is None else known.texts
-    names = _names(attributions, known)
+    kinds = dict.fromkeys(kind_of(attribution) for attribution in attributions)
+    names = method_names(kinds)
+    if known.names is not None:
+        names = {kind: known.names.get(kind, kind[1]) for kind in kinds}
     stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
     cases = [
         Case(
@@ -238,13 +241,6 @@ def measure(
                     cut=case.attribution.row.cut,
                 )
             advance(len(chosen))
-
-
-def _names(attributions: Sequence[Attribution], known: Known) -> dict[Kind, str]:
-    kinds = dict.fromkeys(kind_of(attribution) for attribution in attributions)
-    if known.names is None:
-        return method_names(kinds)
-    return {kind: known.names.get(kind, kind[1]) for kind in kinds}
 
 
 def _agreements(

@@ -18,7 +18,6 @@ from tokenlight.evaluation.corpus import Frequencies
 from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, together
 from tokenlight.evaluation.labels import read_labels, read_spans
 from tokenlight.evaluation.measure import Failure, Known, Record, by_text, keyed, measure
-from tokenlight.files.tables import read
 from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._agreement import Agreement, agreement
 from tokenlight.metrics._interval import Interval
@@ -70,22 +69,18 @@ class Evaluation:
 
     @cached_property
     def _summaries(self) -> dict[str, Summary]:
+        found: dict[str, dict[int, list[Measured]]] = {key: {} for key in self.metrics}
+        for record in self.records:
+            for key in found.keys() & record.measured.keys():
+                found[key].setdefault(record.text, []).append(record.measured[key])
         return {
             key: metric.summarise(
-                [metric.joined(of_one) for of_one in self._by_text(key)],
+                [metric.joined(of_one) for of_one in found[key].values()],
                 seed=self.seed,
                 frequencies=self.frequencies.get(key),
             )
             for key, metric in self.metrics.items()
         }
-
-    def _by_text(self, key: str) -> list[list[Measured]]:
-        """What a metric found, text by text; those it found nothing for left out."""
-        found: dict[int, list[Measured]] = {}
-        for record in self.records:
-            if key in record.measured:
-                found.setdefault(record.text, []).append(record.measured[key])
-        return list(found.values())
 
     @cached_property
     def summary(self) -> dict[str, dict[str, Any]]:
@@ -105,12 +100,11 @@ class Evaluation:
     @cached_property
     def skipped(self) -> dict[str, dict[str, int]]:
         """For each metric: reason to the number of explanations left out for it."""
-        found: dict[str, dict[str, int]] = {}
+        found: dict[str, Counter[str]] = {}
         for record in self.records:
             for key, reason in record.skipped.items():
-                counts = found.setdefault(key, {})
-                counts[reason] = counts.get(reason, 0) + 1
-        return found
+                found.setdefault(key, Counter())[reason] += 1
+        return {key: dict(counts) for key, counts in found.items()}
 
     @cached_property
     def cut(self) -> Cut:
@@ -189,7 +183,7 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Summary, curves and agreement as plain JSON values; rows are saved beside it."""
         return {
-            "methods": {name: _plain(part.summary) for name, part in self.by_method.items()},
+            "methods": {name: plain(part.summary) for name, part in self.by_method.items()},
             "curves": {
                 name: {
                     key: {"points": list(points), "means": [i.to_dict() for i in intervals]}
@@ -256,7 +250,7 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
     marks = read_spans(spans, [rows[number] for number in sorted(rows)])
     truth = Known(truths, marks, texts=numbers)
     records = measure(explainer, given, chosen, truth, batch_tokens=batch_tokens, progress=progress)
-    counted = frequencies_for(explainer, chosen)
+    counted = frequencies_for(explainer.tokenizer, chosen)
     return Evaluation(tuple(records), chosen, seed, counted)
 
 
@@ -265,7 +259,8 @@ def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
     listed: list[Any] = [metrics]
     if isinstance(metrics, Iterable) and not isinstance(metrics, str | tuple | Metric):
         listed = list(metrics)
-    if isinstance(metrics, tuple) and not _is_pair(metrics):
+    pair = isinstance(metrics, tuple) and len(metrics) == 2 and isinstance(metrics[1], Mapping)
+    if isinstance(metrics, tuple) and not pair:
         listed = list(metrics)
     if not listed:
         raise BadInput(f"no metric was given; known: {', '.join(registry.names('metrics'))}.")
@@ -279,45 +274,23 @@ def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
     return keyed(found)
 
 
-def _is_pair(metrics: tuple[Any, ...]) -> bool:
-    return len(metrics) == 2 and isinstance(metrics[1], Mapping)
-
-
 def frequencies_for(
-    explainer: Explainer, metrics: Mapping[str, Metric]
+    tokenizer: Any, metrics: Mapping[str, Metric]
 ) -> dict[str, DocumentFrequencies]:
     """Document frequencies from the file a metric names as its ``corpus``: texts, or what
     ``tokenlight idf`` counted in them (.json)."""
-    return {
-        key: _counted(explainer, corpus)
-        for key, metric in metrics.items()
-        if (corpus := getattr(metric, "corpus", None)) is not None
-    }
+    found = {}
+    for key, metric in metrics.items():
+        corpus = getattr(metric, "corpus", None)
+        if corpus is not None:
+            known = Frequencies.read(corpus, tokenizer)
+            ids = tokenizer.convert_tokens_to_ids(list(known.counts))
+            counts = Counter(dict(zip(ids, known.counts.values(), strict=True)))
+            found[key] = DocumentFrequencies(known.documents, counts)
+    return found
 
 
-def _counted(explainer: Explainer, corpus: str) -> DocumentFrequencies:
-    if _is_counted(Path(corpus)):
-        known = Frequencies.load(corpus)
-    else:
-        examples = read(corpus)
-        texts = [example.text for example in examples if isinstance(example.text, str)]
-        if len(texts) < len(examples):
-            raise BadInput(f"{corpus} holds pairs; a corpus holds one text a row.")
-        known = Frequencies.of(texts, explainer.tokenizer)
-    ids = explainer.tokenizer.convert_tokens_to_ids(list(known.counts))
-    counts = Counter(dict(zip(ids, known.counts.values(), strict=True)))
-    return DocumentFrequencies(known.documents, counts)
-
-
-def _is_counted(place: Path) -> bool:
-    """Whether the file is what ``tokenlight idf`` wrote, and no table of texts."""
-    if place.suffix != ".json" or not place.is_file():
-        return False
-    with place.open(encoding="utf-8") as opened:
-        return '"counts"' in opened.read(1000)
-
-
-def _plain(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def plain(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """What is not a number becomes None, which JSON has a word for."""
     return {
         key: {k: None if isinstance(v, float) and isnan(v) else v for k, v in one.items()}

@@ -17,11 +17,11 @@ from tokenlight.data.target import Head
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, shown
 from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.measure import Failure, Record
 from tokenlight.evaluation.method_names import Named, named, spelled
 from tokenlight.evaluation.preflight import check_metrics, check_target
 from tokenlight.evaluation.results import Evaluation, built, frequencies_for
-from tokenlight.evaluation.shard import Experiment, Failure, explained, measured
+from tokenlight.evaluation.shard import Experiment, explained, measured
 from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
 from tokenlight.explaining.batch import versions
 from tokenlight.files.documents import json_in, json_of
@@ -31,8 +31,6 @@ from tokenlight.progress import progress as progress_bar
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
-
-__all__ = ["Experiment", "Failure", "evaluate_file", "finished"]
 
 TRUTHS = "true labels and marks"
 DIGESTS = ("weights", "tokenizer", "files", TRUTHS)
@@ -74,13 +72,16 @@ def evaluate_file(
             if found is None and first // SHARD % share[1] != share[0]:
                 continue
             if found is None:
-                _write(place, list(_shard(explainer, shard, job, metrics, names, first)), bound)
+                entries = _shard(explainer, shard, job, metrics, names, first)
+                lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries)
+                end = {"settings": bound, "lines": _digest([lines])}
+                write_text(place, f"{lines}{json.dumps(end)}\n", durable=True)
                 found = _read(place, bound, numbers)
                 assert found is not None
             records += found[0]
             refusals += found[1]
             advance(len(shard))
-    counted = frequencies_for(explainer, metrics)
+    counted = frequencies_for(explainer.tokenizer, metrics)
     about = _about(settings, job, len(examples))
     evaluation = Evaluation(tuple(records), metrics, job.seed, counted, tuple(refusals), about)
     return evaluation, refusals
@@ -116,13 +117,6 @@ def _shard(
         yield {"refused": {**asdict(refusal), "text": refusal.text + first}}
     for record in records:
         yield {"record": {**record.to_dict(), "text": record.text + first}}
-
-
-def _write(place: Path, lines: Sequence[Mapping[str, Any]], bound: str) -> None:
-    """``bound``: the digest of the settings that the lines were measured with."""
-    written = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    end = {"settings": bound, "lines": _digest([written])}
-    write_text(place, f"{written}{json.dumps(end)}\n", durable=True)
 
 
 def _read(
@@ -162,6 +156,14 @@ def _fingerprint(
         for one in (*job.methods, *job.metrics)
     ]
     head = explainer.live.head
+    # The keywords of explain(); a number is not a label that is named like it.
+    how = {"target": "predicted", "long": "error", **job.how}
+    asked = {
+        {"seed": "seed of explanations"}.get(name, name): (
+            f"number {value}" if isinstance(value, int) else str(value)
+        )
+        for name, value in sorted(how.items())
+    }
     return {
         "model": explainer.name,
         "weights": weight_digest(explainer),
@@ -172,7 +174,7 @@ def _fingerprint(
         "files": files_digest(options),
         "methods": _spelled(job.methods),
         "metrics": _spelled(job.metrics),
-        **_asked(job),
+        **asked,
         "seed": str(job.seed),
         "texts": f"{len(examples)}, {texts}",
         TRUTHS: truths,
@@ -189,16 +191,6 @@ def _spelled(given: Iterable[Any]) -> str:
     )
 
 
-def _asked(job: Experiment) -> dict[str, str]:
-    """The keywords of explain(), each by its name; a number is not a label that is named like it."""
-    how = {"target": "predicted", "long": "error", **job.how}
-    names = {"seed": "seed of explanations"}
-    return {
-        names.get(name, name): f"number {value}" if isinstance(value, int) else str(value)
-        for name, value in sorted(how.items())
-    }
-
-
 def _digest(values: Iterable[object]) -> str:
     digest = hashlib.blake2b(digest_size=12)
     for value in values:
@@ -211,6 +203,7 @@ def _about(settings: Mapping[str, str], job: Experiment, texts: int) -> dict[str
     found = {
         "model": settings["model"],
         "data": Path(job.data).name,
+        "columns": job.columns,
         "texts": str(texts),
         "target": str(job.how.get("target", "predicted")),
         "long": str(job.how.get("long", "error")),

@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from tokenlight.evaluation.results import MetricLike
     from tokenlight.explainer import Explainer, MethodLike
 
-__all__ = [
-    "Experiment",
-    "Failure",
-    "explained",
-    "given_room",
-    "in_words",
-    "measured",
-    "text_by_text",
-]
-
 T = TypeVar("T")
 # Others who share the device come and go: seconds before a text without room is tried again.
 PAUSES = (5.0, 20.0)
@@ -48,6 +38,7 @@ class Experiment:
     how: dict[str, Any] = field(default_factory=dict)  # keywords of explain()
     seed: int = 0
     data: str = ""  # file or data set that the texts come from: told, and not compared
+    columns: str = ""  # what was read of it, told likewise
 
 
 def explained(

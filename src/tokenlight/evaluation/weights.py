@@ -1,4 +1,7 @@
-"""Which model and which files a number was made with: under an old name there may be others now."""
+"""Which model and which files a number was made with: under an old name there may be others now.
+
+Hashes are taken when a run is planned, and compared by every worker that reads the same file later. A
+file that changed on the way is refused, so that no two are mixed."""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.models import embedded
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -33,14 +39,10 @@ def weight_digest(explainer: Explainer) -> str:
             some = flat[:: max(1, len(flat) // FEW)]
             digest.update(some.float().cpu().numpy().tobytes())
             if type(flat) is torch.Tensor:  # one packed by another library has no bits of its own
-                digest.update(str(_sums(flat)).encode())
+                pieces = torch.split(flat.view(WHOLE[flat.element_size()]), PIECE)
+                sums = [int(piece.sum(dtype=torch.int64)) for piece in pieces]
+                digest.update(str(sums).encode())
     return digest.hexdigest()
-
-
-def _sums(flat: torch.Tensor) -> list[int]:
-    bits = flat.view(WHOLE[flat.element_size()])
-    starts = range(0, len(bits), PIECE)
-    return [int(bits[start : start + PIECE].sum(dtype=torch.int64)) for start in starts]
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
@@ -83,3 +85,48 @@ def _files(value: Any) -> list[Path]:
         return [place] if place.is_file() else []
     except OSError:  # longer than a name may be: it names nothing
         return []
+
+
+def digest_of(where: str) -> str:
+    """SHA-256 of a file; a hub's name stands for itself."""
+    place = Path(where)
+    if not place.is_file():
+        return where
+    try:
+        with place.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as broken:
+        raise TokenlightError(f"{place} cannot be read: {broken}.") from broken
+
+
+def folder_digest(place: str) -> str:
+    """Hash of a model folder's weights, config and vocabulary; of a hub id the commit that is kept
+    here, nothing where none is."""
+    if place.startswith(embedded.PREFIX):
+        return digest_of(str(embedded.FOLDER / embedded.CHECKSUMS))[:16]
+    folder = Path(place)
+    if not folder.is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        try:
+            kept = try_to_load_from_cache(place, "config.json")
+        except ValueError:  # no name that a hub could have
+            return ""
+        return Path(kept).parent.name if isinstance(kept, str) else ""
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"):
+            digest.update(f"{file.name} {digest_of(str(file))}".encode())
+    return digest.hexdigest()[:16]
+
+
+def refuse_changed(settings: Mapping[str, Any], kind: str, name: str, now: str) -> None:
+    """Refuse what is no longer as it was planned. Called *behind* the reading: what changes while it
+    is read is noticed too."""
+    known = settings.get(kind, "")
+    before = known.get(name) if isinstance(known, Mapping) else known
+    if before != now:
+        raise BadInput(
+            f"{kind}: {name} is not what it was when this run was begun; numbers of two versions must "
+            "not be mixed. Put it back as it was, or begin another run with -o."
+        )

@@ -1,24 +1,37 @@
-"""A run's tables beside the published ones: what a report is made of."""
+"""A run's tables beside the published ones: what a report is made of. Which of the paper's claims
+hold on our numbers, and how far our order of methods is the printed one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from tokenlight import registry
+from tokenlight.bench.entries import Claim
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.report.claims import ranked, verdicts
-from tokenlight.bench.report.values import MethodCost, Number, Panel, Report, Score
-from tokenlight.bench.store import Run
+from tokenlight.bench.report.values import (
+    MethodCost,
+    Number,
+    Panel,
+    Ranking,
+    Report,
+    Score,
+    Verdict,
+    digits,
+)
+from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.tables import Tables
+from tokenlight.metrics._interval import Interval, mean_interval
 
 NOTHING = "no text could be measured"  # each was left out, say as too short
+FEWEST = 3  # methods below which an order says nothing
+Texts = Mapping[tuple[str, str, str, str], Mapping[int, float]]
 Rows = Sequence[Mapping[str, Any]]
 
 
-def build(run: Run, tables: Tables, *, timings: bool = True) -> Report:
+def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> Report:
     """The report of a run, finished or not, and its merged tables.
 
     ``timings``: with seconds and passes, the only numbers that differ between two equal runs.
@@ -55,7 +68,7 @@ def directions(suite: Suite) -> dict[str, str]:
     }
 
 
-def _panels(run: Run, scores: Rows) -> Iterator[Panel]:
+def _panels(run: RunFolder, scores: Rows) -> Iterator[Panel]:
     suite, row_of = run.suite, run.suite.row_of
     pairs: dict[tuple[str, str], list[Cell]] = {}
     for cell in run.cells:
@@ -63,7 +76,12 @@ def _panels(run: Run, scores: Rows) -> Iterator[Panel]:
     several = len({model for model, _ in pairs}) > 1
     for (model, data), cells in pairs.items():
         own = [row for row in scores if (row["model"], row["data"]) == (model, data)]
-        metrics = (*(one.label for one in suite.metrics_for(data)), *_parts(own))
+        labels = {row["metric"] for row in own}
+        # Further numbers of a metric (rationale.f1), as far as they were measured.
+        parts = sorted(
+            one for one in labels if any(one.startswith(f"{other}.") for other in labels)
+        )
+        metrics = (*(one.label for one in suite.metrics_for(data)), *parts)
         members: dict[str, list[Cell]] = {}
         for cell in cells:
             members.setdefault(row_of.get(cell.method, cell.method), []).append(cell)
@@ -87,13 +105,7 @@ def _panels(run: Run, scores: Rows) -> Iterator[Panel]:
         )
 
 
-def _parts(scores: Rows) -> list[str]:
-    """Further numbers of a metric (``rationale.f1``), as far as they were measured."""
-    labels = {row["metric"] for row in scores}
-    return sorted(one for one in labels if any(one.startswith(f"{other}.") for other in labels))
-
-
-def _accuracy(run: Run, cell: Cell) -> float | None:
+def _accuracy(run: RunFolder, cell: Cell) -> float | None:
     """Share of texts whose predicted class is their label, in per cent."""
     rows = run.rows(model=cell.model, data=cell.data, method=cell.method)
     right = [row["predicted"] == row["label"] for row in rows if row["label"] is not None]
@@ -139,7 +151,7 @@ def published(
     return None, None
 
 
-def _costs(run: Run, panels: Sequence[Panel], metric: str) -> Iterator[MethodCost]:
+def _costs(run: RunFolder, panels: Sequence[Panel], metric: str) -> Iterator[MethodCost]:
     """One line a method, in the suite's order: means over all texts it explained.
 
     ``metric``: whose mean over the panels stands beside the cost. Only the time of explaining is
@@ -147,7 +159,7 @@ def _costs(run: Run, panels: Sequence[Panel], metric: str) -> Iterator[MethodCos
     """
     row_of = run.suite.row_of
     spent: dict[str, list[Mapping[str, Any]]] = {}
-    for part in run.timings():
+    for part in run.manifests():
         spent.setdefault(row_of.get(part["method"], part["method"]), []).append(part)
     for method, parts in spent.items():
         texts = sum(int(part["examples"]) for part in parts)
@@ -159,3 +171,106 @@ def _costs(run: Run, panels: Sequence[Panel], metric: str) -> Iterator[MethodCos
         )
         value = fmean(means) if means else None
         yield MethodCost(method, seconds, forwards, backwards, value, texts)
+
+
+def verdicts(
+    suite: Suite, panels: Sequence[Panel], better: Mapping[str, str], texts: Texts
+) -> dict[str, tuple[Verdict, ...]]:
+    """For each claim of the suite what became of it on every panel it speaks of.
+
+    ``texts``: numbers of single texts, by (model, data, method, metric). Methods are compared on the
+    texts that both have: what is hard in a text is hard for both, and falls out of the difference.
+    """
+    members: dict[str, list[str]] = {}
+    for label, row in suite.row_of.items():
+        members.setdefault(row, []).append(label)
+
+    def compared(panel: Panel, one: str, other: str, metric: str) -> Interval | None:
+        mine, theirs = (
+            _of_row(texts, (panel.model, panel.data), members.get(row, []), metric)
+            for row in (one, other)
+        )
+        both = sorted(mine.keys() & theirs.keys())
+        gaps = [mine[text] - theirs[text] for text in both]
+        return mean_interval(gaps, seed=suite.seed) if len(gaps) > 1 else None
+
+    return {
+        claim.claim: tuple(
+            _verdict(claim, panel, better, compared)
+            for panel in panels
+            if claim.metric in panel.metrics and (not claim.data or panel.data in claim.data)
+        )
+        for claim in suite.expect
+        if claim.metric and claim.better
+    }
+
+
+def _of_row(
+    texts: Texts, pair: tuple[str, str], labels: Sequence[str], metric: str
+) -> dict[int, float]:
+    """The numbers of a row's texts: of several draws the mean, of texts that all of them have."""
+    found = [texts.get((*pair, label, metric)) for label in labels]
+    draws = [one for one in found if one is not None]
+    if not draws:
+        return {}
+    common = set(draws[0]).intersection(*draws)
+    return {text: fmean(one[text] for one in draws) for text in common}
+
+
+def _verdict(
+    claim: Claim,
+    panel: Panel,
+    better: Mapping[str, str],
+    compared: Callable[[Panel, str, str, str], Interval | None],
+) -> Verdict:
+    sign = -1.0 if better[claim.metric] == "lower" else 1.0
+    ours = panel.score(claim.better, claim.metric).ours
+    others = {name: panel.score(name, claim.metric).ours for name in claim.than}
+    known = {name: number for name, number in others.items() if number is not None}
+    if ours is None or not known:
+        missing = claim.better if ours is None else ", ".join(claim.than)
+        why = panel.reason or f"no number for {missing}"
+        return Verdict(panel.title, "not run", why)
+    rival, best = max(known.items(), key=lambda pair: sign * pair[1].mean)
+    gap = compared(panel, claim.better, rival, claim.metric)
+    words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
+    if gap is not None:
+        edges = f"{digits(gap.low, sign=True)} … {digits(gap.high, sign=True)}"
+        words += f", difference {edges}"
+    absent = [name for name, number in others.items() if number is None]
+    words += f" (no number for {', '.join(absent)})" if absent else ""
+    if ours.mean == best.mean:
+        return Verdict(panel.title, "ties", words)
+    if sign * ours.mean < sign * best.mean:
+        return Verdict(panel.title, "fails", words)
+    if gap is not None:
+        chance = gap.low <= 0 <= gap.high
+    else:  # do the two intervals share a value? Draws count as far as two standard deviations.
+        (low, high), (low_best, high_best) = ours.edges(2), best.edges(2)
+        chance = low <= high_best and low_best <= high
+    return Verdict(panel.title, "weakly" if chance else "holds", words)
+
+
+def ranked(panels: Sequence[Panel], better: Mapping[str, str]) -> Iterator[Ranking]:
+    """Rank correlation with the printed order, wherever three methods or more have both numbers."""
+    from scipy.stats import kendalltau, spearmanr
+
+    for panel in panels:
+        for metric in panel.metrics:
+            both = {
+                method: (entry.ours.mean, entry.published)
+                for method, row in panel.rows.items()
+                if (entry := row[metric]).ours is not None and entry.published is not None
+            }
+            if len(both) < FEWEST:
+                continue
+            ours = [mine for mine, _ in both.values()]
+            printed = [number for _, number in both.values()]
+            if len(set(ours)) < 2 or len(set(printed)) < 2:
+                continue
+            kendall = float(kendalltau(ours, printed).statistic)
+            spearman = float(spearmanr(ours, printed).statistic)
+            sign = -1.0 if better.get(metric) == "lower" else 1.0
+            best = max(both, key=lambda name: sign * both[name][1])
+            place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
+            yield Ranking(panel.title, metric, len(both), kendall, spearman, best, place)

@@ -11,11 +11,11 @@ from statistics import fmean
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.report.clouds import class_weights
 from tokenlight.bench.report.values import Panel, Report
-from tokenlight.bench.store import Run
+from tokenlight.bench.store import RunFolder
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.evaluation.corpus import class_weights
 from tokenlight.evaluation.report import AXES
 from tokenlight.files.documents import json_of
 from tokenlight.heads.mask import read_heads
@@ -76,7 +76,7 @@ class FigureWish:
 class Artist:
     """Draws what a run has; ``curves``: rows of its merged table of curves."""
 
-    run: Run
+    run: RunFolder
     report: Report
     curves: Sequence[Mapping[str, Any]]
 
@@ -257,9 +257,11 @@ class Artist:
 
         drawn = []
         for panel, metric, _ in self._panels(wish):
+            entry = next(one for one in self.run.suite.metrics if one.label == metric)
+            idf = registry.build("metrics", entry.name, entry.options).idf
             for method in filter(wish.takes, panel.rows):
                 rows = self.run.rows(model=panel.model, data=panel.data, method=method)
-                weights = class_weights(rows, metric, self.run.suite)
+                weights = class_weights(rows, metric, idf)
                 for number, (label, own) in enumerate(weights.items()):
                     if any(weight > 0 for weight in own.values()):
                         colour = COLOURS[number % len(COLOURS)]

@@ -50,16 +50,11 @@ def what_was_run(report: Report) -> list[str]:
         said.append(f"{_names(titles)}: {reason} ({_count(count, 'panel')}).")
     said += _rows_not_run(ran)
     if report.failures:
-        said.append(
-            f"{_count(len(report.failures), 'explanation')} failed and were left out; "
-            f"the first: {_short(report.failures[0]['error'])}"
-        )
+        # Its first sentence: what libraries say of a device goes on for a page.
+        first = report.failures[0]["error"].partition(". ")[0].splitlines()[0].rstrip(".")
+        failed = _count(len(report.failures), "explanation")
+        said.append(f"{failed} failed and were left out; the first: {first}.")
     return said
-
-
-def _short(reason: str) -> str:
-    """Its first sentence: what libraries say of a device goes on for a page."""
-    return reason.partition(". ")[0].splitlines()[0].rstrip(".") + "."
 
 
 def _rows_not_run(panels: Sequence[Panel]) -> list[str]:
@@ -175,9 +170,10 @@ def comparable(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         wanted = f"; the suite takes {data.size:,}" if data.size else "; the suite takes all"
         texts = f"{panel.texts:,}{planned}{wanted}"
         note = (data.note or ("the same" if report.of_paper else "–"),) if with_data else ()
-        found.append(
-            (panel.title, _checkpoint(report, panel), *note, texts, _accuracy(report, panel))
-        )
+        printed = report.suite.report.get("accuracy", {}).get(panel.data)
+        accuracy = "–" if panel.accuracy is None else f"{panel.accuracy:.1f} %"
+        accuracy += "" if printed is None else f" (paper {float(printed):.2f} %)"
+        found.append((panel.title, _checkpoint(report, panel), *note, texts, accuracy))
     heads = ("panel", "model", *(("data",) if with_data else ()), "texts", "accuracy")
     return heads, found
 
@@ -194,12 +190,6 @@ def _checkpoint(report: Report, panel: Panel) -> str:
     elif entry.hub and panel.checkpoint == entry.twin != entry.hub:
         said = f"{ours} in place of {_plain_path(theirs)}"
     return f"{said} ({entry.note})" if entry.note else said
-
-
-def _accuracy(report: Report, panel: Panel) -> str:
-    printed = report.suite.report.get("accuracy", {}).get(panel.data)
-    theirs = "" if printed is None else f" (paper {float(printed):.2f} %)"
-    return "–" + theirs if panel.accuracy is None else f"{panel.accuracy:.1f} %{theirs}"
 
 
 def protocol(report: Report) -> list[str]:

@@ -16,7 +16,7 @@ from tokenlight.bench.report import words
 from tokenlight.bench.report.comparison import build
 from tokenlight.bench.report.figures import Artist, Drawing
 from tokenlight.bench.report.values import Report
-from tokenlight.bench.store import Run
+from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import LIBRARIES
 from tokenlight.bench.tables import Tables, merged
 from tokenlight.errors import BadInput, MissingExtra, UnknownName
@@ -47,14 +47,14 @@ TEX_MARKS = {
 class RunReport:
     """A run with its tables, merged once, for as many formats as are wanted."""
 
-    run: Run
+    run: RunFolder
     tables: Tables
     report: Report
 
     @classmethod
     def of(cls, folder: str | Path, *, timings: bool = True) -> RunReport:
         """Open a run's folder, merge its parts, compare with what is published."""
-        run = Run.open(folder)
+        run = RunFolder.open(folder)
         done, total = run.progress()
         if not done:
             raise BadInput(
@@ -126,7 +126,14 @@ def markdown(report: Report, pictures: Sequence[tuple[str, str]] = ()) -> str:
 
 def latex(report: Report) -> str:
     """One booktabs table a panel, then the claims; needs \\usepackage{booktabs}."""
-    return _filled(_template("report.tex.j2", tex, TEX_MARKS), report, math=_math, plain=_plain)
+
+    def math(number: str) -> Markup:  # so that its minus is one
+        return tex(number) if number == "–" else Markup(f"${number.replace('±', chr(92) + 'pm')}$")
+
+    def plain(text: str) -> Markup:  # of a comment
+        return Markup(in_line(text))
+
+    return _filled(_template("report.tex.j2", tex, TEX_MARKS), report, math=math, plain=plain)
 
 
 def page(report: Report, drawings: Sequence[Drawing]) -> str:
@@ -197,13 +204,3 @@ def md_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
 def tex(text: str) -> Markup:
     """``text`` with LaTeX's own characters escaped."""
     return Markup("".join(LATEX.get(character, character) for character in in_line(text)))
-
-
-def _math(number: str) -> Markup:
-    """A number in math mode, so that its minus is one."""
-    return tex(number) if number == "–" else Markup(f"${number.replace('±', chr(92) + 'pm')}$")
-
-
-def _plain(text: str) -> Markup:
-    """A comment's text."""
-    return Markup(in_line(text))
