@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 
 _NAMED = """\
     alpha α  beta β  gamma γ  epsilon ε  theta θ  pi π  rho ρ  sigma σ  tau τ  Delta Δ  partial ∂
     sum Σ  int ∫  nabla ∇  odot ⊙  cdot ·  sim ~  cup ∪  cap ∩  ni ∋  in ∈  ne ≠  emptyset ∅  setminus ∖
-    mid ∣  top ⊤  leftarrow ←  to →  dots …  cdots …  | ‖  lVert ‖  rVert ‖  { {  } }
+    mid ∣  top ⊤  leftarrow ←  to →  dots …  cdots …  | ‖  lVert ‖  rVert ‖  { ⟦  } ⟧
     max max  min min  Pr Pr
 """
 SYMBOLS = {
     **dict(re.findall(r"(\S+) (\S+)", _NAMED)),
     **{f"{size}{side}": "" for size in ("big", "Big") for side in ("", "l", "r")},
-    "arg": "arg ",
-    "ln": "ln ",
-    ",": " ",
-    "quad": "\f",
-    "qquad": "\f",
+    **{"arg": "arg ", "ln": "ln ", ",": " ", "quad": "\n", "qquad": "\n"},
 }
-# Around a fraction until it is known whether it ends what is multiplied.
-OPENS, CLOSES = "\x01", "\x02"
-
-_PIECE = re.compile(r"\\([A-Za-z]+|.)|(\s+)|(.)", re.DOTALL)
+# What takes an argument. A bar is an average in every formula here, and a terminal cannot draw one
+# over a word.
+TAKING = {
+    **dict.fromkeys(("operatorname", "mathrm", "text", "mathcal"), "{0}"),
+    **{"hat": "{0}\u0302", "tilde": "{0}\u0303", "bar": "mean({0})", "overline": "mean({0})"},
+    **{"frac": "", "tfrac": "", "binom": "binom({0}, {1}) "},
+}
+_GROUP = r" *(?:\{([^{}]*)\}|([^\s{}\\]))"  # braces without others inside, or one character
+_ONE = re.compile(rf"\\(?!t?frac|binom)(\w+){_GROUP}")
+_TWO = re.compile(rf"\\(t?frac|binom){_GROUP}{_GROUP}")
+_SCRIPT = re.compile(r"([_^]) *\{([^{}]*)\}")
 _BLOCK = re.compile(r"^\.\. math:: (.*?)(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r":math:`([^`]*)`")
 
@@ -34,14 +36,26 @@ def in_characters(latex: str) -> str:
     Parts that stand apart (``\quad``) get a line each. A command this does not know is a ValueError,
     so that a new formula cannot reach a terminal half translated.
     """
-    text = _until(_pieces(latex), end=None)
-    lines = (re.sub(r"[ \n]+", " ", line).strip() for line in text.split(SYMBOLS["quad"]))
-    return "\n".join(_tidied(line) for line in lines if line)
+    plain = re.sub(r"\s+", " ", latex).replace("-", "−")
+    plain = re.sub(r"\\mathcal(\{L\}| L)", "ℒ", plain)
+    text, before = re.sub(r"\\([A-Za-z]+|.)", _symbol, plain), ""
+    while text != before:  # what has no braces inside first, then what is around it
+        before = text
+        text = _SCRIPT.sub(_script, text)
+        text = _ONE.sub(lambda found: TAKING[found[1]].format(found[2] or found[3]), text)
+        text = _TWO.sub(_of_two, text)
+    while (bare := re.sub(r"\{([^{}]*)\}", r"\1", text)) != text:
+        text = bare
+    if re.search(r"[{}\\]", text):
+        raise ValueError(f"a formula ends before its brace or its argument: {latex!r}")
+    return "\n".join(line for line in map(_tidied, text.split("\n")) if line)
 
 
 def without_marks(documentation: str) -> str:
     """A docstring for a terminal: its formulas in characters, its words without marks."""
-    text = _BLOCK.sub(lambda found: _indented(_shown(found[1])), documentation)
+    text = _BLOCK.sub(
+        lambda found: f"    {_shown(found[1])}".replace("\n", "\n    "), documentation
+    )
     text = _INLINE.sub(lambda found: _shown(found[1]), text)
     return text.replace("``", "").replace(r"\|", "|")
 
@@ -54,96 +68,36 @@ def _shown(latex: str) -> str:
         return latex
 
 
-def _tidied(line: str) -> str:
-    """Spaces and brackets only where they help."""
-    line = re.sub(r"‖ (.*?) ‖", r"‖\1‖", line).replace("∂ ", "∂")
-    line = re.sub(r" ?([⊙∖∣∈≠]) ?", r"\1", line).replace("∣", "|")
-    line = re.sub(rf"(?<!ln ){OPENS}([^{OPENS}{CLOSES}]*){CLOSES}(?=,|$)", r"\1", line)
-    line = line.replace(OPENS, "(").replace(CLOSES, ") ")
-    return re.sub(r"(?<=\() | (?=[ ),])", "", line).strip()
+def _symbol(found: re.Match[str]) -> str:
+    if found[1] not in SYMBOLS and found[1] not in TAKING:
+        raise ValueError(f"no characters are known for {found[0]}")
+    return SYMBOLS.get(found[1], found[0])
 
 
-def _indented(formula: str) -> str:
-    return "\n".join(f"    {line}" for line in formula.splitlines())
+def _script(found: re.Match[str]) -> str:
+    short = len(found[2]) == 1
+    return found[1] + (found[2] if short else f"⟦{found[2].strip()}⟧")
 
 
-def _pieces(latex: str) -> Iterator[tuple[str, str]]:
-    """Commands ("command", name) and single characters ("character", it)."""
-    for found in _PIECE.finditer(latex):
-        command, space, character = found.groups()
-        if command is not None:
-            yield "command", command
-        else:
-            yield "character", " " if space else character
-
-
-def _until(pieces: Iterator[tuple[str, str]], end: str | None) -> str:
-    """All up to the closing character, or to the end of the formula."""
-    text = ""
-    for kind, piece in pieces:
-        if kind == "character" and piece == end:
-            return text
-        text += _written(kind, piece, pieces)
-    if end is not None:
-        raise ValueError(f"a formula ends before its {end}: {text!r}")
-    return text
-
-
-def _written(kind: str, piece: str, pieces: Iterator[tuple[str, str]]) -> str:
-    if kind == "command":
-        return _command(piece, pieces)
-    if piece in "_^":
-        script = _argument(pieces)
-        return piece + (script if len(script) == 1 else "{" + script.strip() + "}")
-    if piece == "{":
-        return _until(pieces, "}")
-    return "−" if piece == "-" else piece
-
-
-def _argument(pieces: Iterator[tuple[str, str]]) -> str:
-    """What a command or a script takes: a group in braces, or the next character."""
-    for kind, piece in pieces:
-        if kind == "character" and piece == " ":
-            continue
-        return _written(kind, piece, pieces)
-    raise ValueError("a formula ends before an argument")
-
-
-def _command(name: str, pieces: Iterator[tuple[str, str]]) -> str:
-    if name in SYMBOLS:
-        return SYMBOLS[name]
-    if name in _OF_ONE:
-        return _OF_ONE[name](_argument(pieces))
-    if name in _OF_TWO:
-        return _OF_TWO[name](_argument(pieces), _argument(pieces))
-    raise ValueError(f"no characters are known for \\{name}")
-
-
-def _fraction(above: str, below: str) -> str:
-    """1/H as it stands; longer ones in brackets, since what follows is multiplied."""
-    above, below = (part.replace("∂ ", "∂").strip() for part in (above, below))
+def _of_two(found: re.Match[str]) -> str:
+    """1/H as it stands; longer fractions in brackets, since what follows is multiplied."""
+    above, below = (
+        one.replace("∂ ", "∂").strip() for one in (found[2] or found[3], found[4] or found[5])
+    )
+    if found[1] == "binom":
+        return TAKING["binom"].format(above, below)
     if len(above) == len(below) == 1:
         return f"{above}/{below} "
-    return f"{OPENS}{_bracketed(above)}/{_bracketed(below)}{CLOSES}"
+    # In brackets where the slash would otherwise take only an end of it.
+    simple = re.compile(r"∂?\w([_^](\w|⟦[^⟧]*⟧))*|\|[^|]*\||\w\([^()]*\)")
+    parts = (one if simple.fullmatch(one) else f"({one})" for one in (above, below))
+    return f"⟨{'/'.join(parts)}⟩"
 
 
-def _bracketed(part: str) -> str:
-    """In brackets where the slash would otherwise take only an end of it."""
-    simple = re.fullmatch(r"∂?\w([_^](\w|\{[^}]*\}))*|\|[^|]*\||\w\([^()]*\)", part)
-    return part if simple else f"({part})"
-
-
-_OF_ONE: dict[str, Callable[[str], str]] = {
-    **dict.fromkeys(["operatorname", "mathrm", "text"], str),
-    "mathcal": lambda letter: {"L": "ℒ"}.get(letter, letter),
-    "hat": "{}\N{COMBINING CIRCUMFLEX ACCENT}".format,
-    "tilde": "{}\N{COMBINING TILDE}".format,
-    # A bar is an average in every formula here, and a terminal cannot draw one over a word.
-    "bar": "mean({})".format,
-    "overline": "mean({})".format,
-}
-_OF_TWO: dict[str, Callable[[str, str], str]] = {
-    "frac": _fraction,
-    "tfrac": _fraction,
-    "binom": "binom({}, {}) ".format,
-}
+def _tidied(line: str) -> str:
+    """Spaces and brackets only where they help: none around a fraction that ends what is multiplied."""
+    line = re.sub(r"‖ (.*?) ‖", r"‖\1‖", re.sub(" +", " ", line).strip()).replace("∂ ", "∂")
+    line = re.sub(r" ?([⊙∖∣∈≠]) ?", r"\1", line).replace("∣", "|")
+    line = re.sub(r"(?<!ln )⟨([^⟨⟩]*)⟩(?=,|$)", r"\1", line)
+    line = line.replace("⟨", "(").replace("⟩", ") ").replace("⟦", "{").replace("⟧", "}")
+    return re.sub(r"(?<=\() | (?=[ ),])", "", line).strip()
