@@ -78,7 +78,7 @@ def diff(
     """
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
-    from tokenlight.evaluation.compare import Side, Tolerance, compare
+    from tokenlight.evaluation.compare import Limits, Side, compare
     from tokenlight.files.tables import read
 
     MissingExtra.check(["scipy"], "bench", "tokenlight diff")
@@ -99,7 +99,7 @@ def diff(
 
         with writing(json):
             write_text(json, json_text(found.to_dict(), indent=1))
-    failures = found.failures(Tolerance(max_flips, min_focus, max_drop))
+    failures = found.failures(Limits(max_flips, min_focus, max_drop))
     for failure in failures:
         print(f"moved: {failure}")
     if failures:

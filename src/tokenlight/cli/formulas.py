@@ -69,14 +69,15 @@ def _shown(latex: str) -> str:
 
 
 def _symbol(found: re.Match[str]) -> str:
-    if found[1] not in SYMBOLS and found[1] not in TAKING:
-        raise ValueError(f"no characters are known for {found[0]}")
-    return SYMBOLS.get(found[1], found[0])
+    command, name = found[0], found[1]
+    if name not in SYMBOLS and name not in TAKING:
+        raise ValueError(f"no characters are known for {command}")
+    return SYMBOLS.get(name, str(command))
 
 
 def _script(found: re.Match[str]) -> str:
-    short = len(found[2]) == 1
-    return found[1] + (found[2] if short else f"⟦{found[2].strip()}⟧")
+    sign, script = found.groups()
+    return f"{sign}{script}" if len(script) == 1 else f"{sign}⟦{script.strip()}⟧"
 
 
 def _of_two(found: re.Match[str]) -> str:

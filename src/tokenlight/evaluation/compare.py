@@ -40,7 +40,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class Limits:
     """How much may move before a comparison fails."""
 
     flips: float = 0.01  # share of texts whose prediction changes
@@ -65,7 +65,7 @@ class Comparison:
     change: Interval
     moved: tuple[Piece, ...]
 
-    def failures(self, limits: Tolerance) -> list[str]:
+    def failures(self, limits: Limits) -> list[str]:
         """In words, each limit that is overstepped."""
         found = []
         if self.flips.mean > limits.flips:
