@@ -10,7 +10,7 @@ _NAMED = """\
     mid ∣  top ⊤  leftarrow ←  to →  dots …  cdots …  | ‖  lVert ‖  rVert ‖  { ⟦  } ⟧
     max max  min min  Pr Pr
 """
-SYMBOLS = {
+SYMBOLS: dict[str, str] = {
     **dict(re.findall(r"(\S+) (\S+)", _NAMED)),
     **{f"{size}{side}": "" for size in ("big", "Big") for side in ("", "l", "r")},
     **{"arg": "arg ", "ln": "ln ", ",": " ", "quad": "\n", "qquad": "\n"},
@@ -72,7 +72,7 @@ def _symbol(found: re.Match[str]) -> str:
     command, name = found[0], found[1]
     if name not in SYMBOLS and name not in TAKING:
         raise ValueError(f"no characters are known for {command}")
-    return SYMBOLS.get(name, str(command))
+    return SYMBOLS.get(name, command)
 
 
 def _script(found: re.Match[str]) -> str:

@@ -15,8 +15,8 @@ from tokenlight.bench.report.values import (
     Number,
     Panel,
     Ranking,
-    Report,
     Score,
+    SuiteReport,
     Verdict,
     digits,
 )
@@ -31,7 +31,7 @@ Texts = Mapping[tuple[str, str, str, str], Mapping[int, float]]
 Rows = Sequence[Mapping[str, Any]]
 
 
-def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> Report:
+def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> SuiteReport:
     """The report of a run, finished or not, and its merged tables.
 
     ``timings``: with seconds and passes, the only numbers that differ between two equal runs.
@@ -43,7 +43,7 @@ def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> Report:
     # Costs stand against AOPC where there is one, else against the first metric.
     labels = (one.label for one in suite.metrics if one.name == "aopc")
     faithful = next(labels, suite.metrics[0].label)
-    return Report(
+    return SuiteReport(
         suite=suite,
         panels=panels,
         better=better,

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.report.values import Panel, Report
+from tokenlight.bench.report.values import Panel, SuiteReport
 from tokenlight.bench.store import RunFolder
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, MissingExtra
@@ -77,7 +77,7 @@ class Artist:
     """Draws what a run has; ``curves``: rows of its merged table of curves."""
 
     run: RunFolder
-    report: Report
+    report: SuiteReport
     curves: Sequence[Mapping[str, Any]]
 
     def drawings(self) -> Iterator[Drawing]:

@@ -211,7 +211,7 @@ class MethodCost:
 
 
 @dataclass(frozen=True)
-class Report:
+class SuiteReport:
     """All that a report says, figures aside."""
 
     suite: Suite

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.report.comparison import NOTHING
-from tokenlight.bench.report.values import Panel, Report, Verdict, digits
+from tokenlight.bench.report.values import Panel, SuiteReport, Verdict, digits
 
 MOST = 6  # names in a sentence
 FEW = 100  # texts below which a mean is not worth a verdict
@@ -22,7 +22,7 @@ HOLDS = {
 }
 
 
-def what_was_run(report: Report) -> list[str]:
+def what_was_run(report: SuiteReport) -> list[str]:
     """One to four sentences."""
     ran = report.ran
     rows = {method for panel in ran for method in panel.rows}
@@ -78,7 +78,7 @@ def why_not(panel: Panel) -> str:
     return f"{NOTHING}: {panel.skipped_since}" if panel.skipped_since else NOTHING
 
 
-def claims(report: Report) -> list[tuple[str, str, str]]:
+def claims(report: SuiteReport) -> list[tuple[str, str, str]]:
     """For each claim of the suite: the claim, a verdict in a word or two, and the detail."""
     return [
         (claim, _verdict(verdicts), _detail(verdicts))
@@ -115,7 +115,7 @@ def _detail(verdicts: Sequence[Verdict]) -> str:
     return "; ".join(told)
 
 
-def order(report: Report) -> str:
+def order(report: SuiteReport) -> str:
     """One sentence on how far our order of methods is the printed one; none where none is printed."""
     found = report.rankings
     if not report.suite.published:
@@ -131,7 +131,7 @@ def order(report: Report) -> str:
     )
 
 
-def rankings(report: Report) -> list[list[str]]:
+def rankings(report: SuiteReport) -> list[list[str]]:
     """Rows of the table of orders."""
     return [
         [f"{value:+.2f}" if isinstance(value, float) else str(value) for value in astuple(one)]
@@ -139,7 +139,7 @@ def rankings(report: Report) -> list[list[str]]:
     ]
 
 
-def costs(report: Report) -> list[tuple[str, ...]]:
+def costs(report: SuiteReport) -> list[tuple[str, ...]]:
     """Rows of the table of costs."""
     return [
         (one.method, f"{one.forwards:.1f}", f"{one.backwards:.1f}", f"{1000 * one.seconds:.1f}",
@@ -148,17 +148,17 @@ def costs(report: Report) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def versions(report: Report) -> str:
+def versions(report: SuiteReport) -> str:
     """What the numbers were made with."""
     return ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
 
 
-def claimed_by(report: Report) -> str:
+def claimed_by(report: SuiteReport) -> str:
     """Head of the column of claims."""
     return "claim of the paper" if report.of_paper else "claim"
 
 
-def comparable(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def comparable(report: SuiteReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows: panel, model, data, texts and accuracy, beside the paper's where there is one."""
     found: list[tuple[str, ...]] = []
     with_data = report.of_paper or any(one.note for one in report.suite.data)
@@ -178,7 +178,7 @@ def comparable(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return heads, found
 
 
-def _checkpoint(report: Report, panel: Panel) -> str:
+def _checkpoint(report: SuiteReport, panel: Panel) -> str:
     """What was explained, and what it stands for."""
     entry = report.suite.model(panel.model, panel.data)
     theirs, ours = entry.hub or "not public", _plain_path(panel.checkpoint)
@@ -192,7 +192,7 @@ def _checkpoint(report: Report, panel: Panel) -> str:
     return f"{said} ({entry.note})" if entry.note else said
 
 
-def protocol(report: Report) -> list[str]:
+def protocol(report: SuiteReport) -> list[str]:
     """How texts were explained and measured, then the suite's own notes."""
     chosen = asdict(report.suite.protocol)
     words = ", ".join(f"{key}={value}" for key, value in chosen.items())
@@ -209,7 +209,7 @@ def _measured(metric: MetricEntry) -> str:
     return f"{said} ({options})" if options else said
 
 
-def renamed(report: Report) -> list[tuple[str, str]]:
+def renamed(report: SuiteReport) -> list[tuple[str, str]]:
     """Rows whose name is not the method's: the row and what it runs."""
     shown = {method for panel in report.panels for method in panel.rows}
     found = []

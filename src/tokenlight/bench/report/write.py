@@ -15,7 +15,7 @@ from markupsafe import Markup
 from tokenlight.bench.report import words
 from tokenlight.bench.report.comparison import build
 from tokenlight.bench.report.figures import Artist, Drawing
-from tokenlight.bench.report.values import Report
+from tokenlight.bench.report.values import SuiteReport
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import LIBRARIES
 from tokenlight.bench.tables import Tables, merged
@@ -49,7 +49,7 @@ class RunReport:
 
     run: RunFolder
     tables: Tables
-    report: Report
+    report: SuiteReport
 
     @classmethod
     def of(cls, folder: str | Path, *, timings: bool = True) -> RunReport:
@@ -119,12 +119,12 @@ def report(
     return RunReport.of(folder, timings=timings).write(form, output=output, figures=figures)
 
 
-def markdown(report: Report, pictures: Sequence[tuple[str, str]] = ()) -> str:
+def markdown(report: SuiteReport, pictures: Sequence[tuple[str, str]] = ()) -> str:
     """The report as Markdown; ``pictures``: (title, path) of figures to link."""
     return _filled(_template("report.md.j2", md), report, table=md_table, pictures=pictures) + "\n"
 
 
-def latex(report: Report) -> str:
+def latex(report: SuiteReport) -> str:
     """One booktabs table a panel, then the claims; needs \\usepackage{booktabs}."""
 
     def math(number: str) -> Markup:  # so that its minus is one
@@ -136,7 +136,7 @@ def latex(report: Report) -> str:
     return _filled(_template("report.tex.j2", tex, TEX_MARKS), report, math=math, plain=plain)
 
 
-def page(report: Report, drawings: Sequence[Drawing]) -> str:
+def page(report: SuiteReport, drawings: Sequence[Drawing]) -> str:
     """One self-contained HTML page, figures inside: no script, no outside resource, all escaped."""
     return _filled(
         _template("report.html.j2", in_line),
@@ -148,7 +148,7 @@ def page(report: Report, drawings: Sequence[Drawing]) -> str:
     )
 
 
-def comma_separated(report: Report) -> str:
+def comma_separated(report: SuiteReport) -> str:
     """One line a number, published numbers without one of ours too."""
     return csv_text(
         COLUMNS,
@@ -180,7 +180,7 @@ def _template(
     return made.overlay(**(marks or {})).get_template(name)  # type: ignore[arg-type]
 
 
-def _filled(template: Template, report: Report, **more: Any) -> str:
+def _filled(template: Template, report: SuiteReport, **more: Any) -> str:
     title = report.suite.title or report.suite.name
     return template.render(report=report, words=words, title=title, **more)
 
