@@ -10,8 +10,7 @@ import pytest
 from tests.unit.served import TEXT, allow_list, asking, refused, running
 from tokenlight import registry
 from tokenlight.web import options as allowed
-from tokenlight.web import pages
-from tokenlight.web.app import application
+from tokenlight.web.app import PAGE, application
 from tokenlight.web.explain import Wanted, check_cost, explain_alone, read_row
 from tokenlight.web.guard import Guard
 from tokenlight.web.limits import Limits
@@ -168,15 +167,15 @@ def test_the_page_names_no_other_address_and_its_files_are_served(client):
     assert not re.search(r"<script(?![^>]*\bsrc=)", page.text)
     for place in re.findall(r'(?:src|href)="(/[^"#]+)"', page.text):
         assert client.get(place).status_code == 200, place
-    scripts = [p for p in pages.FOLDER.rglob("*.js")]
+    scripts = [p for p in PAGE.rglob("*.js")]
     for script in scripts:
-        served = client.get(f"/page/{script.relative_to(pages.FOLDER).as_posix()}")
+        served = client.get(f"/page/{script.relative_to(PAGE).as_posix()}")
         assert served.headers["content-type"] == "text/javascript; charset=utf-8"
 
 
 def test_a_file_that_has_not_changed_is_not_sent_again(client):
     code = client.get("/page/js/main.js")
-    assert code.content == pages.page_file("js/main.js").content
+    assert code.content == (PAGE / "js" / "main.js").read_bytes()
     again = client.get("/page/js/main.js", headers={"if-none-match": code.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 

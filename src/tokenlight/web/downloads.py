@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
@@ -28,29 +27,17 @@ MOST_NAMES = 1_000  # rows and columns of a heat map: each name takes millisecon
 _drawing = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
-    """A file as it is answered."""
-
-    content: bytes
-    kind: str
-    name: str
-
-
 def download(
-    attributions: Sequence[Attribution], form: Format, figure: Figure, *, words: bool
-) -> Download:
+    attributions: Sequence[Attribution], form: Format, figure: Figure, words: bool
+) -> bytes:
     """The attributions as one file."""
     given = [merge_words(a) if words and not a.steps else a for a in attributions]
-    match form:
-        case "json":
-            values: Any = [a.to_dict() for a in given]
-            content = json_text(values if len(values) > 1 else values[0]).encode("utf-8")
-        case "html":
-            content = page(list(attributions), words=words).encode("utf-8")
-        case _:
-            content = _drawn(given, form, figure)
-    return Download(content, KINDS[form], f"attribution.{form}")
+    if form == "json":
+        values = [a.to_dict() for a in given]
+        return json_text(values if len(values) > 1 else values[0]).encode("utf-8")
+    if form == "html":
+        return page(list(attributions), words=words).encode("utf-8")
+    return _drawn(given, form, figure)
 
 
 def _drawn(given: Sequence[Attribution], form: Format, figure: Figure) -> bytes:

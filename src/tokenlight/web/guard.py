@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
 from tokenlight.web.limits import Limits
-from tokenlight.web.refusals import Refusal
-from tokenlight.web.worker import caught, closing
+from tokenlight.web.refusals import Refusal, caught, closing
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,6 +26,7 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 HEADERS = {
+    "cache-control": "no-store",
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -94,8 +94,8 @@ class Guard:
         return self._limits.open_bytes if scope["path"] == OPEN else self._limits.body_bytes
 
     def _check(self, scope: Scope) -> None:
-        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
-        host = headers.get("host", b"").decode("latin-1")
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
         if not self.knows(host):
             raise Refusal(
                 403,
@@ -103,13 +103,13 @@ class Guard:
                 "this server does not go by the name in the Host header.",
                 "Open the address that tokenlight serve printed.",
             )
-        origin = headers.get("origin", b"").decode("latin-1")
+        origin = headers.get("origin", "")
         if origin and scope["method"] not in ("GET", "HEAD"):
             own = {f"{scheme}://{host}".lower() for scheme in ("http", "https")}
             if origin.lower() not in own:
                 raise Refusal(403, "forbidden", "pages of other sites cannot ask this server.")
         if scope["method"] == "POST":
-            kind = headers.get("content-type", b"").decode("latin-1")
+            kind = headers.get("content-type", "")
             if kind.partition(";")[0].strip().lower() != "application/json":
                 raise Refusal(
                     415,
@@ -118,7 +118,7 @@ class Guard:
                     "Send the header Content-Type: application/json.",
                 )
         most = self._most(scope)
-        length = headers.get("content-length", b"0")
+        length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > most:
             raise _too_large(most)
 

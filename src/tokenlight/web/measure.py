@@ -32,7 +32,7 @@ from tokenlight.web.games import Play, bands, curves, told
 from tokenlight.web.limits import Limits
 from tokenlight.web.models import Served
 from tokenlight.web.options import spec, token_passes
-from tokenlight.web.refusals import Refusal, refusal
+from tokenlight.web.refusals import Refusal, caught
 from tokenlight.web.requests import AttentionAsked, EvaluateAsked, ExplainAsked, TextAsked
 from tokenlight.web.store import Entry
 
@@ -116,8 +116,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
             try:
                 found += _explained(served, asked, text, method, limits).attributions
             except (TokenlightError, Refusal) as why:
-                said = why if isinstance(why, Refusal) else refusal(why)
-                refused.append({"text": number, "method": method, **said.to_dict()})
+                refused.append({"text": number, "method": method, **caught(why).to_dict()})
                 omitted.append(Failure(number, names[kind], refused[-1]["error"]["message"]))
         truth = None if labels is None else [labels[number]]
         known = Known(truth, None, number, texts=[0] * len(found), names=names)
@@ -237,7 +236,7 @@ def try_method(served: Served, name: str) -> None:
         )
         why = None
     except TokenlightError as refused:
-        why = refusal(refused).to_dict()["error"]["message"]
+        why = caught(refused).to_dict()["error"]["message"]
     except Exception as broken:  # noqa: BLE001 - a method that breaks is one that does not work
         why = f"it broke with {type(broken).__name__}"
     seconds = time.perf_counter() - started

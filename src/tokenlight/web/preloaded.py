@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +16,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.errors import DamagedFile, TokenlightError
 from tokenlight.files.documents import json_of, text_of
 from tokenlight.web.limits import Limits
-from tokenlight.web.refusals import Refusal, keep_secret, without_paths
+from tokenlight.web.refusals import keep_secret, without_paths
 from tokenlight.web.uploads import opened, parsed
 
 MOST_FILES = 200
@@ -53,59 +55,57 @@ def shelf(places: Sequence[str], limits: Limits) -> Shelf:
         place = Path(given)
         keep_secret({given, str(place.resolve()), str(place.resolve().parent)})
         if place.is_dir() and any((place / name).is_file() for name in (RUN, SUMMARY)):
-            _put(_run(place), found)
+            _put_run(place, found)
         elif place.is_dir():
-            _folder(place, found, limits)
+            _put_folder(place, found, limits)
         else:
-            found.files[_free(place.name, found.files)] = _attributions(place, limits)
+            _put_file(place, found, limits)
     return found
 
 
-def _put(run: Run, found: Shelf) -> None:
-    name = _free(run.name, found.runs)
-    found.runs[name] = replace(run, name=name)
-
-
-def _folder(place: Path, found: Shelf, limits: Limits) -> None:
+def _put_folder(place: Path, found: Shelf, limits: Limits) -> None:
     """Attribution files and runs in a folder; other JSON files are passed over."""
-    runs = [p for p in sorted(place.iterdir()) if p.is_dir() and (p / RUN).is_file()]
-    files = sorted(place.glob("*.json"))[:MOST_FILES]
-    for one in runs:
-        _put(_run(one), found)
-    opened_any = bool(runs)
-    for one in files:
-        try:
-            found.files[_free(one.name, found.files)] = _attributions(one, limits)
-            opened_any = True
-        except DamagedFile:
-            continue
-    if not opened_any:
+    before = len(found.runs) + len(found.files)
+    for one in sorted(place.iterdir()):
+        if (one / RUN).is_file():
+            _put_run(one, found)
+    for one in sorted(place.glob("*.json"))[:MOST_FILES]:
+        with suppress(DamagedFile):
+            _put_file(one, found, limits)
+    if len(found.runs) + len(found.files) == before:
         raise DamagedFile(
             f"{place} holds no saved attribution (.json) and no benchmark run (run.json)."
         )
 
 
-def _attributions(place: Path, limits: Limits) -> list[Attribution]:
+def _put_file(place: Path, found: Shelf, limits: Limits) -> None:
+    with _naming(place):
+        made = opened(parsed(text_of(place).encode("utf-8")), limits)
+    found.files[_free(place.name, found.files)] = made
+
+
+def _put_run(place: Path, found: Shelf) -> None:
+    manifest, tables = {}, {}
+    for file in filter(Path.is_file, (place / RUN, place / SUMMARY)):
+        with _naming(file):
+            manifest[file.stem] = _bare(parsed(text_of(file).encode("utf-8")))
+    for file in filter(Path.is_file, (place / f"{name}.csv" for name in TABLES)):
+        tables[file.stem] = _bare(_table(file))
+    name = _free(place.resolve().name, found.runs)
+    found.runs[name] = Run(name, manifest, tables, _report(place))
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """What is wrong with a file is said with its name."""
     try:
-        return opened(parsed(_bytes(place)), limits)
+        yield
+    except DamagedFile as broken:
+        raise DamagedFile(f"{file} cannot be opened: {broken}") from broken
     except OSError as broken:
-        raise DamagedFile(f"{place} cannot be read: {broken.strerror}.") from broken
-    except Refusal as refused:
-        raise DamagedFile(f"{place} cannot be opened: {refused.message}") from refused
-
-
-def _run(place: Path) -> Run:
-    manifest = {
-        Path(name).stem: _bare(_json(place / name))
-        for name in (RUN, SUMMARY)
-        if (place / name).is_file()
-    }
-    tables = {
-        name: _bare(_table(place / f"{name}.csv"))
-        for name in TABLES
-        if (place / f"{name}.csv").is_file()
-    }
-    return Run(place.resolve().name, manifest, tables, _report(place))
+        raise DamagedFile(f"{file} cannot be read: {broken.strerror}.") from broken
+    except ValueError as broken:
+        raise DamagedFile(f"{file} cannot be read: {broken}.") from broken
 
 
 def _report(place: Path) -> bytes | None:
@@ -135,29 +135,13 @@ def _bare(value: Any) -> Any:
     return [_bare(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _bytes(file: Path) -> bytes:
-    try:
-        return text_of(file).encode("utf-8")
-    except ValueError as broken:
-        raise DamagedFile(f"{file} cannot be read: {broken}.") from broken
-
-
-def _json(file: Path) -> Any:
-    try:
-        return parsed(_bytes(file))
-    except Refusal as broken:
-        raise DamagedFile(f"{file} is damaged: {broken.message}") from broken
-
-
 def _table(file: Path) -> list[dict[str, Any]]:
     """A CSV table; what reads as a finite number is one."""
     with file.open(encoding="utf-8", newline="") as stream:
-        rows = []
-        for number, row in enumerate(csv.DictReader(stream)):
-            if number >= MOST_ROWS:
-                break
-            rows.append({str(key): _value(value) for key, value in row.items()})
-    return rows
+        return [
+            {str(key): _value(value) for key, value in row.items()}
+            for row in islice(csv.DictReader(stream), MOST_ROWS)
+        ]
 
 
 def _value(text: Any) -> Any:

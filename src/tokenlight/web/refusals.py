@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from tokenlight import errors
 
-Refused = dict[str, dict[str, str]]
+log = logging.getLogger("tokenlight.web")
 
 
 class Refusal(Exception):
     """An answer that is an error: status, code, message, hint."""
 
     def __init__(
-        self, status: int, code: str, message: str, hint: str = "", *, retry: int | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        hint: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.hint = status, code, message, hint
-        # Who is told to wait is told how long, in seconds.
-        self.headers = {} if retry is None else {"Retry-After": str(retry)}
+        self.headers = dict(headers or {})
 
-    def to_dict(self) -> Refused:
+    def to_dict(self) -> dict[str, dict[str, str]]:
         """The body of the answer."""
         return {
             "error": {
@@ -33,12 +42,43 @@ class Refusal(Exception):
         }
 
 
+class ErrorDetail(BaseModel):
+    """What went wrong: a code for programs, a message and a hint for people."""
+
+    code: str
+    message: str
+    hint: str
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every answer with status 400 or more."""
+
+    error: ErrorDetail
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": meaning}
+    for status, meaning in {
+        400: "no HTTP request that can be read",
+        403: "asked by another site, or by a name this server does not go by",
+        404: "no such model, explanation or file",
+        405: "this address does not take this method",
+        413: "the body is too large",
+        415: "the body is not JSON",
+        422: "what was asked cannot be; the message says why and the hint what to do",
+        429: "too many requests wait; Retry-After says when to try again",
+        500: "something unexpected went wrong",
+        503: "the server is shutting down",
+        504: "it took too long",
+    }.items()
+}
 BUSY = 429
 _LONG = "Shorten the text; POST /api/explain also takes long = truncate or long = stride."
 _TARGET = (
     "A classifier takes a label that GET /api/models names; a language model takes one token, "
     'as {"token": " Paris"}.'
 )
+_FILE = "Open a file that Attribution.save or tokenlight explain --json wrote."
 # The most special class first. The codes are part of the API.
 _KNOWN: tuple[tuple[type[errors.TokenlightError], str, str], ...] = (
     (errors.TextTooLong, "text_too_long", _LONG),
@@ -47,7 +87,7 @@ _KNOWN: tuple[tuple[type[errors.TokenlightError], str, str], ...] = (
     (errors.BadTarget, "bad_target", _TARGET),
     (errors.UnsupportedModel, "unsupported", "GET /api/methods tells what works on which model."),
     (errors.UnsupportedTokenizer, "unsupported", ""),
-    (errors.DamagedFile, "damaged_file", ""),
+    (errors.DamagedFile, "damaged_file", _FILE),
     (errors.NotFinite, "not_finite", ""),
     (errors.MissingExtra, "missing_extra", "Whoever runs this server can install it."),
 )
@@ -74,6 +114,29 @@ def refusal(error: errors.TokenlightError) -> Refusal:
         if isinstance(error, kind):
             return Refusal(422, code, str(error), hint)
     return Refusal(422, "bad_input", str(error))
+
+
+def caught(broken: BaseException) -> Refusal:
+    """Any error as a refusal; what is unexpected is logged here and not told."""
+    match broken:
+        case Refusal():
+            return broken
+        case errors.TokenlightError():
+            return refusal(broken)
+        case RequestValidationError():
+            return invalid(broken.errors())
+        case HTTPException(status_code=status):
+            code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
+            return Refusal(status, code, f"{code.replace('_', ' ')}.", "", broken.headers)
+    log.error("unexpected %s", type(broken).__name__, exc_info=broken)
+    return Refusal(
+        500, "internal", "something unexpected went wrong.", "The server's own log says what."
+    )
+
+
+def closing() -> Refusal:
+    """The server goes down."""
+    return Refusal(503, "shutting_down", "the server is shutting down.", "Try again later.")
 
 
 def not_found(what: str, hint: str = "") -> Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,22 +12,23 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.web.explain import Explained
+from tokenlight.web.requests import ExplainAsked
 from tokenlight.web.store import Entry
 
 
 def explanation(
-    entries: Sequence[Entry], made: Explained, *, words: bool, layers: bool, seconds: float
+    asked: ExplainAsked, entries: Sequence[Entry], made: Explained, started: float
 ) -> dict[str, Any]:
-    """The answer to POST /api/explain."""
+    """The answer to POST /api/explain; ``started``: by time.perf_counter()."""
     first = entries[0].attribution
     return {
         "model": first.model,
         "prediction": first.to_dict()["prediction"],
-        "attributions": [shown(entry, words=words, layers=layers) for entry in entries],
+        "attributions": [shown(entry, words=asked.words, layers=asked.layers) for entry in entries],
         "agreement": agreement([entry.attribution for entry in entries]),
         "untested": [{"id": one, **why.to_dict()} for one, why in made.untested.items()],
         "refused": [{"method": name, **why.to_dict()} for name, why in made.refused],
-        "seconds": round(seconds, 4),
+        "seconds": round(time.perf_counter() - started, 4),
     }
 
 

@@ -18,7 +18,7 @@ from tokenlight.web.games import Play, labels_of, own_order
 from tokenlight.web.limits import Limits
 from tokenlight.web.models import AllowList, Served
 from tokenlight.web.preloaded import Shelf
-from tokenlight.web.refusals import Refusal, not_found, refusal
+from tokenlight.web.refusals import Refusal, caught, closing, not_found
 from tokenlight.web.requests import (
     AttentionAsked,
     EvaluateAsked,
@@ -28,7 +28,7 @@ from tokenlight.web.requests import (
 )
 from tokenlight.web.responses import agreement, shown
 from tokenlight.web.store import Entry, Kept
-from tokenlight.web.worker import Job, Lane, Worker, closing
+from tokenlight.web.worker import Job, Lane, Worker
 
 
 class Service:
@@ -89,7 +89,7 @@ class Service:
             try:
                 await self._trust(entry, served)
             except (TokenlightError, Refusal) as why:  # what is explained is not lost for it
-                untested[entry.id] = why if isinstance(why, Refusal) else refusal(why)
+                untested[entry.id] = caught(why)
         return entries, replace(made, untested=untested)
 
     async def trust(self, identity: str) -> Any:

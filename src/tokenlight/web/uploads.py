@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from tokenlight.data.attribution import FORMAT, Attribution
 from tokenlight.data.image import stored_pixels
-from tokenlight.errors import TokenlightError
+from tokenlight.errors import DamagedFile, TokenlightError
 from tokenlight.files.documents import json_of
 from tokenlight.web.limits import Limits
-from tokenlight.web.refusals import Refusal
+from tokenlight.web.refusals import without_paths
 
 MOST_TOKENS = 20_000
 MOST_LAYERS = 1_000
@@ -22,11 +21,11 @@ def opened(content: Any, limits: Limits) -> list[Attribution]:
     """Attributions out of parsed JSON: one, or a list of them."""
     entries = content if isinstance(content, list) else [content]
     if not 0 < len(entries) <= limits.open_entries:
-        raise _damaged(
+        raise DamagedFile(
             f"this file holds {len(entries)} explanations; 1 to {limits.open_entries} can be opened."
         )
     if sum(map(_pixels, entries)) > limits.open_pixels:
-        raise _damaged(f"its pictures have more than {limits.open_pixels:,} pixels together.")
+        raise DamagedFile(f"its pictures have more than {limits.open_pixels:,} pixels together.")
     return [_checked(entry) for entry in entries]
 
 
@@ -35,24 +34,11 @@ def parsed(body: bytes) -> Any:
     try:
         return json_of(body.decode("utf-8"), parse_constant=_no_number)
     except ValueError as broken:
-        raise _damaged(f"this is no JSON file: {str(broken)[:120]}.") from broken
-
-
-def bare(model: str) -> str:
-    """The name of a model that was a folder somewhere: its last part."""
-    for kind in (PurePosixPath, PureWindowsPath):
-        if kind(model).is_absolute():
-            return kind(model).name
-    return model
+        raise DamagedFile(f"this is no JSON file: {str(broken)[:120]}.") from broken
 
 
 def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
-
-
-def _damaged(why: str) -> Refusal:
-    hint = "Open a file that Attribution.save or tokenlight explain --json wrote."
-    return Refusal(422, "damaged_file", why, hint)
 
 
 def _pixels(entry: Any) -> int:
@@ -64,16 +50,16 @@ def _pixels(entry: Any) -> int:
     try:
         return stored_pixels(image)
     except (TokenlightError, KeyError, TypeError, ValueError) as wrong:
-        raise _damaged(f"row.image: {wrong}") from wrong
+        raise DamagedFile(f"row.image: {wrong}") from wrong
 
 
 def _checked(entry: Any) -> Attribution:
     if not isinstance(entry, Mapping) or entry.get("format") != FORMAT:
-        raise _damaged(f"this is no saved attribution of format {FORMAT}.")
+        raise DamagedFile(f"this is no saved attribution of format {FORMAT}.")
     try:
         made = Attribution.from_dict(entry)
     except TokenlightError as wrong:
-        raise _damaged(str(wrong)) from wrong
+        raise DamagedFile(str(wrong)) from wrong
     if len(made) > MOST_TOKENS or (made.layers is not None and len(made.layers) > MOST_LAYERS):
-        raise _damaged(f"more than {MOST_TOKENS:,} tokens or {MOST_LAYERS:,} layers.")
-    return dataclasses.replace(made, model=bare(made.model))
+        raise DamagedFile(f"more than {MOST_TOKENS:,} tokens or {MOST_LAYERS:,} layers.")
+    return dataclasses.replace(made, model=without_paths(made.model))

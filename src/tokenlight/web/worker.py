@@ -6,7 +6,6 @@ model, and in each pause the thread does what is shorter: nobody waits behind it
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -20,11 +19,9 @@ from functools import partial
 from typing import Any
 
 from tokenlight.capture.pauses import pausing
-from tokenlight.errors import TokenlightError
 from tokenlight.web.limits import Limits
-from tokenlight.web.refusals import BUSY, Refusal, refusal
+from tokenlight.web.refusals import BUSY, Refusal, caught, closing
 
-log = logging.getLogger("tokenlight.web")
 LONGEST_RETRY = 60  # seconds that anybody is told to stay away
 NEWEST = 0.3  # weight of the newest job in the time that jobs are thought to take
 FIRST = {0: 0.1, 1: 3.0, 2: 5.0, 3: 1.0}  # that time in seconds before any was seen, by lane
@@ -141,7 +138,7 @@ class Worker:
                 "busy",
                 f"{ahead} request{'s' * (ahead != 1)} for this model came before this one.",
                 f"Try again in {retry} second{'s' * (retry != 1)}.",
-                retry=retry,
+                {"Retry-After": str(retry)},
             )
 
     def _run(self) -> None:
@@ -239,20 +236,3 @@ class Worker:
 
     def _remember(self, lane: Lane, seconds: float) -> None:
         self._takes[lane] += NEWEST * (seconds - self._takes[lane])
-
-
-def caught(broken: BaseException) -> Refusal:
-    """Any error as a refusal; what is unexpected is logged here and not told."""
-    if isinstance(broken, Refusal):
-        return broken
-    if isinstance(broken, TokenlightError):
-        return refusal(broken)
-    log.error("unexpected %s", type(broken).__name__, exc_info=broken)
-    return Refusal(
-        500, "internal", "something unexpected went wrong.", "The server's own log says what."
-    )
-
-
-def closing() -> Refusal:
-    """The server goes down."""
-    return Refusal(503, "shutting_down", "the server is shutting down.", "Try again later.")
