@@ -14,8 +14,8 @@ from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer, Question
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.evaluation.corpus import Frequencies
-from tokenlight.plots import clouds
-from tokenlight.plots.clouds import top_tokens
+from tokenlight.plots import charts
+from tokenlight.plots.charts import top_tokens
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "word_clouds.py"))
 class_weights, table = SCRIPT["class_weights"], SCRIPT["table"]
@@ -110,19 +110,19 @@ def test_a_table_shows_classes_side_by_side(attributions):
 def test_clouds_are_drawn_the_same_each_time(attributions, tmp_path):
     pytest.importorskip("wordcloud")
     weights = class_weights(attributions, idf="none")
-    first = [p.read_bytes() for p in clouds.save_clouds(weights, tmp_path / "one", prefix="x_")]
-    again = [p.read_bytes() for p in clouds.save_clouds(weights, tmp_path / "two", prefix="x_")]
+    first = [p.read_bytes() for p in SCRIPT["save_clouds"](weights, tmp_path / "one", prefix="x_")]
+    again = [p.read_bytes() for p in SCRIPT["save_clouds"](weights, tmp_path / "two", prefix="x_")]
     assert first == again
     assert sorted(p.name for p in (tmp_path / "one").iterdir()) == [
         "x_negative.png",
         "x_positive.png",
     ]
     with pytest.raises(BadInput, match="nothing to draw"):
-        clouds.cloud({"film": -1.0})
+        charts.cloud({"film": -1.0})
 
 
 def test_pieces_are_shown_without_their_marks():
-    assert [clouds.shown(t) for t in ("##ing", "Ġgood", "▁fine", "plain")] == [
+    assert [charts.shown(t) for t in ("##ing", "Ġgood", "▁fine", "plain")] == [
         "ing", "good", "fine", "plain",
     ]  # fmt: skip
 
@@ -132,7 +132,7 @@ def test_a_missing_library_is_named(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "wordcloud", None)
     with pytest.raises(MissingExtra, match=r"tokenlight\[plots\]"):
-        clouds.cloud({"film": 1.0})
+        charts.cloud({"film": 1.0})
 
 
 def test_the_command_counts_a_corpus(tmp_path, bert_folder):

@@ -498,6 +498,6 @@ def test_the_command_refuses_in_words(folder):
 
 
 def test_the_same_page_is_drawn_twice(statistics):
-    from tokenlight.plots.heads import page
+    from tokenlight.plots.figures import heads_page
 
-    assert page(statistics.to_dict()) == page(statistics.to_dict())
+    assert heads_page(statistics.to_dict()) == heads_page(statistics.to_dict())

@@ -15,8 +15,8 @@ from tests.unit.reading_html import Reader
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.inputs.prompt import WRITTEN
-from tokenlight.plots.continuation import laid_over, unread
 from tokenlight.plots.html import page
+from tokenlight.plots.roles import laid_over, unread
 from tokenlight.plots.tables import class_table
 from tokenlight.plots.terminal import show
 

@@ -207,7 +207,7 @@ def test_many_layers_are_printed_in_blocks_that_fit():
 
 
 def test_sixteen_colours_fall_back_to_numbers():
-    from tokenlight.plots.terminal_colours import painter
+    from tokenlight.plots.colours import painter
 
     for system, expected in (
         ("standard", False),
@@ -221,7 +221,7 @@ def test_sixteen_colours_fall_back_to_numbers():
 @pytest.mark.parametrize("paper", ["light", "dark"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_of_256_colours_each_step_leaves_the_paper_further(monkeypatch, paper, sign):
-    from tokenlight.plots.terminal_colours import painter
+    from tokenlight.plots.colours import painter
 
     monkeypatch.setenv("TOKENLIGHT_PAPER", paper)
     paint = painter(Console(color_system="256"))

@@ -134,10 +134,10 @@ def heads(  # noqa: PLR0917 - a parameter an option
             write_heads(output, content)
     if html is not None:
         from tokenlight.files.write import write_text
-        from tokenlight.plots.heads import page
+        from tokenlight.plots.figures import heads_page
 
         with writing(html):
-            write_text(html, page(content))
+            write_text(html, heads_page(content))
 
 
 def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]:

@@ -1,14 +1,16 @@
-"""Charts of reports: how methods compare, a panel a title. Each is returned, the caller saves it."""
+"""Charts of reports: how methods compare, a panel a title, and word clouds of classes. Each is returned,
+the caller saves it."""
 
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from tokenlight.errors import MissingExtra
-from tokenlight.plots.characters import in_line
+from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.plots.characters import in_line, visible
 
 MARKS = "osv^D*PX<>hp"  # told apart without colours, too
 DASHES = ("-", "--", ":", "-.")
@@ -18,6 +20,11 @@ SHADES = 255  # colours of a PNG: a third of the bytes, the same picture to the 
 LARGEST = 40  # inches
 SPREAD = 8  # costs further apart than this stand on a logarithmic axis
 T = TypeVar("T")
+_drawing = threading.Lock()
+WIDTH, HEIGHT = 900, 560
+PIECE_MARKS = ("##", "Ġ", "▁", "Ċ")  # how tokenizers write "goes on" and "begins a word"
+# Dark enough on white for small print; told apart by place and title, not by colour alone.
+CLOUD_COLOURS = ("#9f2f1f", "#1f5fa8", "#2b6e3f", "#7a4fa3", "#8a5a00", "#444444")
 
 
 @dataclass(frozen=True)
@@ -216,13 +223,29 @@ def _lettering(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def svg(figure: Any) -> bytes:
+    """A figure as SVG: fixed names and no date, so that the same figure is the same file."""
+    from matplotlib import rc_context
+
+    drawn = io.BytesIO()
+    # The context is the whole process's.
+    with _drawing, rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    return drawn.getvalue()
+
+
+def plain_png(figure: Any, dots: int) -> bytes:
+    """A figure as PNG, of so many dots an inch."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=dots, facecolor="white")
+    return drawn.getvalue()
+
+
 def png(figure: Any) -> bytes:
     """A figure as a PNG of few colours; the same figure gives the same bytes."""
     from PIL import Image
 
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=DOTS, facecolor="white")
-    return small(Image.open(drawn))
+    return small(Image.open(io.BytesIO(plain_png(figure, DOTS))))
 
 
 def small(image: Any) -> bytes:
@@ -230,3 +253,42 @@ def small(image: Any) -> bytes:
     into = io.BytesIO()
     image.convert("RGB").quantize(SHADES).save(into, format="PNG", optimize=True)
     return into.getvalue()
+
+
+def cloud(weights: Mapping[str, float], *, k: int = 50, colour: str = CLOUD_COLOURS[1]) -> Any:
+    """The ``k`` tokens that speak most for one class, as an image (of Pillow)."""
+    try:
+        from wordcloud import WordCloud
+    except ImportError as missing:
+        raise MissingExtra.naming("wordcloud", "plots", "a word cloud") from missing
+    sizes: dict[str, float] = {}
+    for token, weight in top_tokens(weights, k):
+        word = shown(token)
+        sizes[word] = max(weight, sizes.get(word, 0.0))  # a word and its piece: the stronger
+    if not sizes:
+        raise BadInput("no token speaks for this class, so there is nothing to draw.")
+    drawn = WordCloud(
+        width=WIDTH,
+        height=HEIGHT,
+        background_color="white",
+        max_words=k,
+        prefer_horizontal=1.0,
+        margin=8,  # two words side by side read as two
+        relative_scaling=0.5,
+        color_func=lambda *_, **__: colour,
+        random_state=0,  # the same words lie in the same places
+    )
+    return drawn.generate_from_frequencies(sizes).to_image()
+
+
+def top_tokens(weights: Mapping[str, float], k: int = 50) -> list[tuple[str, float]]:
+    """The types that speak most for a class, at most ``k``; equal ones by name."""
+    speaking = [(token, weight) for token, weight in weights.items() if weight > 0]
+    return sorted(speaking, key=lambda pair: (-pair[1], pair[0]))[:k]
+
+
+def shown(token: str) -> str:
+    """A token type without its tokenizer's marks."""
+    for mark in PIECE_MARKS:
+        token = token.removeprefix(mark)
+    return visible(token) or "·"

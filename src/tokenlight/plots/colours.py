@@ -1,16 +1,26 @@
 """From a score to a colour: the sign chooses the hue, the strength how far it leaves the paper.
 
-Strength comes in steps, so that a page needs few rules and no colour in any attribute.
+Strength comes in steps, so that a page needs few rules and no colour in any attribute, and a terminal a
+shade for each.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tokenlight.errors import UnknownName
+from tokenlight.errors import BadInput, UnknownName
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.style import Style
 
 STEPS = 12
+VEIL = 0.78  # of the full colour over a picture, which shines through
 RGB = tuple[int, int, int]
+Paint = Callable[[int], "Style"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,13 @@ PALETTES = {
 }
 LIGHT_PAPER: RGB = (255, 255, 255)
 DARK_PAPER: RGB = (22, 26, 31)
+PAPERS = ("light", "dark")
+# Of a terminal's 256 colours, by paper: numbers from the weakest to the strongest, for and against. Picked
+# by hand, since the nearest to each shade are neither evenly spaced nor all of one hue.
+RAMPS = {
+    "dark": ((22, 28, 34, 40), (52, 88, 124, 160)),
+    "light": ((194, 157, 71, 28, 22), (224, 217, 167, 124, 88)),
+}
 
 
 def step(score: float, scale: float) -> int:
@@ -95,3 +112,40 @@ def rules(palette: str) -> str:
             f"fill:light-dark({hexadecimal(light)},{hexadecimal(dark)})}}"
         )
     return "\n".join(lines)
+
+
+def paper() -> str:
+    """A terminal's: of TOKENLIGHT_PAPER, else as the terminal says it (COLORFGBG); most are dark."""
+    asked = os.environ.get("TOKENLIGHT_PAPER", "")
+    if asked and asked not in PAPERS:
+        raise BadInput(f"TOKENLIGHT_PAPER={asked} cannot be: it is {' or '.join(PAPERS)}.")
+    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return asked or ("light" if background in ("7", "15") else "dark")
+
+
+def painter(console: Console) -> Paint | None:
+    """From a step to its style; None without shades: sixteen colours cannot tell red from green."""
+    if console.no_color or console.color_system not in ("256", "truecolor", "windows"):
+        return None
+    from rich.color import Color
+    from rich.style import Style
+
+    ground = paper()
+
+    def paint(strength: int) -> Style:
+        if not strength:
+            return Style()
+        if console.color_system == "truecolor":
+            mixed = shade(strength, dark=ground == "dark")
+            return Style(color=hexadecimal(ink(mixed)), bgcolor=hexadecimal(mixed))
+        ramp = RAMPS[ground][0 if strength > 0 else 1]
+        picked = Color.from_ansi(ramp[(abs(strength) - 1) * len(ramp) // STEPS])
+        white = any(ink((*picked.get_truecolor(),)))
+        return Style(color=Color.from_ansi(231 if white else 16), bgcolor=picked)
+
+    return paint
+
+
+def reading_aid() -> str:
+    """How the colours of a terminal are read, in a line."""
+    return f"green: for, red: against; {'brighter' if paper() == 'dark' else 'darker'} is stronger"

@@ -12,8 +12,8 @@ import numpy as np
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.segments import SegmentShare
-from tokenlight.plots.continuation import is_continuation
 from tokenlight.plots.groups import TextGroup
+from tokenlight.plots.roles import is_continuation
 
 MOST_LABELS = 8
 HALF = 0.5  # of the weight on special tokens is worth saying

@@ -1,8 +1,9 @@
-"""Figures of explanations for papers and slides: each is returned, the caller saves it."""
+"""Figures of explanations and of attention heads for papers and slides: each is returned, the caller
+saves it."""
 
 from __future__ import annotations
 
-import io
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,15 +12,17 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.errors import BadInput
-from tokenlight.plots.charts import named, sheet, titled
-from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, hexadecimal, ink, shade, step
+from tokenlight.plots.charts import named, plain_png, sheet, svg, titled
+from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, VEIL, hexadecimal, ink, shade, step
 from tokenlight.plots.facts import SCALED
-from tokenlight.plots.grids import VEIL
 from tokenlight.plots.groups import TextGroup, grouped, method_label
 from tokenlight.plots.pieces import strongest_pieces
 from tokenlight.plots.tables import SUM, layer_table
 
 PANEL = 2.3  # inches of a picture
+OFFSETS = 10  # relative positions drawn to each side
+HEAD_KINDS = ("neither", "positional", "syntactic", "both")
+HEAD_COLOURS = ("#eceff1", "#1e88e5", "#e65100", "#6a1b9a")  # told apart by colour-blind eyes, too
 
 
 def heat_map(attribution: Attribution, *, palette: str = "green_red", rollout: bool = False) -> Any:
@@ -131,9 +134,7 @@ def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
 
 def heat_maps_png(attributions: Attribution | Iterable[Attribution]) -> bytes:
     """The heat maps as a PNG file."""
-    into = io.BytesIO()
-    heat_maps(attributions).savefig(into, format="png", dpi=130)
-    return into.getvalue()
+    return plain_png(heat_maps(attributions), 130)
 
 
 def _draw(line: Sequence[Any], group: TextGroup, found: Sequence[Attribution]) -> None:
@@ -157,3 +158,82 @@ def _veil(values: np.ndarray, scale: float) -> np.ndarray:
     ends = [np.array(shade(sign * STEPS)) / 255 for sign in (1, -1)]
     colour = np.where(share[..., None] >= 0, ends[0], ends[1])
     return np.concatenate((colour, VEIL * np.abs(share)[..., None]), axis=2)
+
+
+def relation_histograms(heads: Mapping[str, Any]) -> Any:
+    r"""Relative position of dependent minus head, a panel a relation (Mask-LRP, figure 1).
+
+    ``heads``: content of a heads file. The dashed line is the threshold :math:`\max\lambda+\xi`.
+    """
+    relations: Mapping[str, Any] = heads["relations"]
+    figure = sheet(3.2 * len(relations), 2.6, None)
+    places = list(range(-OFFSETS, OFFSETS + 1))
+    for number, (relation, found) in enumerate(relations.items()):
+        axes = figure.add_subplot(1, len(relations), number + 1)
+        axes.bar(
+            places,
+            [found["offsets"].get(str(place), 0.0) for place in places],
+            color=HEAD_COLOURS[1],
+        )
+        axes.axhline(found["threshold"], color=HEAD_COLOURS[2], linestyle="--", linewidth=1)
+        axes.set_ylim(0, 1)
+        axes.set_title(f"{relation} ({found['dependents']})", fontsize=10)
+        axes.set_xlabel("dependent − head, in words")
+        if number == 0:
+            axes.set_ylabel("share")
+    figure.tight_layout()
+    return figure
+
+
+def head_map(heads: Mapping[str, Any]) -> Any:
+    """Which head of which block is positional, syntactic or both (Mask-LRP, figure 5).
+
+    Block 1 is the lowest, drawn at the bottom.
+    """
+    syntactic, positional = (
+        np.array(heads["mask"][name]) > 0 for name in ("syntactic", "positional")
+    )
+    kinds = 2 * syntactic + positional
+    layers, across = kinds.shape
+    figure = sheet(1.6 + 0.32 * across, 1.5 + 0.3 * layers, None)
+    axes = figure.add_subplot()
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    axes.pcolormesh(
+        kinds,
+        cmap=ListedColormap(HEAD_COLOURS),
+        vmin=-0.5,
+        vmax=3.5,
+        edgecolors="white",
+        linewidth=1,
+    )
+    axes.set_xticks(np.arange(across) + 0.5, [str(head) for head in range(across)], fontsize=8)
+    axes.set_yticks(
+        np.arange(layers) + 0.5, [str(layer + 1) for layer in range(layers)], fontsize=8
+    )
+    axes.set_xlabel("head")
+    axes.set_ylabel("block")
+    legend = [
+        Patch(color=colour, label=f"{kind} ({int((kinds == number).sum())})")
+        for number, (kind, colour) in enumerate(zip(HEAD_KINDS, HEAD_COLOURS, strict=True))
+    ]
+    axes.legend(
+        handles=legend, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18)
+    )
+    figure.tight_layout()
+    return figure
+
+
+def heads_page(heads: Mapping[str, Any]) -> str:
+    """One self-contained HTML page with both figures."""
+    files = [svg(draw(heads)).decode("utf-8") for draw in (relation_histograms, head_map)]
+    drawn = "\n".join(file[file.index("<svg") :] for file in files)
+    title = html.escape(f"Attention heads of {heads.get('model') or 'a model'}")
+    about = html.escape(f"{heads['sentences']} sentences; {', '.join(heads['sources'])}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        "<style>body{font:16px sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
+        "svg{max-width:100%;height:auto}</style></head>"
+        f"<body><h1>{title}</h1><p>{about}</p>\n{drawn}\n</body></html>\n"
+    )

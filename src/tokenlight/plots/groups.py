@@ -12,8 +12,8 @@ from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.plots.continuation import laid_over
 from tokenlight.plots.pieces import piece_in_word
+from tokenlight.plots.roles import laid_over
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokenlight.errors import MissingExtra
 
 try:
@@ -23,12 +25,12 @@ except ImportError as missing:
 from tokenlight.data.attribution import Attribution
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.colours import STEPS, rules, step, step_name
-from tokenlight.plots.grids import grid, photo
+from tokenlight.plots.colours import STEPS, VEIL, rules, step, step_name
 from tokenlight.plots.roles import LATER
 from tokenlight.plots.scene import Mark, Scenery, TextScene
-from tokenlight.plots.tables import SUM, ScoreTable
+from tokenlight.plots.tables import SUM, ScoreTable, layer_maps
 
+COARSE = 128  # pixels below which a picture is shown with hard edges
 MOST_COLUMNS = 300  # a book would make a page no browser opens
 
 
@@ -119,6 +121,23 @@ def _cells(table: ScoreTable) -> Iterator[tuple[str, list[HeatCell]]]:
         yield name, cells
 
 
+class Patch(NamedTuple):
+    """One rectangle over a picture: where, its score and colour, how far it covers the picture."""
+
+    row: int
+    column: int
+    value: float
+    look: str
+    opacity: float
+
+
+def _patches(values: np.ndarray, scale: float) -> Iterator[Patch]:
+    for (row, column), value in np.ndenumerate(values):
+        strength = step(float(value), scale)
+        look = step_name(STEPS if strength > 0 else -STEPS) if strength else ""
+        yield Patch(row, column, float(value), look, round(VEIL * abs(strength) / STEPS, 3))
+
+
 def _look(mark: Mark) -> str:
     """The classes of a mark in the style sheet."""
     if mark.score is None:
@@ -159,8 +178,14 @@ def _environment() -> Environment:
     )
     filters = {"visible": visible, "in_line": in_line, "number": facts.number, "look": _look}
     bars = {"width": _width, "bar_look": _bar_look, "even": facts.even, "weight": facts.weight}
-    made.filters |= filters | bars | {"cells": _cells, "shared": _shared}
-    made.globals |= {"facts": facts, "grid": grid, "photo": photo, "MOST_COLUMNS": MOST_COLUMNS}
+    pictures = {
+        "patches": _patches,
+        "layer_maps": layer_maps,
+        "largest": lambda maps: float(np.abs(maps).max()),
+        "base64": lambda content: base64.b64encode(content).decode("ascii"),
+    }
+    made.filters |= filters | bars | pictures | {"cells": _cells, "shared": _shared}
+    made.globals |= {"facts": facts, "COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}
     return made
 
 

@@ -13,7 +13,6 @@ from tokenlight.data.postprocess import merge_words
 from tokenlight.data.segments import SegmentShare
 from tokenlight.plots import facts
 from tokenlight.plots.colours import step
-from tokenlight.plots.continuation import is_continuation, unread_whole
 from tokenlight.plots.facts import number
 from tokenlight.plots.groups import (
     TargetGroup,
@@ -24,11 +23,26 @@ from tokenlight.plots.groups import (
     method_label,
     strongest,
 )
-from tokenlight.plots.passages import SegmentText, Stretch, passages, stretch_score
+from tokenlight.plots.passages import (
+    SegmentText,
+    Stretch,
+    is_long,
+    passages,
+    sentence_texts,
+    stretch_score,
+)
 from tokenlight.plots.pieces import TOP, Piece, strongest_pieces
-from tokenlight.plots.roles import EXPLAINED, LATER, Roles, token_roles, with_roles, word_roles
+from tokenlight.plots.roles import (
+    EXPLAINED,
+    LATER,
+    Roles,
+    is_continuation,
+    token_roles,
+    unread_whole,
+    with_roles,
+    word_roles,
+)
 from tokenlight.plots.tables import ScoreTable, class_table, layer_table
-from tokenlight.plots.zoom import is_long, sentence_texts
 
 TOKENS, WORDS = "tokens", "words"
 

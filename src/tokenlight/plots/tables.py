@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
-from tokenlight.plots.continuation import unread
+from tokenlight.plots.roles import unread
 
 ROLLOUT = "Rollout"  # AttCAT's word for the product of a token's terms; no attention is rolled out
 SUM = "Sum"
@@ -100,3 +100,12 @@ def class_table(attributions: Sequence[Attribution]) -> ScoreTable:
         np.vstack([a.scores for a in attributions]),
         np.vstack([unread(a) for a in attributions]),
     )
+
+
+def layer_maps(attribution: Attribution) -> np.ndarray:
+    """The terms of a picture's patches, ``layer row column``."""
+    image = attribution.row.image
+    assert image is not None
+    assert attribution.layers is not None
+    terms = attribution.layers[:, -image.rows * image.columns :]
+    return terms.reshape(len(terms), image.rows, image.columns)

@@ -26,8 +26,8 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.segments import SegmentShare
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.continuation import is_continuation
-from tokenlight.plots.roles import EXPLAINED, LATER
+from tokenlight.plots.colours import Paint, painter, reading_aid
+from tokenlight.plots.roles import EXPLAINED, LATER, is_continuation
 from tokenlight.plots.scene import (
     TOKENS,
     WORDS,
@@ -38,7 +38,6 @@ from tokenlight.plots.scene import (
     TextScene,
     View,
 )
-from tokenlight.plots.terminal_colours import Paint, painter, reading_aid
 from tokenlight.plots.terminal_tables import blocks, class_tables, layer_tables, legend, top_tables
 
 NUMBERED = 4  # steps from which a token carries its number where there are no colours

@@ -13,12 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.colours import STEPS, step
-from tokenlight.plots.grids import layer_maps
+from tokenlight.plots.colours import STEPS, Paint, step
 from tokenlight.plots.pieces import Piece
 from tokenlight.plots.scene import MethodScene, View
-from tokenlight.plots.tables import ScoreTable
-from tokenlight.plots.terminal_colours import Paint
+from tokenlight.plots.tables import ScoreTable, layer_maps
 
 MOST_TOKENS = 40  # of a table of classes
 BAR = 12  # cells of a full bar

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import threading
 from collections.abc import Sequence
 from typing import Literal
 
@@ -11,6 +9,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput
 from tokenlight.files.write import json_text
+from tokenlight.plots.charts import plain_png, svg
 from tokenlight.plots.figures import bars, heat_map
 from tokenlight.plots.html import page
 
@@ -24,7 +23,6 @@ KINDS: dict[Format, str] = {
 }
 
 MOST_NAMES = 1_000  # rows and columns of a heat map: each name takes milliseconds to draw
-_drawing = threading.Lock()
 
 
 def download(
@@ -52,13 +50,4 @@ def _drawn(given: Sequence[Attribution], form: Format, figure: Figure) -> bytes:
         drawing = heat_map(given[0])
     else:
         drawing = bars(list(given))
-    from matplotlib import rc_context
-
-    drawn = io.BytesIO()
-    # Fixed names and no date: the same figure is the same file. The context is the whole process's.
-    with _drawing, rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
-        if form == "svg":
-            drawing.savefig(drawn, format="svg", metadata={"Date": None})
-        else:
-            drawing.savefig(drawn, format="png", dpi=150)
-    return drawn.getvalue()
+    return svg(drawing) if form == "svg" else plain_png(drawing, 150)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import islice
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
@@ -19,7 +20,7 @@ from tokenlight.methods._method import Method
 from tokenlight.web.models import Served
 from tokenlight.web.options import Spec, slow, spec, token_passes
 from tokenlight.web.refusals import Refusal, refusal
-from tokenlight.web.requests import ExplainAsked, TextAsked, target_of
+from tokenlight.web.requests import ExplainAsked, target_of
 
 SMALL = 512  # tokens of a pass of lengthy work: others wait for one to end
 
@@ -88,8 +89,8 @@ def explain_batch(
     served: Served, wanted: Sequence[Wanted], passes: int
 ) -> list[Explained | Exception]:
     """An answer or an error for each; nobody's mistake touches another's answer."""
-    answers: list[Explained | Exception] = [Refusal(500, "internal", "unanswered")] * len(wanted)
-    groups: dict[str, list[tuple[int, TokenRow]]] = {}
+    answers: dict[int, Explained | Exception] = {}
+    groups: dict[str, dict[int, TokenRow]] = {}
     for number, one in enumerate(wanted):
         try:
             row = read_row(served, one.inputs, one.long)
@@ -97,13 +98,11 @@ def explain_batch(
         except (TokenlightError, Refusal) as refused:
             answers[number] = refused
         else:
-            groups.setdefault(one.key, []).append((number, row))
-    for members in groups.values():
-        asked = [wanted[number] for number, _ in members]
-        found = _together(served, asked, [row for _, row in members])
-        for (number, _), answer in zip(members, found, strict=True):
-            answers[number] = answer
-    return answers
+            groups.setdefault(one.key, {})[number] = row
+    for rows in groups.values():
+        found = _together(served, [wanted[number] for number in rows], list(rows.values()))
+        answers |= zip(rows, found, strict=True)
+    return [answers[number] for number in range(len(wanted))]
 
 
 def explain_alone(served: Served, one: Wanted, passes: int) -> Explained:
@@ -118,11 +117,6 @@ def read_row(served: Served, inputs: Any, long: Long) -> TokenRow:
     """The text as the model reads it."""
     how = How((), "none", "tokenizer", long, 0, 1, False)
     return read(served.explainer, inputs, how)
-
-
-def read_text(served: Served, asked: TextAsked) -> TokenRow:
-    """The text of a request; one that is too long is refused."""
-    return read_row(served, asked.inputs, "error")
 
 
 def _windows(served: Served, inputs: Any) -> list[int]:
@@ -153,32 +147,21 @@ def check_cost(one: Wanted, served: Served, windows: Sequence[int], most: int) -
 def _together(
     served: Served, asked: Sequence[Wanted], rows: Sequence[TokenRow]
 ) -> list[Explained | Exception]:
-    first = asked[0]
-    try:
-        found = _explained(served, first, rows, first.methods, [one.target for one in asked])
-    except TokenlightError as refused:
-        if len(asked) == 1:
-            return [_otherwise(served, first, rows[0], refused)]
-        found = []
-    if len(asked) == 1:
-        return [Explained(tuple(found))]
-    sizes = [len(one.methods) * one.targets(served) for one in asked]
-    if len(found) != sum(sizes):  # not the order that was thought: nobody gets another's answer
-        return [_together(served, [one], [row])[0] for one, row in zip(asked, rows, strict=True)]
-    ends = list(accumulate(sizes, initial=0))
-    return [Explained(tuple(found[start:end])) for start, end in pairwise(ends)]
-
-
-def _otherwise(
-    served: Served, one: Wanted, row: TokenRow, why: TokenlightError
-) -> Explained | Exception:
-    """What can be said where the methods together are refused: what each of them says alone."""
-    if len(one.methods) == 1:
-        return refusal(why)
-    try:
-        return _each_method(served, one, row)
-    except Refusal as none_can:
-        return none_can
+    """One pass for all; where it is refused, each by itself."""
+    first, targets = asked[0], [one.target for one in asked]
+    with suppress(TokenlightError):
+        found = _explained(served, first, rows, first.methods, targets)
+        sizes = [len(one.methods) * one.targets(served) for one in asked]
+        if len(found) == sum(sizes):  # else not the order that was thought
+            parts = iter(found)
+            return [Explained(tuple(islice(parts, size))) for size in sizes]
+    answers: list[Explained | Exception] = []
+    for one, row in zip(asked, rows, strict=True):
+        try:
+            answers.append(_each_method(served, one, row))
+        except Refusal as none_can:
+            answers.append(none_can)
+    return answers
 
 
 def _each_method(

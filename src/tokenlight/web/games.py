@@ -6,15 +6,15 @@ attention 0. The whole curve is made at once, so that a slider asks nobody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
+from tokenlight.capture.perturbation import Original, StandIns, stream_logits
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.target import ResolvedTarget, softmax
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.metrics._chance import chance, needs_probabilities
@@ -76,22 +76,16 @@ def own_order(row: TokenRow, order: Sequence[int]) -> np.ndarray:
 
 def curves(served: Served, plays: Sequence[Play]) -> list[dict[str, Any]]:
     """Each game by its own order: hidden one by one, and shown one by one."""
-    asked = []
-    for one in plays:
-        original = _original(served, one)
-        everything = original.rankable
-        asked.append(
-            [
-                *(original.hidden(one.order[:count]) for count in one.counts),
-                *(original.hidden(_others(everything, one.order[:count])) for count in one.counts),
-            ]
-        )
+
+    def hidden(one: Play, everything: np.ndarray) -> list[np.ndarray]:
+        first = [one.order[:count] for count in one.counts]
+        return [*first, *(np.setdiff1d(everything, shown, assume_unique=True) for shown in first)]
+
     found = []
-    for one, variants, logits in zip(plays, asked, _answers(served, asked), strict=True):
-        watched = _watched(served, one, variants, logits)
+    for one, (watched, logits) in zip(plays, _answers(served, plays, hidden), strict=True):
         table = _probabilities(served, logits, watched)
         points, shares = len(one.counts), np.array(one.counts) / max(one.counts)
-        hide, reveal = watched[:points], watched[points:]
+        sides = {"hide": slice(points), "reveal": slice(points, None)}
         found.append(
             {
                 "id": one.id,
@@ -99,48 +93,41 @@ def curves(served: Served, plays: Sequence[Play]) -> list[dict[str, Any]]:
                 "watched": one.target.name,
                 "order": [int(place) for place in one.order],
                 "counts": one.counts,
-                "hide": {"watched": hide.tolist(), "probabilities": table[:points]},
-                "reveal": {"watched": reveal.tolist(), "probabilities": table[points:]},
-                "area": {"hide": _area(hide, shares), "reveal": _area(reveal, shares)},
+                **{
+                    side: {"watched": watched[part].tolist(), "probabilities": table[part]}
+                    for side, part in sides.items()
+                },
+                "area": {side: _area(watched[part], shares) for side, part in sides.items()},
             }
         )
     return found
 
 
 def bands(served: Served, plays: Sequence[Play], orders: int, seed: int) -> list[dict[str, Any]]:
-    """What random orders do to each text: mean and quartiles at each share of its tokens."""
-    asked = []
-    for one in plays:
-        original = _original(served, one)
-        places = original.rankable
+    """What random orders do to each text: mean and quartiles at each share of its tokens, since the
+    least and the most of many orders would fill the whole chart."""
+
+    def hidden(one: Play, everything: np.ndarray) -> list[np.ndarray]:
         # Equal for equal texts, so that the games of several methods share their changed texts; and
         # an order shares them with its reverse. The engine asks for each once.
         generator = np.random.default_rng([seed, len(one.row), *one.row.ids])
-        drawn = [generator.permutation(places) for _ in range((orders + 1) // 2)]
+        drawn = [generator.permutation(everything) for _ in range((orders + 1) // 2)]
         both = [order for one in drawn for order in (one, one[::-1])][:orders]
-        grid = _grid(len(places))
-        asked.append(
-            [
-                *(original.hidden(order[:count]) for order in both for count in grid),
-                *(original.hidden(order[count:]) for order in both for count in grid),
-            ]
-        )
+        grid = _grid(len(everything))
+        return [
+            *(order[:count] for order in both for count in grid),
+            *(order[count:] for order in both for count in grid),
+        ]
+
     found = []
-    for one, variants, logits in zip(plays, asked, _answers(served, asked), strict=True):
-        watched = _watched(served, one, variants, logits).reshape(2, orders, len(SHARES))
-        hide, reveal = _band(watched[0]), _band(watched[1])
-        found.append(
-            {
-                "orders": orders,
-                "shares": SHARES.tolist(),
-                "hide": hide,
-                "reveal": reveal,
-                "area": {
-                    "hide": _area(np.array(hide["mean"]), SHARES),
-                    "reveal": _area(np.array(reveal["mean"]), SHARES),
-                },
-            }
-        )
+    for watched, _ in _answers(served, plays, hidden):
+        band: dict[str, Any] = {"orders": orders, "shares": SHARES.tolist(), "area": {}}
+        drawn = watched.reshape(2, orders, len(SHARES))
+        for side, values in zip(("hide", "reveal"), drawn, strict=True):
+            mean, (low, high) = values.mean(axis=0), np.quantile(values, (0.25, 0.75), axis=0)
+            band[side] = {"mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
+            band["area"][side] = _area(mean, SHARES)
+        found.append(band)
     return found
 
 
@@ -179,30 +166,31 @@ def labels_of(served: Served) -> list[str]:
     return ["answer" if served.task == "span" else "watched"]
 
 
-def _original(served: Served, one: Play) -> Original:
-    explainer = served.explainer
-    needs_probabilities(explainer.live.head, "the game")
-    if explainer.max_tokens is not None and len(one.row) > explainer.max_tokens:
-        raise TextTooLong(
-            f"the text has {len(one.row)} tokens and the model reads {explainer.max_tokens}: a text "
-            "explained in windows cannot be played with as a whole."
-        )
-    return Original(one.row, StandIns.of(explainer.live, explainer.tokenizer))
-
-
-def _answers(served: Served, asked: Sequence[Sequence[Variant]]) -> list[list[np.ndarray]]:
-    """The logits of all changed texts, in one stream."""
+def _answers(
+    served: Served,
+    plays: Sequence[Play],
+    hidden: Callable[[Play, np.ndarray], Sequence[np.ndarray]],
+) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+    """For each game what is watched and all logits, at each of the sets of tokens that ``hidden``
+    makes of all its tokens; in one stream."""
+    explainer, asked = served.explainer, []
+    head, limit = explainer.live.head, explainer.max_tokens
+    needs_probabilities(head, "the game")
+    stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
+    for one in plays:
+        if limit is not None and len(one.row) > limit:
+            raise TextTooLong(
+                f"the text has {len(one.row)} tokens and the model reads {limit}: a text explained "
+                "in windows cannot be played with as a whole."
+            )
+        original = Original(one.row, stand_ins)
+        asked.append([original.hidden(places) for places in hidden(one, original.rankable)])
     flat = [variant for variants in asked for variant in variants]
-    stream = stream_logits(served.explainer.live, flat, progress=False)
-    return [[next(stream) for _ in variants] for variants in asked]
-
-
-def _watched(
-    served: Served, one: Play, variants: Sequence[Variant], logits: Sequence[np.ndarray]
-) -> np.ndarray:
-    head = served.explainer.live.head
-    pairs = zip(variants, logits, strict=True)
-    return np.array([chance(head, one.target, variant, values) for variant, values in pairs])
+    stream = stream_logits(explainer.live, flat, progress=False)
+    for one, variants in zip(plays, asked, strict=True):
+        logits = [next(stream) for _ in variants]
+        pairs = zip(variants, logits, strict=True)
+        yield np.array([chance(head, one.target, *pair) for pair in pairs]), logits
 
 
 def _probabilities(
@@ -211,28 +199,13 @@ def _probabilities(
     """Every label's probability at every point; of an answer or a next token, the watched one."""
     if served.task != "classification" or not served.labels:
         return [[float(value)] for value in watched]
-    values = np.stack(logits)
-    if served.explainer.live.head.problem == "multi":
-        shares = 1 / (1 + np.exp(-values))
-    else:
-        powers = np.exp(values - values.max(axis=1, keepdims=True))
-        shares = powers / powers.sum(axis=1, keepdims=True)
-    return [[float(share) for share in row] for row in shares]
+    multi = served.explainer.live.head.problem == "multi"
+    return [(1 / (1 + np.exp(-one)) if multi else softmax(one)).tolist() for one in logits]
 
 
 def _grid(tokens: int) -> list[int]:
     return [int(share * tokens + 0.5) for share in SHARES]
 
 
-def _others(everything: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    return np.setdiff1d(everything, shown, assume_unique=True)
-
-
 def _area(values: np.ndarray, shares: np.ndarray) -> float:
     return float(np.trapezoid(values, shares))
-
-
-def _band(drawn: np.ndarray) -> dict[str, list[float]]:
-    """Mean and quartiles: the least and the most of many orders would fill the whole chart."""
-    low, high = np.quantile(drawn, (0.25, 0.75), axis=0)
-    return {"mean": drawn.mean(axis=0).tolist(), "low": low.tolist(), "high": high.tolist()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from typing import Any
 
 from tokenlight.capture.randomised import stages
@@ -20,14 +19,7 @@ from tokenlight.evaluation.results import Evaluation, built
 from tokenlight.evaluation.trust import trusted
 from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
-from tokenlight.web.explain import (
-    Explained,
-    Wanted,
-    count_targets,
-    explain_alone,
-    read_row,
-    read_text,
-)
+from tokenlight.web.explain import Wanted, count_targets, explain_alone, read_row
 from tokenlight.web.games import Play, bands, curves, told
 from tokenlight.web.limits import Limits
 from tokenlight.web.models import Served
@@ -52,32 +44,28 @@ def measured_trust(served: Served, attribution: Attribution, limits: Limits) -> 
     )
 
 
-def play(served: Served, entries: Sequence[Entry], orders: int, seed: int) -> list[dict[str, Any]]:
-    """The games of kept explanations; what was played lately is not asked again."""
+def play(served: Served, entries: Sequence[Entry], orders: int, seed: int) -> None:
+    """Play the games of kept explanations; what was played lately is not asked again."""
     plays = {entry.id: Play.of(entry.attribution, entry.id) for entry in entries}
-    key = (orders, seed)
-    chance = {entry.id: entry.bands.get(key) for entry in entries}
     for group in _groups([entry for entry in entries if entry.curve is None]):
         made = curves(served, [plays[entry.id] for entry in group])
         for entry, curve in zip(group, made, strict=True):
             entry.curve = curve
-    for group in _groups([entry for entry in entries if orders and chance[entry.id] is None]):
+    for group in _groups([e for e in entries if orders and (orders, seed) not in e.bands]):
         made = bands(served, [plays[entry.id] for entry in group], orders, seed)
         for entry, band in zip(group, made, strict=True):
-            chance[entry.id] = band
-            entry.remember(key, band)
-    return [told(plays[entry.id], entry.curve or {}, chance[entry.id]) for entry in entries]
+            entry.remember((orders, seed), band)
 
 
 def played(entries: Sequence[Entry], orders: int, seed: int) -> list[dict[str, Any]] | None:
-    """The games, where all of them were played before."""
-    found = [(entry, entry.curve, entry.bands.get((orders, seed))) for entry in entries]
-    if any(curve is None or (orders and band is None) for _, curve, band in found):
-        return None
-    return [
-        told(Play.of(entry.attribution, entry.id), curve or {}, band)
-        for entry, curve, band in found
-    ]
+    """The games, where all of them were played."""
+    found = []
+    for entry in entries:
+        band = entry.bands.get((orders, seed))
+        if entry.curve is None or (orders and band is None):
+            return None
+        found.append(told(Play.of(entry.attribution, entry.id), entry.curve, band))
+    return found
 
 
 def play_own(served: Served, one: Play, orders: int, seed: int) -> list[dict[str, Any]]:
@@ -104,8 +92,8 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
     metrics = built([spec("metrics", one) for one in asked.metrics])
     labels = read_labels(asked.labels, served.explainer.live.head)
     check(metrics.values(), served.explainer.live.head, Known(labels, None))
-    _check_size(served, asked, metrics.values(), limits)
-    kinds = {method: _kind(served, asked, method) for method in served.methods(asked.methods)}
+    methods, kinds = _methods(served, asked)
+    _check_size(served, asked, methods, metrics.values(), limits)
     names = method_names(kinds.values())
     records: list[Record] = []
     refused: list[dict[str, Any]] = []
@@ -113,8 +101,16 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
     for number, text in enumerate(asked.asked):
         found: list[Attribution] = []
         for method, kind in kinds.items():
+            one = ExplainAsked(
+                **text.model_dump(),
+                method=method,
+                target=asked.target,
+                long="truncate",
+                seed=asked.seed,
+            )
             try:
-                found += _explained(served, asked, text, method, limits).attributions
+                wanted = Wanted.of(one, served)
+                found += explain_alone(served, wanted, limits.passes).attributions
             except (TokenlightError, Refusal) as why:
                 refused.append({"text": number, "method": method, **caught(why).to_dict()})
                 omitted.append(Failure(number, names[kind], refused[-1]["error"]["message"]))
@@ -123,8 +119,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
         if found:
             records += measure(served.explainer, found, metrics, known, progress=False)
     if not records:
-        why_not = refused[0]["error"]
-        raise Refusal(422, why_not["code"], why_not["message"], why_not["hint"])
+        raise Refusal(422, *refused[0]["error"].values())
     evaluation = Evaluation(tuple(records), metrics, asked.seed, refusals=tuple(omitted))
     return {
         "model": served.name,
@@ -136,44 +131,38 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, 
     }
 
 
-def _built(served: Served, asked: EvaluateAsked, method: str) -> Method:
-    name, options = spec("methods", method, served.heads)
-    return Method.asked(name, options, seed=asked.seed, model=served.explainer.live.model)
-
-
-def _kind(served: Served, asked: EvaluateAsked, method: str) -> Kind:
-    """What explanations of a method will be; of one that is refused, what it was asked for as."""
-    try:
-        return kind_of_method(_built(served, asked, method))
-    except (TokenlightError, Refusal):
-        return method.partition(":")[0], method
-
-
-def _explained(
-    served: Served, asked: EvaluateAsked, text: TextAsked, method: str, limits: Limits
-) -> Explained:
-    one = ExplainAsked(
-        **text.model_dump(), method=method, target=asked.target, long="truncate", seed=asked.seed
-    )
-    return explain_alone(served, Wanted.of(one, served), limits.passes)
+def _methods(served: Served, asked: EvaluateAsked) -> tuple[list[Method], dict[str, Kind]]:
+    """The methods that can be built, and what explanations of each will be; of one that is refused,
+    text by text when its turn comes, what it was asked for as."""
+    methods, kinds = [], {}
+    for method in served.methods(asked.methods):
+        try:
+            how = spec("methods", method, served.heads)
+            built = Method.asked(*how, seed=asked.seed, model=served.explainer.live.model)
+        except (TokenlightError, Refusal):
+            kinds[method] = (method.partition(":")[0], method)
+        else:
+            kinds[method] = kind_of_method(built)
+            methods.append(built)
+    return methods, kinds
 
 
 def _check_size(
-    served: Served, asked: EvaluateAsked, metrics: Collection[Metric], limits: Limits
+    served: Served,
+    asked: EvaluateAsked,
+    methods: Sequence[Method],
+    metrics: Collection[Metric],
+    limits: Limits,
 ) -> None:
     """Count every explanation, the further ones that a metric needs, and its changed texts."""
     changed = sum(len(metric.points) + 1 for metric in metrics if metric.asks)
     further = sum(_further(served, metric) for metric in metrics)
-    methods = []
-    for one in served.methods(asked.methods):
-        with suppress(TokenlightError, Refusal):  # it is said, text by text, when its turn comes
-            methods.append(_built(served, asked, one))
     targets, cost = count_targets(asked.target, served), 0
     for text in asked.asked:
         try:
             tokens = len(read_row(served, text.inputs, "truncate"))
         except TokenlightError:
-            continue  # likewise
+            continue  # it is said, text by text, when its turn comes
         explained = token_passes(methods, tokens, targets * (1 + further))
         cost += explained + tokens * changed * len(methods) * targets
     if cost > limits.evaluated_passes:
@@ -196,7 +185,7 @@ def _further(served: Served, metric: Metric) -> int:
 
 def attention_map(served: Served, asked: AttentionAsked, limits: Limits) -> dict[str, Any]:
     """The attention map of one head, or of a layer's heads in the mean: ``query key``."""
-    row = read_text(served, asked)
+    row = read_row(served, asked.inputs, "error")
     if len(row) > limits.attention_tokens:
         raise Refusal(
             422,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from operator import lt
 from typing import Any
 
 from tokenlight import registry
@@ -55,7 +57,8 @@ class Service:
     def start(self, *, trials: bool) -> None:
         """Start the workers; ``trials``: find out which methods work, when nobody asks for anything."""
         for served in self.models:
-            self._workers[served.name] = Worker(served.name, self._batcher(served), self.limits)
+            batch = partial(explain_batch, served, passes=self.limits.passes)
+            self._workers[served.name] = Worker(served.name, batch, self.limits)
         for name, attributions in self.shelf.files.items():
             self._shelved[name] = [self._keep(a, pinned=True) for a in attributions]
         for name in registry.usable("methods") if trials else ():
@@ -100,10 +103,8 @@ class Service:
         return entry.attribution.extras["trust"]
 
     async def _trust(self, entry: Entry, served: Served) -> None:
-        attribution = entry.attribution
-        work = partial(measure.measured_trust, served, attribution, self.limits)
-        job = self._worker(served).work(self._lane(len(attribution)), work)
-        entry.attribution = await self._answer(job)
+        work = partial(measure.measured_trust, served, entry.attribution, self.limits)
+        entry.attribution = await self._done(served, work, len(entry.attribution))
         self.kept.weigh([entry])
 
     async def perturb(self, asked: PerturbAsked) -> dict[str, Any]:
@@ -114,16 +115,16 @@ class Service:
         entries = [self.kept.get(identity) for identity in identities]
         if len({entry.model for entry in entries}) > 1:
             raise Refusal(422, "bad_input", "these explanations are of different models.")
-        served = self._made_by(entries[0])
-        games = measure.played(entries, asked.random_orders, asked.seed)
+        served, how = self._made_by(entries[0]), (asked.random_orders, asked.seed)
+        games = measure.played(entries, *how)
         if games is None:
-            work = partial(measure.play, served, entries, asked.random_orders, asked.seed)
             tokens = sum(len(entry.attribution) for entry in entries)
             try:
-                games = await self._done(served, tokens, work)
+                await self._done(served, partial(measure.play, served, entries, *how), tokens)
             finally:  # some of them may have been played before it was given up
                 self.kept.weigh(entries)
-        return self._played(served, games)
+            games = measure.played(entries, *how)
+        return {"model": served.name, "labels": labels_of(served), "games": games}
 
     async def _own_game(self, asked: PerturbAsked) -> dict[str, Any]:
         served = self.models.taking(asked.model, asked.fields)
@@ -137,16 +138,7 @@ class Service:
         order = own_order(attribution.row, asked.order or ())
         one = Play(attribution.row, order, attribution.target, "your order")
         work = partial(measure.play_own, served, one, asked.random_orders, asked.seed)
-        return self._played(served, await self._done(served, len(attribution), work))
-
-    async def _done(self, served: Served, tokens: int, work: Callable[[], Any]) -> Any:
-        job = self._worker(served).work(self._lane(tokens), work)
-        return await self._answer(job)
-
-    def _lane(self, tokens: int) -> Lane:
-        return Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
-
-    def _played(self, served: Served, games: list[dict[str, Any]]) -> dict[str, Any]:
+        games = await self._done(served, work, len(attribution))
         return {"model": served.name, "labels": labels_of(served), "games": games}
 
     async def evaluate(self, asked: EvaluateAsked) -> Any:
@@ -157,16 +149,18 @@ class Service:
                 422, "bad_input", "give texts of one kind: all texts, pairs or questions."
             )
         served = self.models.taking(asked.model, fields.pop())
-        work = partial(measure.evaluate, served, asked, self.limits)
-        job = self._worker(served).work(Lane.LONG, work)
-        return await self._answer(job)
+        return await self._done(served, partial(measure.evaluate, served, asked, self.limits))
 
     async def attention(self, asked: AttentionAsked) -> Any:
         """What one head looks at in a text."""
         served = self.models.taking(asked.model, asked.fields)
-        return await self._done(
-            served, 0, partial(measure.attention_map, served, asked, self.limits)
-        )
+        work = partial(measure.attention_map, served, asked, self.limits)
+        return await self._done(served, work, tokens=0)
+
+    async def _done(self, served: Served, work: Callable[[], Any], tokens: float = math.inf) -> Any:
+        """What ``work`` on so many tokens comes to, in its turn."""
+        lane = Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
+        return await self._answer(self._worker(served).work(lane, work))
 
     def head_map(self, model: str) -> dict[str, Any]:
         """The head map that the server was started with."""
@@ -233,9 +227,6 @@ class Service:
             raise closing()
         return worker
 
-    def _batcher(self, served: Served) -> Any:
-        return lambda wanted: explain_batch(served, wanted, self.limits.passes)
-
     async def _answer(self, job: Job) -> Any:
         seconds = self.limits.answer_seconds
         try:
@@ -262,17 +253,9 @@ def _fits(attribution: Attribution, served: Served) -> bool:
     # No head that is served reads one token's output, compares with a vector, or sees a picture.
     known = known and row.at is None and row.anchor is None and row.image is None
     same = served.task != "classification" or list(attribution.prediction.labels) == served.labels
-    return known and same and _target_fits(attribution, served)
-
-
-def _target_fits(attribution: Attribution, served: Served) -> bool:
+    span = served.task == "span"
+    fits = attribution.target.kind in (("span",) if span else ("class", "contrast"))
+    outputs = (len(row), 2) if span else (len(explainer.live.head.labels),)
     places = [place for place, _ in attribution.target.terms]
-    if served.task == "span":
-        return attribution.target.kind == "span" and all(
-            len(place) == 2 and place[0] < len(attribution) and place[1] < 2 for place in places
-        )
-    most = len(served.explainer.live.head.labels)
-    kinds = ("class", "contrast")
-    return attribution.target.kind in kinds and all(
-        len(place) == 1 and place[0] < most for place in places
-    )
+    inside = all(len(place) == len(outputs) and all(map(lt, place, outputs)) for place in places)
+    return known and same and fits and inside

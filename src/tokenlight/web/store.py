@@ -28,7 +28,6 @@ class Entry:
     id: str
     attribution: Attribution
     model: str | None
-    pinned: bool = False
     curve: dict[str, Any] | None = None
     bands: dict[tuple[int, int], Any] = field(default_factory=dict)  # by random orders and seed
     weight: int = 0  # bytes, as the store counted them last
@@ -65,50 +64,44 @@ class Kept:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._bytes = 0
+        self._pinned: dict[str, Entry] = {}
+        self._others: OrderedDict[str, Entry] = OrderedDict()  # the oldest first
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._pinned) + len(self._others)
 
     def put(self, attribution: Attribution, model: str | None, *, pinned: bool = False) -> Entry:
         """Keep one; the oldest make room, those the server was started with (``pinned``) stay."""
-        entry = Entry(secrets.token_urlsafe(12), attribution, model, pinned)
+        entry = Entry(secrets.token_urlsafe(12), attribution, model)
         with self._lock:
-            self._entries[entry.id] = entry
+            (self._pinned if pinned else self._others)[entry.id] = entry
         self.weigh([entry])
         return entry
 
     def weigh(self, entries: Sequence[Entry]) -> None:
         """Count anew what these take, when a game or a test was added; the oldest make room."""
         for entry in entries:
-            weight = 0 if entry.pinned else entry.weighed()
-            with self._lock:
-                if entry.id in self._entries:
-                    self._bytes += weight - entry.weight
-                    entry.weight = weight
-                    self._make_room(entry)
+            entry.weight = entry.weighed()
+        with self._lock:
+            for entry in entries:
+                if entry.id in self._others:
+                    self._others.move_to_end(entry.id)
+            while len(self._others) > 1 and self._full():
+                self._others.popitem(last=False)
 
     def get(self, identity: str) -> Entry:
         """The entry of this id; it becomes the newest."""
         with self._lock:
-            entry = self._entries.get(identity)
-            if entry is None:
-                raise not_found(
-                    "no explanation has this id, or newer ones took its place.",
-                    "Explain the text again.",
-                )
-            self._entries.move_to_end(identity)
-        return entry
+            if identity in self._others:
+                self._others.move_to_end(identity)
+                return self._others[identity]
+            if identity in self._pinned:
+                return self._pinned[identity]
+        raise not_found(
+            "no explanation has this id, or newer ones took its place.", "Explain the text again."
+        )
 
-    def _make_room(self, newest: Entry) -> None:
-        limits = self._limits
-        for identity in list(self._entries):
-            free = [e for e in self._entries.values() if not e.pinned]
-            if len(free) <= limits.kept_attributions and self._bytes <= limits.kept_bytes:
-                return
-            entry = self._entries[identity]
-            if not entry.pinned and entry is not newest:
-                del self._entries[identity]
-                self._bytes -= entry.weight
+    def _full(self) -> bool:
+        used = sum(entry.weight for entry in self._others.values())
+        return len(self._others) > self._limits.kept_attributions or used > self._limits.kept_bytes

@@ -21,6 +21,7 @@ from tokenlight.files.documents import json_of
 from tokenlight.heads.mask import read_heads
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.charts import (
+    CLOUD_COLOURS,
     DOTS,
     Band,
     Bar,
@@ -28,6 +29,7 @@ from tokenlight.plots.charts import (
     Place,
     bands,
     bars,
+    cloud,
     frontier,
     lines,
     png,
@@ -196,7 +198,7 @@ class Artist:
 
     def relations(self, wish: FigureWish) -> Any:
         """Histograms of the syntactic relations of the first heads file."""
-        from tokenlight.plots.heads import relation_histograms
+        from tokenlight.plots.figures import relation_histograms
 
         first = next(self._heads(wish), None)
         return None if first is None else relation_histograms(first[1])
@@ -205,7 +207,7 @@ class Artist:
         """The masks of heads, panel by panel."""
         from PIL import Image
 
-        from tokenlight.plots.heads import head_map
+        from tokenlight.plots.figures import head_map
 
         drawn = []
         for title, heads in self._heads(wish):
@@ -253,8 +255,6 @@ class Artist:
 
     def clouds(self, wish: FigureWish) -> Any:
         """The words of each class, by method."""
-        from tokenlight.plots.clouds import COLOURS, cloud
-
         drawn = []
         for panel, metric, _ in self._panels(wish):
             entry = next(one for one in self.run.suite.metrics if one.label == metric)
@@ -264,7 +264,7 @@ class Artist:
                 weights = class_weights(rows, metric, idf)
                 for number, (label, own) in enumerate(weights.items()):
                     if any(weight > 0 for weight in own.values()):
-                        colour = COLOURS[number % len(COLOURS)]
+                        colour = CLOUD_COLOURS[number % len(CLOUD_COLOURS)]
                         drawn.append(_captioned(cloud(own, colour=colour), f"{method}: {label}"))
         return _beside(drawn, across=2)
 
