@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -31,6 +31,7 @@ from tokenlight.explaining.options import (
     naming,
     one_of,
     refuse_arrays,
+    tabled,
     unrolled,
     whole_number,
 )
@@ -38,6 +39,7 @@ from tokenlight.explaining.session import Session
 from tokenlight.explaining.similarity import explain_likeness
 from tokenlight.explaining.stream import answered
 from tokenlight.explaining.windows import explain_long, is_long
+from tokenlight.files.tables import Example
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
 
@@ -151,15 +153,20 @@ class Explainer(Session):
         long: Long = "error",
         seed: int = 0,
         batch_tokens: int | None = None,
+        batch_size: int | None = None,
+        text: str | None = None,
         progress: bool | None = None,
     ) -> Any:
         """Score the tokens of each text.
 
         ``inputs``: a text, a (text, text) pair, a :class:`Question`, a :class:`Chat`, a
-        :class:`Picture` (or a PIL image, or an array height × width × 3), :class:`Tokens`, a list of
-        these, or an iterator. One text and one method give one Attribution; anything else a list,
-        text by text, then method by method, then class by class for ``target="all"``; an iterator
-        gives an iterator, in constant memory. ``target`` may be a list with one target a text.
+        :class:`Picture` (or a PIL image, or an array height × width × 3), :class:`Tokens` or what a
+        tokenizer returned; a list of these, an iterator, or a table (a data frame, a Dataset), whose
+        column ``text`` holds them, found as in files where it is not named. One text and one method
+        give one Attribution; anything else a list, text by text, then method by method, then class by
+        class for ``target="all"``; an iterator gives an iterator, in constant memory. ``target`` may
+        be a list with one target a text. At most ``batch_tokens`` tokens and ``batch_size`` texts go
+        through the model at once.
         ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """
@@ -170,8 +177,10 @@ class Explainer(Session):
             "long": long,
             "seed": seed,
             "batch_tokens": batch_tokens,
+            "batch_size": batch_size,
             "progress": progress,
         }
+        inputs = tabled(inputs, text)
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
 
@@ -236,6 +245,7 @@ class Explainer(Session):
         long: Long,
         seed: int,
         batch_tokens: int | None,
+        batch_size: int | None,
         progress: bool | None,
         why: tuple[str, str] | None = None,
     ) -> Any:
@@ -247,6 +257,7 @@ class Explainer(Session):
             long=one_of("long", long, ("error", "truncate", "stride")),
             seed=int(seed),
             batch_tokens=self._budget(batch_tokens),
+            batch_size=None if batch_size is None else whole_number("batch_size", batch_size, 1),
             progress=progress,
         )
         for one in target if isinstance(target, list) else [target]:
@@ -282,7 +293,7 @@ class Explainer(Session):
         return evaluate(self, xs, metrics, labels=labels, spans=spans, **how)
 
     def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
-        quiet = dataclasses.replace(how, progress=False)
+        quiet = replace(how, progress=False)
 
         def explain(window: list[Any], first: int) -> list[list[Attribution]]:
             return self._explain(window, [target] * len(window), quiet, first=first)
@@ -293,8 +304,15 @@ class Explainer(Session):
         self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None
     ) -> list[list[Attribution]]:
         """The Attributions of each text, in order; ``first``: number of the first in a stream."""
+        bare = [text.text if isinstance(text, Example) else text for text in texts]
         with one_reading():
-            return self._explained(texts, targets, how, first)
+            found = self._explained(bare, targets, how, first)
+        return [
+            [replace(a, extras={**a.extras, **text.known}) for a in group]
+            if isinstance(text, Example)
+            else group
+            for text, group in zip(texts, found, strict=True)
+        ]
 
     def _explained(
         self, texts: Sequence[Any], targets: Sequence[Any], how: How, first: int | None

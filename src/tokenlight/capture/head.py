@@ -28,6 +28,8 @@ TAKEN = {
 def unwrapped(model: Any) -> PreTrainedModel:
     """The transformers model inside torch.compile's and PEFT's wrappers."""
     model = getattr(model, "_orig_mod", model)
+    if isinstance(getattr(model, "module", None), PreTrainedModel):  # DataParallel and its kin
+        model = model.module
     if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
         for adapter in model.peft_config.values():
             if getattr(adapter, "is_prompt_learning", False):

@@ -33,8 +33,11 @@ def in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
     return found
 
 
-def packs(lengths: Sequence[int], budget: int, *, padding_proof: bool = True) -> list[list[int]]:
-    """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone).
+def packs(
+    lengths: Sequence[int], budget: int, *, padding_proof: bool = True, most: int | None = None
+) -> list[list[int]]:
+    """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone), and
+    at most ``most`` rows.
 
     Neighbours in length share a pack, so little is spent on padding. Longest first: if memory does
     not suffice, that shows at once. A model that is not ``padding_proof`` gets packs of one length.
@@ -47,7 +50,8 @@ def packs(lengths: Sequence[int], budget: int, *, padding_proof: bool = True) ->
         held = widest * len(groups[-1]) if groups else 0
         wasteful = held >= budget * ENOUGH and length < widest * (1 - PADDING)
         fits = not wasteful if padding_proof else length == widest
-        if groups and fits and held + widest <= budget:
+        full = not groups or len(groups[-1]) == most or held + widest > budget
+        if fits and not full:
             groups[-1].append(position)
         else:
             groups.append([position])

@@ -36,7 +36,7 @@ def table() -> dict[str, Any]:
 
 def kind_of(session: Session, given: Any) -> str:
     """The kind of input that is explained, as the table names it."""
-    head = session.live.head
+    head, given = session.live.head, getattr(given, "text", given)
     if head.kind == "span":
         return "span"
     named = {"next": "next", "mask": "mask", "pair": "cosine", "image": "image"}

@@ -11,6 +11,8 @@ import numpy as np
 
 from tokenlight.data.tokens import ExplainMask, Long, Question, TextInput, TokenRow, Tokens
 from tokenlight.errors import BadInput, BadTarget, TokenlightError
+from tokenlight.files.frames import examples_in
+from tokenlight.files.tables import Example
 from tokenlight.inputs.picture import Picture, is_picture, is_pictures
 from tokenlight.inputs.prompt import Chat
 from tokenlight.methods._method import Method
@@ -29,6 +31,7 @@ class How:
     seed: int
     batch_tokens: int
     progress: bool | None
+    batch_size: int | None = None
     why: tuple[str, str] | None = None  # the method taken by default, and the reason
 
 
@@ -40,6 +43,8 @@ class ExplainKeywords(TypedDict, total=False):
     long: Long
     seed: int
     batch_tokens: int | None
+    batch_size: int | None
+    text: str | None
     progress: bool | None
 
 
@@ -80,6 +85,24 @@ def naming(among: int) -> Iterator[Which]:
         raise type(refused)(f"text {which.number} (counted from 0): {refused}") from refused
 
 
+def tabled(inputs: Any, column: str | None) -> Any:
+    """The texts of a table, an iterator where it has no length; any other input as it is."""
+    found = examples_in(inputs, column)
+    if found is None and column is not None:
+        raise BadInput(
+            f"text={column!r} names a column, but a {type(inputs).__name__} has none; give a data frame or "
+            "a Dataset with it."
+        )
+    if isinstance(inputs, Mapping) and "input_ids" in inputs:  # what a tokenizer returned
+        values: list[Any] = [
+            inputs.get(name) for name in ("input_ids", "attention_mask", "token_type_ids")
+        ]
+        if np.ndim(values[0][0]) == 0:  # of one text
+            values = [v if v is None else [v] if isinstance(v, list) else v[None] for v in values]
+        return Tokens.from_ids(*values)
+    return inputs if found is None else list(found) if hasattr(inputs, "__len__") else found
+
+
 def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
     """Inputs as a list, and whether it was a single text."""
     if isinstance(inputs, Tokens):
@@ -88,7 +111,7 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
         return list(inputs), False
     if isinstance(inputs, np.ndarray) and inputs.ndim == 1 and inputs.dtype.kind in "UO":
         inputs = inputs.tolist()
-    single = isinstance(inputs, str | tuple | Question | Chat | TokenRow | np.ndarray)
+    single = isinstance(inputs, str | tuple | Question | Chat | TokenRow | Example | np.ndarray)
     if single or is_picture(inputs):
         return [inputs], True
     _refuse_named_columns(inputs)
@@ -111,11 +134,6 @@ def unrolled(inputs: Iterable[Any]) -> Iterator[Any]:
 
 def _refuse_named_columns(inputs: Any) -> None:
     """To go through a mapping or a table gives the names of its columns, which nobody means."""
-    if isinstance(inputs, Mapping) and "input_ids" in inputs:
-        raise BadInput(
-            f"a {type(inputs).__name__} of token ids is no text; give the text itself, or "
-            'Tokens.from_ids(x["input_ids"], x["attention_mask"]).'
-        )
     if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
         names = getattr(inputs, "columns", None)
         names = getattr(inputs, "column_names", None) if names is None else names

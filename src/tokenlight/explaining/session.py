@@ -13,6 +13,7 @@ from tokenlight.capture.tape import UNLISTENED
 from tokenlight.data.tokens import TokenRow, explain_masked
 from tokenlight.errors import BadInput
 from tokenlight.explaining.options import How, one_of
+from tokenlight.models.carriers import carried
 
 
 class Session:
@@ -25,7 +26,11 @@ class Session:
         *,
         name: str | None = None,
         pooling: Pooling = "mean",
+        labels: Sequence[str] | None = None,
     ) -> None:
+        """``model``: of transformers, or what holds one (a pipeline, a CrossEncoder, a
+        SentenceTransformer); or a plain torch module that classifies token ids, as ``labels``."""
+        model, tokenizer, pooling = carried(model, tokenizer, pooling, labels)
         self.live = LiveModel(model, tokenizer, one_of("pooling", pooling, ("mean", "cls", "last")))
         self.model = model
         self.tokenizer = tokenizer
@@ -57,7 +62,8 @@ class Session:
     def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
         """Which rows go through the model together."""
         lengths = [len(row) for row in rows]
-        return packs(lengths, how.batch_tokens, padding_proof=self.live.padding_proof)
+        proof = self.live.padding_proof
+        return packs(lengths, how.batch_tokens, padding_proof=proof, most=how.batch_size)
 
     def prepared(self, row: TokenRow, how: How) -> TokenRow:
         """The row with the segment ids and the mask that ``how`` asks for."""

@@ -18,7 +18,7 @@ PAIRS = (
     ("text_a", "text_b"),
 )
 TEXTS = ("text", "sentence", "content", "review", "document")
-LABELS = ("label", "labels", "class", "target")
+LABELS = ("label", "labels", "class", "target", "sentiment", "category", "y")
 MARKS = ("spans", "rationales", "answers")
 MARKS_FORM = {
     "spans": "[[FIRST, END], …] in characters",
@@ -51,8 +51,9 @@ class Columns:
         them. ``marks``: whether a column of marks is looked for."""
         if label is not None and label not in row:
             raise BadInput(_no_column(label, "label", row, where))
-        truth = label or next((name for name in LABELS if name in row), None)
         names = _text_columns(row) if text is None else _named(text, row)
+        usual = (name for name in LABELS if name in row and name not in names)
+        truth = label or next(usual, None)
         for name in names:
             if name not in row:
                 raise BadInput(_no_column(name, "text", row, where))

@@ -10,19 +10,24 @@ from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightErr
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import csv_text, json_text, write_bytes, write_parquet, write_text
 
+OWN = (
+    "text", "place", "label", "attribution", "method", "target", "predicted", "position", "token", "piece",
+    "word", "segment", "special", "score",
+)  # fmt: skip
+
 
 def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     """One flat record a token: the table behind CSV, Parquet and pandas.
 
-    ``text`` counts the texts, ``attribution`` the explanations: a text may have several. ``place``:
-    where the text stands in its file, if any came from one.
+    ``text`` counts the texts, ``attribution`` the explanations: a text may have several. Of texts from a
+    table: ``place`` and ``label``, then its other columns, ``given.NAME`` where the name is one of ours.
     """
     given = list(attributions)
-    placed = any("place" in a.extras for a in given)
+    known = _known(given)
     return [
         {
             "text": text,
-            **({"place": a.extras.get("place")} if placed else {}),
+            **known[number],
             "attribution": number,
             "method": a.label.partition(" → ")[0],
             "target": a.target.name,
@@ -38,6 +43,22 @@ def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
         for number, (a, text) in enumerate(zip(given, _text_numbers(given), strict=True))
         for position, token in enumerate(a.tokens)
     ]
+
+
+def _known(attributions: list[Attribution]) -> list[dict[str, Any]]:
+    """What the tables that texts came from said of each; a column holds values of one kind."""
+    found = []
+    for a in attributions:
+        columns: Any = a.extras.get("columns", {})
+        own = {name: a.extras[name] for name in ("place", "label") if name in a.extras}
+        found.append(own | {f"given.{n}" if n in OWN else n: v for n, v in columns.items()})
+    for name in dict.fromkeys(name for one in found for name in one):
+        kinds = {type(one.get(name)) for one in found} - {type(None)}
+        mixed = not (kinds <= {int, float} or kinds in ({str}, {bool}))
+        for one in found:
+            value = one.setdefault(name, None)
+            one[name] = json_text(value) if mixed and not isinstance(value, str | None) else value
+    return found
 
 
 def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:

@@ -12,8 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
+from math import isfinite
 from pathlib import Path
 from typing import IO, Any, cast
+
+import numpy as np
 
 from tokenlight.data.tokens import TextInput
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
@@ -30,7 +33,7 @@ class Example:
 
     ``spans``: marked (first character, behind the last) in the text's last part. ``place``: where it
     stands in its file, for messages; two texts are equal wherever they stand. ``columns``: those it was
-    read from.
+    read from; ``others``: what stands in those that are not read, such as an id.
     """
 
     text: TextInput
@@ -38,6 +41,14 @@ class Example:
     spans: tuple[tuple[int, int], ...] | None = None
     place: str = field(default="", compare=False, repr=False)
     columns: Columns = field(default=Columns(), compare=False, repr=False)
+    others: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What is known of the text beside it, as ``extras`` of its explanations: JSON values."""
+        others = {name: plain(value) for name, value in self.others.items()}
+        found = {"place": self.place, "label": plain(self.label), "columns": others}
+        return {name: value for name, value in found.items() if value not in (None, "", {})}
 
 
 def read(
@@ -81,9 +92,22 @@ def example(
     if isinstance(truth, str) and re.fullmatch(r"-?[0-9]{1,18}", truth):
         truth = int(truth)
     given = given_text(row, columns, named=text is not None, where=where)
-    return Example(
-        given, None if truth == "" else truth, marked(row, columns, given, where), where, columns
-    )
+    marks_ = marked(row, columns, given, where)
+    others = {str(name): row[name] for name in row if str(name) in columns.unread}
+    return Example(given, None if truth == "" else truth, marks_, where, columns, others)
+
+
+def plain(value: Any) -> Any:
+    """A cell as a JSON value: numbers of numpy as Python's, what JSON has no word for as its text."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 
 def placed_rows(

@@ -3,6 +3,7 @@
 import inspect
 import re
 import socket
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -247,11 +248,16 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     if file is None:
         return "mean"
     try:
-        says = json_in(file)
-        chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
-        named = says.get("pooling_mode", ())  # since sentence-transformers 6: a word, or a list
-    except (OSError, ValueError, AttributeError) as broken:
+        says = dict(json_in(file))
+    except (OSError, ValueError, TypeError) as broken:
         raise DamagedFile(f"{file} is no pooling file: {broken}.") from broken
+    return pooling_in(says, name)
+
+
+def pooling_in(says: Mapping[str, Any], name: str) -> Pooling:
+    """The one way of pooling that a configuration of sentence-transformers asks for."""
+    chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
+    named = says.get("pooling_mode", ())  # since sentence-transformers 6: a word, or a list
     named = [named] if isinstance(named, str) else list(named)
     known: dict[str, Pooling] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
     ways = [way for way in chosen if way != "include_prompt"]
