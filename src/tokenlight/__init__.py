@@ -3,8 +3,6 @@
 Names are loaded when first used, so ``import tokenlight`` does not import torch.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -40,21 +38,7 @@ _HOMES = {
     "load": "tokenlight.files.saved",
     "save": "tokenlight.files.saved",
 }
-__all__ = [
-    "Attribution",
-    "Chat",
-    "Continuation",
-    "Contrast",
-    "Explainer",
-    "NextToken",
-    "Picture",
-    "Question",
-    "SpanTarget",
-    "TokenTarget",
-    "Tokens",
-    "load",
-    "save",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -170,24 +170,26 @@ class Explainer(Session):
         ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """
-        whole_number("seed", seed, 0)
-        options: dict[str, Any] = {
-            "explain_mask": explain_mask,
-            "token_types": token_types,
-            "long": long,
-            "seed": seed,
-            "batch_tokens": batch_tokens,
-            "batch_size": batch_size,
-            "progress": progress,
-        }
+        how = How(
+            methods=(),
+            seed=whole_number("seed", seed, 0),
+            explain_mask=one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
+            token_types=one_of("token_types", token_types, ("tokenizer", "zeros")),
+            long=one_of("long", long, ("error", "truncate", "stride")),
+            batch_tokens=self._budget(batch_tokens),
+            batch_size=None if batch_size is None else whole_number("batch_size", batch_size, 1),
+            progress=progress,
+        )
         inputs = tabled(inputs, text)
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
 
-            return explain_best(self, inputs, target, **options)
+            decided = set(ExplainKeywords.__annotations__) - {"text"}  # which is read by now
+            keywords = {name: getattr(how, name) for name in decided}
+            return explain_best(self, inputs, target, **keywords)
         if any(map(is_auto, method if isinstance(method, list) else [method])):
-            return self._explain_by_default(inputs, method, target, options)
-        return self._explain_by(inputs, method, target, **options)
+            return self._explain_by_default(inputs, method, target, how)
+        return self._explain_by(inputs, method, target, how)
 
     def default_method(self, given: Any = "") -> str:
         """The method that ``explain(given)`` takes by itself, tried on a short text."""
@@ -202,9 +204,7 @@ class Explainer(Session):
         names = candidates(kind, self)
         return names[-1] if own[:1] == names[-1:] else names[0]
 
-    def _explain_by_default(
-        self, inputs: Any, method: Any, target: Any, options: dict[str, Any]
-    ) -> Any:
+    def _explain_by_default(self, inputs: Any, method: Any, target: Any, how: How) -> Any:
         """By the first method of the table that this model supports; the same for all inputs."""
         if isinstance(inputs, Iterator):  # it is read once: its first text decides
             first = next(inputs, None)
@@ -212,7 +212,7 @@ class Explainer(Session):
             kind = kind_of(self, first)
             if first is not None and kind not in self._defaults:
                 with suppress(TokenlightError):  # told in its turn, with the text's number
-                    quiet = {**options, "progress": False}
+                    quiet = replace(how, progress=False)
                     self._explain_by_default([first], AUTO, target, quiet)
             names = self._defaults.get(kind, candidates(kind, self)[:1])
         else:
@@ -225,7 +225,8 @@ class Explainer(Session):
                 methods = [name if is_auto(m) else m for m in method]
             why = reason(kind, name, refused or name != candidates(kind)[0])
             try:
-                found = self._explain_by(inputs, methods, target, why=(name, why), **options)
+                noted = replace(how, why=(name, why))
+                found = self._explain_by(inputs, methods, target, noted)
             except UnsupportedModel as not_this:
                 refused = not_this
                 continue
@@ -234,32 +235,8 @@ class Explainer(Session):
         assert refused is not None
         raise refused
 
-    def _explain_by(  # noqa: PLR0913 - what explain() was given
-        self,
-        inputs: Any,
-        method: Any,
-        target: Any,
-        *,
-        explain_mask: ExplainMask,
-        token_types: Literal["tokenizer", "zeros"],
-        long: Long,
-        seed: int,
-        batch_tokens: int | None,
-        batch_size: int | None,
-        progress: bool | None,
-        why: tuple[str, str] | None = None,
-    ) -> Any:
-        how = How(
-            methods=self._methods(method, seed),
-            why=why,
-            explain_mask=one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
-            token_types=one_of("token_types", token_types, ("tokenizer", "zeros")),
-            long=one_of("long", long, ("error", "truncate", "stride")),
-            seed=int(seed),
-            batch_tokens=self._budget(batch_tokens),
-            batch_size=None if batch_size is None else whole_number("batch_size", batch_size, 1),
-            progress=progress,
-        )
+    def _explain_by(self, inputs: Any, method: Any, target: Any, how: How) -> Any:
+        how = replace(how, methods=self._methods(method, how.seed))
         for one in target if isinstance(target, list) else [target]:
             refuse_arrays(one)
         if isinstance(inputs, Iterator):
@@ -300,13 +277,13 @@ class Explainer(Session):
 
         return answered(inputs, explain)
 
+    @one_reading()
     def _explain(
         self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None
     ) -> list[list[Attribution]]:
         """The Attributions of each text, in order; ``first``: number of the first in a stream."""
         bare = [text.text if isinstance(text, Example) else text for text in texts]
-        with one_reading():
-            found = self._explained(bare, targets, how, first)
+        found = self._explained(bare, targets, how, first)
         return [
             [replace(a, extras={**a.extras, **text.known}) for a in group]
             if isinstance(text, Example)

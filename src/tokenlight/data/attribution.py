@@ -175,31 +175,19 @@ class Attribution:
                 "it was made by another version of tokenlight or is another kind of file."
             )
         validation.refuse_unwritable(values)
-        for name in ("notes", "steps", "scores"):
-            if not isinstance(values.get(name, []), list):
-                raise DamagedFile(f"this attribution's {name} are no list.")
+        names = [own.name for own in dataclasses.fields(cls)]
         try:
-            made = cls(
-                row=validation.part_of(TokenRow, "row", values["row"]),
-                scores=np.array(values["scores"], dtype=np.float64),
-                layers=None if values["layers"] is None else np.array(values["layers"]),
-                method=values["method"],
-                options=dict(values["options"]),
-                target=validation.part_of(ResolvedTarget, "target", values["target"]),
-                prediction=validation.part_of(Prediction, "prediction", values["prediction"]),
-                logits=np.array(values["logits"], dtype=np.float64),
-                model=values["model"],
-                versions=dict(values["versions"]),
-                seed=values["seed"],
-                notes=tuple(values["notes"]),
-                steps=tuple(values["steps"]),
-                extras=dict(values["extras"]),
-            )
+            made: Attribution = validation.part_of(cls, {name: values[name] for name in names}, "")
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as broken:
             lacks = isinstance(broken, KeyError) and broken.args
             what = f"lacks the field {broken.args[0]!r}" if lacks else "garbles a field"
             raise DamagedFile(f"this attribution {what}; save it again.") from broken
-        validation.check(made)
+        validation.check(made.row, made.target, made.prediction, made.extras)
+        layers = made.layers
+        if layers is not None and (layers.shape[1:] != made.scores.shape or not len(layers)):
+            raise DamagedFile("layers: not one row a layer with one number a token.")
+        if made.logits.ndim != 1:
+            raise DamagedFile("logits: no list of numbers.")
         return made
 
     @classmethod

@@ -4,27 +4,31 @@ What :func:`tokenlight.load`, ``tokenlight serve --open`` and the page read goes
 no file loads and breaks later, in a picture or a table.
 """
 
-from __future__ import annotations
-
 import types
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from tokenlight.data.image import PatchImage
-from tokenlight.data.target import Prediction
+from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import DamagedFile
-
-if TYPE_CHECKING:
-    from tokenlight.data.attribution import Attribution
 
 DEEPEST = 12  # tables within tables
 LARGEST = 1e300
 LARGEST_ID = 1 << 31
-KINDS: dict[Any, str] = {
-    str: "a text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null",
+KINDS = {
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false",
+    tuple: "a list", Mapping: "a table",
 }  # fmt: skip
+READERS: dict[Any, Callable[[Any], Any]] = {
+    PatchImage: PatchImage.from_dict,
+    np.ndarray: lambda numbers: np.array(numbers, dtype=np.float64),
+}
+_hints = cache(get_type_hints)  # slow: it compiles every hint
 
 
 def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
@@ -46,92 +50,64 @@ def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
             refuse_unwritable(inner, deep - 1)
 
 
-def part_of(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
-    """A row, target or prediction from its JSON values: every field has the type that the dataclass
-    says, to the last entry."""
+def part_of(kind: Any, values: Mapping[str, Any], place: str) -> Any:
+    """A dataclass from its JSON values: every field is what its hint says, to the last entry."""
     needed = [field.name for field in fields(kind) if field.default is MISSING]
-    given = {field: _tupled(values[field]) for field in (*needed, *values)}
-    if given.get("image") is not None:
-        given["image"] = PatchImage.from_dict(given["image"])
-    part = kind(**given)
-    for field, hint in get_type_hints(kind).items():
-        wrong = _misfit(getattr(part, field), hint)
-        if wrong is not None:
-            place = ".".join((name, field, *map(str, wrong)))
-            raise DamagedFile(f"{place}: it is not {_in_words(hint, len(wrong))}.")
-    return part
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(map(_tupled, value)) if isinstance(value, list) else value
-
-
-def check(made: Attribution) -> None:
-    """Refuse an attribution whose parts do not fit each other."""
-    _words(made)
-    _row_in_step(made.row)
-    layers, tokens = made.layers, len(made.row)
-    if layers is not None and (layers.ndim != 2 or layers.shape[1] != tokens or not len(layers)):
-        raise DamagedFile("layers: not one row a layer with one number a token.")
-    if made.logits.ndim != 1:
-        raise DamagedFile("logits: no list of numbers.")
-    _prediction_in_step(made.prediction)
-    if not made.target.terms:
-        raise DamagedFile("target: it has no terms.")
-    for place, _ in made.target.terms:
-        if not place or any(number < 0 for number in place):
-            raise DamagedFile("target: a term has no place.")
-
-
-def _misfit(value: Any, hint: Any) -> tuple[int, ...] | None:
-    """Where within ``value`` the first entry stands that is not of its type; None: all are."""
-    inside = get_args(hint)
-    if get_origin(hint) in (Union, types.UnionType):
-        found = [_misfit(value, one) for one in inside]
-        return (
-            None if None in found else max((wrong for wrong in found if wrong is not None), key=len)
-        )
-    if get_origin(hint) is Literal:
-        return None if isinstance(value, str) and value in inside else ()
-    if get_origin(hint) is not tuple:
-        number = hint is float and isinstance(value, int)
-        strict = not isinstance(value, bool) or hint is bool  # True is an int to Python alone
-        return None if strict and (number or isinstance(value, hint)) else ()
-    if not isinstance(value, tuple) or (inside[-1] is not ... and len(value) != len(inside)):
-        return ()
-    each = inside if inside[-1] is not ... else inside[:1] * len(value)
-    wrongs = (
-        (i, _misfit(one, kind)) for i, (one, kind) in enumerate(zip(value, each, strict=True))
+    given = {name: values[name] for name in (*needed, *values)}
+    hints = _hints(kind)
+    return kind(
+        **{name: value_of(hints.get(name), given[name], f"{place}{name}") for name in given}
     )
-    return next(((i, *wrong) for i, wrong in wrongs if wrong is not None), None)
 
 
-def _in_words(hint: Any, deep: int) -> str:
-    """What belongs ``deep`` lists within ``hint``."""
-    inside = get_args(hint)
-    if get_origin(hint) in (Union, types.UnionType):
-        kinds = [one for one in inside if not deep or get_origin(one) is tuple]
-        return " or ".join(_in_words(one, deep) for one in kinds)
-    if get_origin(hint) is Literal:
-        return " or ".join(map(str, inside))
-    if get_origin(hint) is tuple:
-        return _in_words(inside[0], deep - 1) if deep else "a list"
-    return KINDS.get(hint, "a picture")
+def value_of(hint: Any, value: Any, place: str) -> Any:
+    """A JSON value as ``hint`` says; ``place`` names it where it is something else."""
+    plain, inside = get_origin(hint) or hint, get_args(hint)
+    if plain is types.UnionType:  # something, or None
+        return None if value is None else value_of(inside[0], value, place)
+    if plain in READERS:
+        return READERS[plain](value)
+    if is_dataclass(plain):
+        return part_of(plain, value, f"{place}.")
+    if plain is tuple and isinstance(value, list):
+        each = inside[:1] * len(value) if inside[-1] is ... else inside
+        if len(each) == len(value):
+            pairs = enumerate(zip(each, value, strict=True))
+            return tuple(value_of(own, one, f"{place}.{i}") for i, (own, one) in pairs)
+    if plain is Mapping and isinstance(value, Mapping):
+        return {name: value_of(inside[1], one, f"{place}.{name}") for name, one in value.items()}
+    if not _fits(value, plain, inside):
+        known = " or ".join(map(str, inside)) if plain is Literal else KINDS[plain]
+        raise DamagedFile(f"{place}: it is not {known}.")
+    return value
 
 
-def _words(made: Attribution) -> None:
-    texts = (made.method, made.model, *made.notes, *made.steps, *made.versions.values())
-    if not all(isinstance(text, str) for text in (*texts, *made.options, *made.versions)):
-        raise DamagedFile("its method, model, notes, steps or versions are no text.")
-    if isinstance(made.seed, bool) or not isinstance(made.seed, int):
-        raise DamagedFile("its seed is no whole number.")
-    trust, path = made.extras.get("trust"), made.extras.get("convergence")
+def _fits(value: Any, plain: Any, inside: tuple[Any, ...]) -> bool:
+    if plain in (Any, None):  # anything, and what is no field at all
+        return True
+    if plain is Literal:
+        return isinstance(value, str) and value in inside
+    if plain not in (str, int, float, bool) or (isinstance(value, bool) and plain is not bool):
+        return False  # True is an int to Python alone
+    return isinstance(value, plain) or (plain is float and isinstance(value, int))
+
+
+def check(row: TokenRow, target: ResolvedTarget, said: Prediction, extras: Any) -> None:
+    """Refuse parts that do not fit each other, or what a picture would stumble over."""
+    _row_in_step(row)
+    if said.probabilities and len(said.probabilities) != len(said.labels):
+        raise DamagedFile("prediction: not one probability a label.")
+    if any(not 0 <= chance <= 1 for chance in said.probabilities):
+        raise DamagedFile("prediction: a probability is none.")
+    if said.index not in (said.ids or range(len(said.labels))):
+        raise DamagedFile("prediction: its index names no label.")
+    if not target.terms or any(not place or min(place) < 0 for place, _ in target.terms):
+        raise DamagedFile("target: it has no terms, or a term has no place.")
+    trust, path = extras.get("trust"), extras.get("convergence")
     if not isinstance(trust, Mapping | None) or not isinstance(path, Mapping | None):
         raise DamagedFile("extras: its trust or convergence is no table.")
-    shares = made.extras.get("conservation")
-    numbers = [*(shares if isinstance(shares, list) else []), (path or {}).get("gap_percent", 0)]
-    if not isinstance(shares, list | None) or any(_misfit(n, float) == () for n in numbers):
-        raise DamagedFile("extras: its conservation or convergence is no number.")
+    value_of(float, (path or {}).get("gap_percent", 0), "extras.convergence.gap_percent")
+    value_of(tuple[float, ...] | None, extras.get("conservation"), "extras.conservation")
 
 
 def _row_in_step(row: TokenRow) -> None:
@@ -161,12 +137,3 @@ def _spans_in_texts(row: TokenRow) -> None:
             continue
         if not 0 <= span[0] <= span[1] <= len(row.texts[segment]):
             raise DamagedFile(f"row.spans: {span} is outside its text.")
-
-
-def _prediction_in_step(said: Prediction) -> None:
-    if said.probabilities and len(said.probabilities) != len(said.labels):
-        raise DamagedFile("prediction: not one probability a label.")
-    if any(not 0 <= chance <= 1 for chance in said.probabilities):
-        raise DamagedFile("prediction: a probability is none.")
-    if said.index not in (said.ids or range(len(said.labels))):
-        raise DamagedFile("prediction: its index names no label.")
