@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
@@ -231,47 +232,34 @@ def _fit(name: str, option: str, value: Any, hint: Any) -> Any:
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         value = value.item()  # a number out of an array or a table is that number
     for kind in kinds:
-        fitted, ok = _fit_one(value, kind)
-        if ok:
-            return fitted
+        with suppress(ValueError, KeyError):
+            return _as(value, kind)
     raise BadInput(f"option {option}={value!r} of {name} cannot be: it takes {_in_words(hint)}.")
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _READERS: dict[type, Callable[[str], Any]] = {
+    types.NoneType: {"none": None}.__getitem__,
     bool: lambda text: _WORDS[text.lower()],
     int: int,
     float: float,
-    str: str,
 }
 
 
-def _fit_one(value: Any, kind: Any) -> tuple[Any, bool]:
+def _as(value: Any, kind: Any) -> Any:
+    """``value`` as one type; a ValueError or KeyError where it is none."""
     plain = get_origin(kind) or kind
     if plain is Literal:
-        plain_value = isinstance(value, str) or not hasattr(value, "__len__")  # an array has many
-        matches = [
-            c for c in get_args(kind) if plain_value and (c == value or str(c) == str(value))
-        ]
-        return (matches[0], True) if matches else (None, False)
-    if plain is type(None):
-        return None, value is None or value == "none"
-    if plain is Any or _is_a(value, plain):
-        return value, True
-    if plain is float and _is_a(value, int):
-        return float(value), True
-    return _read(value, plain)
-
-
-def _is_a(value: Any, plain: type) -> bool:
-    # True is an int to Python; as an option it is not.
-    return isinstance(value, plain) and not (isinstance(value, bool) and plain is not bool)
-
-
-def _read(value: Any, plain: type) -> tuple[Any, bool]:
-    if not isinstance(value, str) or plain not in _READERS:
-        return None, False
-    try:
-        return _READERS[plain](value), True
-    except (ValueError, KeyError):
-        return None, False
+        one = isinstance(value, str) or not hasattr(value, "__len__")  # an array has many
+        for choice in get_args(kind):
+            if one and (choice == value or str(choice) == str(value)):
+                return choice
+        raise ValueError(value)
+    own = isinstance(value, bool) == (plain is bool)  # True is an int to Python, but no option
+    if plain is Any or (own and isinstance(value, plain)):
+        return value
+    if plain is float and own and isinstance(value, int):
+        return float(value)
+    if isinstance(value, str):
+        return _READERS[plain](value)
+    raise ValueError(value)

@@ -110,13 +110,8 @@ class Attribution:
         from tokenlight.data.postprocess import merge_words
 
         merged = merge_words(self, how=how)
-        return [
-            (token, float(score))
-            for token, score, special in zip(
-                merged.tokens, merged.scores, merged.row.special, strict=True
-            )
-            if not special
-        ]
+        pairs = zip(merged.tokens, merged.scores.tolist(), strict=True)
+        return [pair for pair, own in zip(pairs, merged.row.special, strict=True) if not own]
 
     def patches(self) -> np.ndarray:
         """The scores of a picture's patches, ``row column``; the model's own tokens left out."""

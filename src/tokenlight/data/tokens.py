@@ -1,5 +1,6 @@
 """Tokens: what the model reads, and where each piece stands in the text a person wrote."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -82,6 +83,12 @@ class TokenRow:
     def fingerprint(self) -> str:
         """Tells two inputs apart: all pictures of one size have the same ids."""
         return repr(self.ids) + ("" if self.image is None else self.image.digest)
+
+    def generator(self, seed: int, *numbers: int) -> np.random.Generator:
+        """Random draws that belong to this text: the same alone, in any batch, on any machine;
+        ``numbers`` part the draws of one text."""
+        digest = hashlib.blake2b(self.fingerprint.encode(), digest_size=8).digest()
+        return np.random.default_rng([seed, int.from_bytes(digest, "little"), *numbers])
 
     def masked(self, positions: Sequence[bool]) -> "TokenRow":
         """The same row with attention 0 at ``positions``; ids and places stay."""

@@ -19,6 +19,7 @@ DIGITS = 300  # of one number: beyond 308 no float holds it
 LONGEST = 1 << 26  # characters of a line or a cell
 LINE = 32  # what a line costs to read, in characters: a thousand million empty ones never end
 UNPACKED, DENSE = 1 << 28, 200  # characters of a .gz, and how many a packed byte may become
+TOO_DEEP = f"its lists stand in lists more than {DEPTH} deep"
 NODES = 100_000  # of a YAML document with its aliases written out
 
 
@@ -59,7 +60,7 @@ def json_of(text: str, **hooks: Any) -> Any:
     try:
         content = json.loads(text, parse_int=_whole, **hooks)
     except RecursionError:
-        raise ValueError(_too_deep()) from None
+        raise ValueError(TOO_DEEP) from None
     if text.count("[") + text.count("{") > DEPTH:
         _refuse_deep(content)
     return content
@@ -81,7 +82,7 @@ def yaml_of(text: str) -> Any:
         _written_out(node, {})
         return yaml.SafeLoader("").construct_document(node)
     except RecursionError:
-        raise ValueError(_too_deep()) from None
+        raise ValueError(TOO_DEEP) from None
     except (AttributeError, TypeError) as broken:  # the library trusts what a tag says
         raise ValueError("a value in it is not what its tag says") from broken
 
@@ -94,15 +95,11 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _too_deep() -> str:
-    return f"its lists stand in lists more than {DEPTH} deep"
-
-
 def _refuse_deep(content: Any) -> None:
     level, depth = [content], 0
     while level:
         if depth > DEPTH:
-            raise ValueError(_too_deep())
+            raise ValueError(TOO_DEEP)
         level = [inner for one in level for inner in _inside(one)]
         depth += 1
 
@@ -115,7 +112,7 @@ def _inside(one: Any) -> Iterable[Any]:
 def _written_out(node: Any, known: dict[int, int], depth: int = 0) -> int:
     """How many nodes ``node`` is with its aliases written out; each is counted once."""
     if depth > DEPTH:
-        raise ValueError(_too_deep())
+        raise ValueError(TOO_DEEP)
     if id(node) in known:
         if not known[id(node)]:
             raise ValueError("an alias in it stands inside of what it names")

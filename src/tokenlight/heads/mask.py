@@ -95,7 +95,7 @@ class HeadMask:
         """Rebuild from :meth:`to_dict`, or from a heads file's content."""
         inner = values.get("mask", values)
         try:
-            return cls(_table(inner["syntactic"]), _table(inner["positional"]))
+            return cls(table_of(inner["syntactic"]), table_of(inner["positional"]))
         except (KeyError, TypeError, ValueError, OverflowError) as broken:
             raise DamagedFile(
                 "this head mask lacks or garbles a table: syntactic and positional are lists of "
@@ -126,7 +126,7 @@ def head_mask(given: Any) -> HeadMask:
             f"heads of shape {table.shape} are no mask; give layers × heads, a heads file written "
             "by 'tokenlight heads', or a HeadMask."
         )
-    return HeadMask(_table(table), _table(np.zeros_like(table)))
+    return HeadMask(table_of(table), table_of(np.zeros_like(table)))
 
 
 def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -154,7 +154,8 @@ def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Pat
     return place
 
 
-def _table(values: Any) -> Table:
+def table_of(values: Any) -> Table:
+    """Whole numbers, a row a layer."""
     return tuple(tuple(_count(value) for value in row) for row in values)
 
 

@@ -18,7 +18,7 @@ from tokenlight.capture.tape import Recording, Site
 from tokenlight.data.tokens import ExplainMask, explain_masked
 from tokenlight.errors import BadInput
 from tokenlight.heads.alignment import Align, Pair, pairs
-from tokenlight.heads.mask import FORMAT, HeadMask, write_heads
+from tokenlight.heads.mask import FORMAT, HeadMask, table_of, write_heads
 from tokenlight.heads.sentence import ParsedSentence
 from tokenlight.inputs.encode import encode
 
@@ -115,7 +115,7 @@ class HeadStatistics:
         thresholds = np.array(self.thresholds(margin))[:, None, None]
         syntactic = (self.relation_shares > thresholds).sum(axis=0)
         positional = (self.position_shares > share).sum(axis=-1)
-        return HeadMask(_rows(syntactic), _rows(positional))
+        return HeadMask(table_of(syntactic), table_of(positional))
 
     def to_dict(
         self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
@@ -274,7 +274,3 @@ def own_positional_heads(maps: Sequence[Tensor], real: Tensor) -> Tensor:
         share = counts.amax(dim=-1) / real.sum(dim=1, keepdim=True)
         chosen.append((share > POSITIONAL_SHARE).to(attention.dtype))
     return torch.stack(chosen)
-
-
-def _rows(table: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(value) for value in row) for row in table)

@@ -1,8 +1,6 @@
 """The language-model head that decodes hidden states: found, checked against the encoder, applied."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,13 +114,9 @@ def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:
     why = "it holds no language-model head"
     for kind in (AutoModelForMaskedLM, AutoModelForCausalLM):
         try:
-            with _quiet():
+            with models.quiet(silent=True):
                 model, info = kind.from_pretrained(
-                    name,
-                    dtype=dtype,
-                    output_loading_info=True,
-                    **WEIGHTS,
-                    **local,
+                    name, dtype=dtype, output_loading_info=True, **WEIGHTS, **local
                 )
                 tokenizer = AutoTokenizer.from_pretrained(name, **SAFE, **local)
         except (OSError, ValueError) as refused:
@@ -157,19 +151,3 @@ def _fitting(live: LiveModel, found: LanguageModel, tokenizer: Any) -> LanguageM
     raise UnsupportedModel(
         f"the language model {found.name} {why}; give the one it was tuned from."
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Within: transformers reports no weights it did not find; that is asked of its answer."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

@@ -5,7 +5,6 @@ import torch
 
 from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one, ends
 
@@ -37,7 +36,7 @@ class GradientShap(PathMethod):
         count = at_least_one("samples", self.samples)
         path = ends(tape, self.baseline)
         everyone = torch.arange(len(tape.rows), device=path.rise.device)
-        drawn = np.stack([generator(self.seed, row).random(count) for row in tape.rows])
+        drawn = np.stack([row.generator(self.seed).random(count) for row in tape.rows])
         shares = torch.from_numpy(drawn).to(everyone.device)
         scores, gap = along(tape, path, everyone, shares, torch.full_like(shares, 1 / count))
         return PathScores(scores, gap, path.rise, torch.full_like(everyone, count))

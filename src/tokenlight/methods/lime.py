@@ -8,7 +8,6 @@ from torch import Tensor
 from tokenlight.capture.tape import Tape
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, laid_out, players, values_without
@@ -66,7 +65,7 @@ class Lime(Method):
         """``sample token``: true where the baseline stands."""
         gone = np.zeros((self.samples, len(row)), dtype=bool)
         places = players(row)
-        drawn = generator(self.seed, row).random((self.samples, len(places)))
+        drawn = row.generator(self.seed).random((self.samples, len(places)))
         gone[:, places] = drawn < self.mask_probability
         return gone
 

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Method
 
 
@@ -27,5 +26,5 @@ class RandomScores(Method):
     def __call__(self, tape: Tape) -> Tensor:
         scores = np.zeros(tuple(tape.real.shape))
         for row, into in zip(tape.rows, scores, strict=True):
-            into[: len(row)] = generator(self.seed, row).random(len(row))
+            into[: len(row)] = row.generator(self.seed).random(len(row))
         return torch.from_numpy(scores)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tokenlight.capture.tape import Tape
 from tokenlight.data.tokens import TokenRow
-from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._presence import Baseline, laid_out, players, values_without
@@ -83,7 +82,7 @@ class Shapley(Method):
         if self.orders == "captum":
             return self._captums(row)
         several = np.tile(players(row), (self.samples, 1))
-        return generator(self.seed, row).permuted(several, axis=1)
+        return row.generator(self.seed).permuted(several, axis=1)
 
     def _captums(self, row: TokenRow) -> np.ndarray:
         """Captum shuffles all tokens; those that always stay bring nothing where they join."""

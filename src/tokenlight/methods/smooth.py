@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._draws import generator
 from tokenlight.methods._method import Cost
 from tokenlight.methods._path import at_least_one
 from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
@@ -48,7 +47,7 @@ class Smooth(WordGradientMethod):
             noise = torch.zeros_like(own[which])
             for into, example, turn in zip(noise, which.tolist(), step.tolist(), strict=True):
                 row = tape.rows[example]
-                drawn = generator(self.seed, row, turn).standard_normal((len(row), words.shape[2]))
+                drawn = row.generator(self.seed, turn).standard_normal((len(row), words.shape[2]))
                 into[: len(row)] = spread[example] * torch.from_numpy(drawn).to(into)
             # A token has one noise, wherever it is read.
             return words[which] + tape.words.entrance.spread(noise, tape.real[which])

@@ -17,7 +17,6 @@ Importing this package does not import torch.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.errors import DamagedFile, UnknownName, shown
+from tokenlight.errors import DamagedFile, UnknownName, near_names, shown
 
 if TYPE_CHECKING:
     import torch
@@ -136,16 +135,20 @@ def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTo
 
 
 @contextmanager
-def without_progress_bar() -> Iterator[None]:
-    """Within: transformers draws no bar for a load that takes a tenth of a second."""
+def quiet(*, silent: bool = False) -> Iterator[None]:
+    """Within: transformers draws no bar for a load that takes a tenth of a second; ``silent``: nor does
+    it report weights it did not find, where that is asked of its answer."""
     from transformers.utils import logging
 
-    was_enabled = logging.is_progress_bar_enabled()
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
+    if silent:
+        logging.set_verbosity_error()
     try:
         yield
     finally:
-        if was_enabled:
+        logging.set_verbosity(verbosity)
+        if bars:
             logging.enable_progress_bar()
 
 
@@ -153,7 +156,7 @@ def _task_of(name: str) -> str:
     task = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or task not in TASKS:
         # Compared without the prefix, which would make all names look near.
-        near = difflib.get_close_matches(task, TASKS, n=1, cutoff=0.5)
+        near = near_names(task, TASKS)
         hint = f" Did you mean '{PREFIX}{near[0]}'?" if near else ""
         known = ", ".join(sorted(PREFIX + known for known in TASKS))
         raise UnknownName(f"unknown embedded model {name!r}.{hint} Known: {known}.")

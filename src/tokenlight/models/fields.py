@@ -11,13 +11,8 @@ from typing import Any
 from tokenlight.errors import DamagedFile, shown
 
 LAYERS = (
-    "num_hidden_layers",
-    "num_layers",
-    "n_layers",
-    "n_layer",
-    "encoder_layers",
-    "decoder_layers",
-)
+    "num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers", "decoder_layers",
+)  # fmt: skip
 HEADS = ("num_attention_heads", "n_heads", "n_head", "num_key_value_heads")
 WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "vocab_size")
 # The least and the most: beyond it, building the model takes hours or cannot end.

@@ -25,13 +25,9 @@ INDEX = "model.safetensors.index.json"
 READ = (".json", ".safetensors", ".txt", ".model", ".jinja")  # endings that transformers opens
 UNSAFE = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 CONTENT = (
-    "adapter_config.json",
-    "config.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "generation_config.json",
-)
+    "adapter_config.json", "config.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "generation_config.json",
+)  # fmt: skip
 FETCHED = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
 
 

@@ -38,15 +38,9 @@ from tokenlight.models.folder import (
 )
 
 TOKENIZERS = (
-    "tokenizer.json",
-    "vocab.txt",
-    "tokenizer.model",
-    "vocab.json",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "vocab.model",
-    "merges.txt",
-)
+    "tokenizer.json", "vocab.txt", "tokenizer.model", "vocab.json", "spiece.model",
+    "sentencepiece.bpe.model", "vocab.model", "merges.txt",
+)  # fmt: skip
 
 
 def load(
@@ -272,7 +266,7 @@ def pooling_in(says: Mapping[str, Any], name: str) -> Pooling:
 
 def _weights(cls: Any, place: str, **how: Any) -> tuple[Any, dict[str, Any]]:
     # A download deserves its bar; reading a folder takes a moment.
-    quiet = models.without_progress_bar() if Path(place).is_dir() else nullcontext()
+    quiet = models.quiet() if Path(place).is_dir() else nullcontext()
     with quiet, torch.inference_mode(False):  # whose tensors could have no gradient ever
         loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
             place, output_loading_info=True, **WEIGHTS, **how
