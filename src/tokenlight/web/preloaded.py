@@ -26,7 +26,7 @@ RUN, SUMMARY, REPORT = "run.json", "summary.json", "report.html"
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class OpenedRun:
     """A benchmark run or an evaluation: its tables, its summary, and its report where it has one."""
 
     name: str
@@ -45,7 +45,7 @@ class Shelf:
     """Files of attributions by name, and runs by name."""
 
     files: dict[str, list[Attribution]] = field(default_factory=dict)
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, OpenedRun] = field(default_factory=dict)
 
 
 def shelf(places: Sequence[str], limits: Limits) -> Shelf:
@@ -92,7 +92,7 @@ def _put_run(place: Path, found: Shelf) -> None:
     for file in filter(Path.is_file, (place / f"{name}.csv" for name in TABLES)):
         tables[file.stem] = _bare(_table(file))
     name = _free(place.resolve().name, found.runs)
-    found.runs[name] = Run(name, manifest, tables, _report(place))
+    found.runs[name] = OpenedRun(name, manifest, tables, _report(place))
 
 
 @contextmanager
