@@ -1,23 +1,26 @@
-"""A progress bar for what takes longer than two seconds, on a terminal only."""
+"""A progress bar for what takes longer than a second, on a terminal only."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock, Timer
 from typing import Any, Protocol
+
+DELAY = 1.0  # seconds: what is done by then needs no bar
 
 
 class Advance(Protocol):
     """Called with the number of things done since the last call."""
 
-    def __call__(self, done: int, /) -> None: ...
+    def __call__(self, done: float, /) -> None: ...
 
 
 @contextmanager
 def progress(what: str, total: int | None, show: bool | None = None) -> Iterator[Advance]:
-    """Yield a function to call as work is done; the bar appears after two seconds.
+    """Yield a function to call as work is done; the bar appears after a second, whether or not
+    anything is done by then. Without a ``total`` it only shows that something goes on.
 
     ``show``: True always, False never, None where standard error is a terminal. Without the rich
     library there is no bar.
@@ -34,31 +37,54 @@ def progress(what: str, total: int | None, show: bool | None = None) -> Iterator
 
 class _Bar:
     def __init__(self, what: str, total: int | None) -> None:
-        self.what, self.total, self.done = what, total, 0
-        self.since = time.monotonic()
+        self.what, self.total, self.done = what, total, 0.0
+        self.lock, self.closed = Lock(), False  # the bar begins in a thread of its own
         self.drawn: Any = None
         self.task: Any = None
+        self.timer = Timer(DELAY, self._begin)
+        self.timer.daemon = True
+        self.timer.start()
 
-    def __call__(self, done: int, /) -> None:
-        self.done += done
-        if self.drawn is None and time.monotonic() - self.since > 2:
-            self._begin()
-        if self.drawn:
-            self.drawn.update(self.task, completed=self.done)
+    def __call__(self, done: float, /) -> None:
+        with self.lock:
+            self.done += done
+            if self.drawn is not None:
+                self.drawn.update(self.task, completed=int(self.done))
 
     def _begin(self) -> None:
         try:
             from rich.console import Console
-            from rich.progress import Progress
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
         except ImportError:
-            self.drawn = False
             return
-        # What is printed meanwhile belongs to standard output, which may be a file.
-        self.drawn = Progress(console=Console(stderr=True), transient=True, redirect_stdout=False)
-        self.drawn.start()
-        self.task = self.drawn.add_task(self.what, total=self.total, completed=self.done)
+        counted = [MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left")]
+        drawn = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            *([TimeElapsedColumn()] if self.total is None else counted),
+            console=Console(stderr=True),
+            transient=True,
+            # What is printed meanwhile stands above the bar, unless it goes to a file.
+            redirect_stdout=sys.stdout.isatty(),
+            speed_estimate_period=3600,
+        )
+        with self.lock:
+            if not self.closed:
+                drawn.start()
+                self.task = drawn.add_task(self.what, total=self.total, completed=int(self.done))
+                self.drawn = drawn
 
     def close(self) -> None:
         """Take the bar away."""
-        if self.drawn:
-            self.drawn.stop()
+        self.timer.cancel()
+        with self.lock:
+            self.closed = True
+            if self.drawn is not None:
+                self.drawn.stop()

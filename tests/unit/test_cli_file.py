@@ -15,7 +15,7 @@ from transformers import BertForTokenClassification
 import tokenlight as library
 from tests.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tests.tolerance import FLOAT32, close
-from tests.unit.reading_html import Reader
+from tests.unit.test_plots_dataset import held
 from tokenlight import cli
 from tokenlight.errors import MissingExtra
 
@@ -78,7 +78,7 @@ def test_a_refused_text_costs_itself_only(tokenlight, classifier, reviews):
     shown = [line for line in output.splitlines() if line.startswith("row ")]
     assert shown == [f"row {number} of reviews.csv" for number in (1, 4, 5)]
     told = errors.splitlines()
-    assert told[0] == "reviews.csv: text from review; not read: stars"
+    assert told[0] == "reviews.csv: text from review; passed on: stars"
     assert told[1].startswith("row 2 of reviews.csv is left out: the text '  ' is empty")
     assert told[2].startswith("row 3 of reviews.csv is left out: the text has 82 tokens but")
     assert "--long truncate" in told[2]
@@ -118,7 +118,11 @@ def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, revie
     rows = list(csv.DictReader(io.StringIO(places["csv"].read_text(encoding="utf-8"))))
     assert {row["token"] for row in rows} >= {"charming", "dull", "never"}
     assert {row["place"] for row in rows} == {one.extras["place"] for one in found}
-    assert len(Reader(places["html"].read_text(encoding="utf-8")).lines) >= 8
+    assert {row["stars"] for row in rows} == {"1", "2", "3"}
+    texts = held(places["html"].read_text(encoding="utf-8"))["texts"]
+    assert [one["number"] for one in texts] == [1, 3, 4, 5]
+    assert [made["name"] for made in texts[0]["explained"]] == ["attcat", "gae", "attcat − gae"]
+    assert texts[0]["columns"] == {"stars": "3"}
 
 
 def test_it_says_what_one_text_alone_says(tokenlight, classifier, reviews):
@@ -279,9 +283,9 @@ def test_stopped_it_keeps_what_is_done(tokenlight, classifier, tmp_path, monkeyp
         "explain", "--file", place, "-m", classifier, "--json", "-", "--csv", page
     )
     assert code == 130
-    assert "stopped: 8 of 20 texts are shown and written." in errors
-    assert len(json.loads(output)) == 8
-    assert "line 8 of many.txt" in page.read_text(encoding="utf-8")
+    assert "stopped: 5 of 20 texts are shown and written." in errors
+    assert len(json.loads(output)) == 5
+    assert "line 5 of many.txt" in page.read_text(encoding="utf-8")
 
 
 def test_a_polite_end_keeps_what_is_done_and_leaves_nothing_half_written(classifier, tmp_path):
@@ -345,7 +349,7 @@ def test_texts_are_not_kept_where_no_file_is_asked_for(tokenlight, classifier, t
         patched.setattr(Explainer, "explain", watched)
         code, output, _ = tokenlight("explain", "--file", place, "-m", classifier)
     assert code == 0
-    assert seen == [1, 7, 12]
+    assert seen == [1, 4, 15]
     assert output.count("of many.txt") == 20
 
 

@@ -46,8 +46,10 @@ def test_a_bar_leaves_standard_output_alone(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("time.monotonic", iter(range(0, 3000, 3)).__next__)
+    monkeypatch.setattr("tokenlight.progress.DELAY", 0)
     with progress("working", 2, True) as advance:
+        advance.timer.join()  # nothing is done yet, and the bar is there
+        assert advance.drawn is not None
         advance(1)
         sys.stdout.write("the answer\n")
         advance(1)
@@ -55,3 +57,13 @@ def test_a_bar_leaves_standard_output_alone(monkeypatch, capsys):
     assert output.out == "the answer\n"
     assert "the answer" not in output.err
     assert "working" in output.err
+    assert "2/2" in output.err
+
+
+def test_what_is_done_at_once_has_no_bar(monkeypatch, capsys):
+    monkeypatch.setattr("tokenlight.progress.DELAY", 3600)
+    with progress("working", 2, True) as advance:
+        advance(2)
+    advance.timer.join(10)
+    assert not advance.timer.is_alive()
+    assert capsys.readouterr().err == ""

@@ -49,8 +49,13 @@ def test_the_columns_that_are_read_are_told(tmp_path, rows, how, words):
 
 def test_without_use_for_labels_they_are_not_read(tmp_path):
     place = written(tmp_path, "a.csv", "text,label\na,1\n")
-    assert taken([read(place)[0].columns], labels=False) == "text from text; not read: label"
-    assert taken([], labels=False) == ""
+    found = [read(place)[0].columns]
+    assert taken(found, passed_on=True) == "text from text, label from label"
+    assert (
+        taken([Columns(("text",), unread=("id",))], passed_on=True)
+        == "text from text; passed on: id"
+    )
+    assert taken([], passed_on=True) == ""
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,15 @@ from tokenlight.progress import progress
 
 if TYPE_CHECKING:
     from tokenlight.data.attribution import Attribution
-    from tokenlight.data.tokens import TextInput
     from tokenlight.explainer import Explainer
+    from tokenlight.files.tables import Example
+    from tokenlight.plots.dataset import Report
 
 # What one text may be refused for; anything else is wrong with the model or the options, for all.
 OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
-# Texts that are read together: few at first, since somebody waits for the first answer.
-SIZES = (1, 7, 56)
+# Texts that are read together, at most, and about how many characters for a token of the device's
+# budget: few at first, since somebody waits for the first answer, and Ctrl-C loses those at hand.
+SIZES, CHARACTERS = (1, 4, 16, 64), 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +53,35 @@ class Texts:
         for where, row in islice(placed_rows(source, split), 1):
             Columns.of(row, column, None, where, marks=False)
         count, questions = 0, False
-        for _, text, columns in made.read():
+        for _, text in made.read():
             count += 1
-            questions = questions or isinstance(text, Question)
-            if columns is not None:
-                kinds[columns] = None
+            if not isinstance(text, BadInput):
+                questions = questions or isinstance(text.text, Question)
+                kinds[text.columns] = None
         if not count:
             raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
         plain = ending_of(Path(source)) == ".txt"  # lines, which have no columns
-        words = "" if plain else taken(kinds, labels=False)
+        words = "" if plain else taken(kinds, passed_on=True)
         return replace(made, count=count, questions=questions, columns=words)
 
-    def read(self) -> Iterator[tuple[str, TextInput | BadInput, Any]]:
-        """Where each text stands, the text or why there is none, and its columns."""
+    def read(self) -> Iterator[tuple[str, Example | BadInput]]:
+        """Where each text stands, and the text or why there is none."""
         from tokenlight.files.tables import example, placed_rows
 
         for where, row in islice(placed_rows(self.source, self.split), self.limit):
             try:
-                made = example(row, where, text=self.column, marks=False)
+                yield where, example(row, where, text=self.column, marks=False)
             except BadInput as refused:
                 said = str(refused).removeprefix(f"{where}: ").replace(f"{where} has", "it has", 1)
-                yield where, BadInput(said), None
-            else:
-                yield where, made.text, made.columns
+                yield where, BadInput(said)
 
 
 @dataclass(slots=True)
 class Answers:
-    """What has been shown so far; ``kept``: what the files will hold."""
+    """What has been shown so far; ``kept`` and ``report``: what the files will hold."""
 
     output: Output
+    report: Report
     note: str | None
     kept: list[Attribution] = field(default_factory=list)
     shown: int = 0
@@ -97,21 +97,20 @@ class Answers:
             self.why = str(found)
             return
         notes = () if self.note is None else (self.note,)
-        made = [
-            replace(one, notes=(*one.notes, *notes), extras={**one.extras, "place": where})
-            for one in found
-        ]
+        made = [replace(one, notes=(*one.notes, *notes)) for one in found]
         _show(made, where, self.output, first=not self.shown)
         self.shown += 1
-        self.kept += made if self.output.written else []
+        if ".html" in self.output.written:
+            self.report.add(made)
+        self.kept += made if {*self.output.written} - {".html"} else []
 
     def end(self) -> None:
         """Close the list, where it is JSON, and write the files."""
         if self.output.as_json:
             sys.stdout.write("\n]\n" if self.shown else "[]\n")
         sys.stdout.flush()
-        if self.kept:
-            self.output.write(self.kept)
+        if self.shown:
+            self.output.write(self.kept, self.report)
 
 
 def explain_all(
@@ -119,30 +118,27 @@ def explain_all(
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
     from tokenlight.evaluation.preflight import refused_options
+    from tokenlight.plots.dataset import Report
 
     _check(explainer, texts, how)
     if how["method"] == "best":
         how, note = _with_best(explainer, texts, how)
     else:
         note = None
-    answers = Answers(output, note)
-    # On a terminal the texts themselves show how far it is; a bar is then drawn window by window.
-    by_window = sys.stdout.isatty()
-    bar = nullcontext(None) if by_window else progress("explaining", texts.count)
-    asked = {**how, "progress": None if by_window else False}
+    report = Report(Path(texts.source).name, words=output.words, reference=output.reference)
+    answers = Answers(output, report, note)
     try:
-        with bar as advance:
-            for where, found in _answered(explainer, texts, asked, trust):
+        with progress("explaining", texts.count) as advance:
+            for where, found in _answered(explainer, texts, {**how, "progress": False}, trust):
                 if isinstance(found, TokenlightError) and not answers.shown + answers.left_out:
                     # Is it this text, or is it the options? A text without fault will show it.
                     for refused in refused_options(explainer, how["method"], how["seed"]):
                         raise refused
                 answers.take(where, found)
-                if advance is not None:
-                    advance(1)
+                advance(1)
     except KeyboardInterrupt:
         answers.end()
-        done = "shown and written" if answers.kept else "shown"
+        done = "shown and written" if answers.shown and output.written else "shown"
         tell(f"stopped: {answers.shown} of {texts.count} texts are {done}.", "yellow")
         raise typer.Exit(INTERRUPTED) from None
     answers.end()
@@ -193,7 +189,7 @@ def _with_best(
     """The best method is chosen once, on a sample of all texts."""
     from tokenlight.evaluation.choose import best
 
-    given = [text for _, text, _ in texts.read() if not isinstance(text, BadInput)]
+    given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
     choice = best(
         explainer,
         [text for text in given if text != "" and not str(text).isspace()],
@@ -212,17 +208,13 @@ def _answered(
 
     others = {option: value for option, value in how.items() if option != "method"}
 
-    def explain(given: Sequence[TextInput]) -> list[list[Attribution]]:
+    def explain(given: Sequence[Example]) -> list[list[Attribution]]:
         return text_by_text(explainer, given, how["method"], others)
 
-    waiting = texts.read()
-    for size in chain(SIZES, repeat(SIZES[-1])):
-        window = list(islice(waiting, size))
-        if not window:
-            return
-        given = [text for _, text, _ in window if not isinstance(text, BadInput)]
+    for window in _windows(texts, explainer._budget(None)):
+        given = [text for _, text in window if not isinstance(text, BadInput)]
         groups = iter(half_by_half(explain, given, OF_ONE_TEXT))
-        for where, text, _ in window:
+        for where, text in window:
             found: Any = text if isinstance(text, BadInput) else next(groups)
             if trust and not isinstance(found, TokenlightError):
                 try:
@@ -230,3 +222,18 @@ def _answered(
                 except OF_ONE_TEXT as refused:
                     found = refused
             yield where, found
+
+
+def _windows(texts: Texts, budget: int) -> Iterator[list[tuple[str, Example | BadInput]]]:
+    """The texts that are read together. Their number follows from the texts and the device alone, never
+    from the clock: the same file gives the same numbers."""
+    window: list[tuple[str, Example | BadInput]] = []
+    sizes = [*SIZES]
+    for place in texts.read():
+        window.append(place)
+        characters = sum(len(str(getattr(text, "text", ""))) for _, text in window)
+        if len(window) >= sizes[0] or characters >= CHARACTERS * budget:
+            yield window
+            window, sizes = [], sizes[1:] or sizes
+    if window:
+        yield window

@@ -13,6 +13,7 @@ from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
     from tokenlight.data.attribution import Attribution
+    from tokenlight.plots.dataset import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +74,23 @@ class Output:
         listed = ", ".join(lines)
         sys.stdout.write(f"{listed if len(lines) == 1 else f'[{listed}]'}\n")
 
-    def write(self, found: Sequence[Attribution]) -> None:
-        """Every file that was asked for."""
+    def write(self, found: Sequence[Attribution], report: Report | None = None) -> None:
+        """Every file that was asked for; ``report``: what the page of many texts shows."""
         from tokenlight.files.saved import save
         from tokenlight.files.write import write_text
         from tokenlight.plots.html import page
 
         for ending, place in self.written.items():
-            new = not place.parent.exists()
+            new, written = not place.parent.exists(), [place]
             with writing(place):
-                if ending == ".html":
+                if ending == ".html" and report is not None:
+                    written = report.write(place)
+                elif ending == ".html":
                     write_text(place, page(found, reference=self.reference, words=self.words))
                 else:
                     save(_merged(found) if self.words else found, place)
-            sys.stderr.write(f"wrote {place}{' (in a new folder)' if new else ''}\n")
+            for one in written:
+                sys.stderr.write(f"wrote {one}{' (in a new folder)' if new else ''}\n")
 
 
 def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:

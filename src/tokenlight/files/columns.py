@@ -71,11 +71,11 @@ class Columns:
         return cls(names, truth, found, unread)
 
 
-def taken(found: Iterable[Columns], *, labels: bool = True) -> str:
+def taken(found: Iterable[Columns], *, passed_on: bool = False) -> str:
     """The columns of all rows in words, such as ``text from review, no label; not read: stars``.
 
-    ``labels``: whether labels and marks are of use; else they count as not read. Of no rows there
-    is nothing to say.
+    ``passed_on``: what is not read goes along into the outputs, and a label may well be missing. Of no
+    rows there is nothing to say.
     """
     kinds = list(dict.fromkeys(found))
     if not kinds:
@@ -83,12 +83,12 @@ def taken(found: Iterable[Columns], *, labels: bool = True) -> str:
     texts = _joined(" + ".join(one.text) for one in kinds)
     read = {name for one in kinds for name in one.text}
     parts = [f"text from {texts}"]
-    if labels:
-        truths = [one.label for one in kinds if one.label is not None]
-        marks = [one.marks for one in kinds if one.marks is not None]
+    truths = [one.label for one in kinds if one.label is not None]
+    marks = [one.marks for one in kinds if one.marks is not None]
+    if truths or not passed_on:
         parts.append(f"label from {_joined(truths)}" if truths else "no label")
-        parts += [f"marks from {_joined(marks)}"] if marks else []
-        read |= {*truths, *marks}
+    parts += [f"marks from {_joined(marks)}"] if marks else []
+    read |= {*truths, *marks}
     every = [
         name
         for one in kinds
@@ -96,7 +96,8 @@ def taken(found: Iterable[Columns], *, labels: bool = True) -> str:
         if name is not None and name not in read
     ]
     unread = ", ".join(dict.fromkeys(every))
-    return ", ".join(parts) + (f"; not read: {unread}" if unread else "")
+    others = "passed on" if passed_on else "not read"
+    return ", ".join(parts) + (f"; {others}: {unread}" if unread else "")
 
 
 def given_text(row: Mapping[str, Any], columns: Columns, *, named: bool, where: str) -> TextInput:
