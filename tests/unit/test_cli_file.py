@@ -362,7 +362,7 @@ def test_no_output_is_written_over_the_file(tokenlight, reviews):
 
 def test_the_best_method_is_chosen_once(tokenlight, classifier, reviews, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr("tokenlight.evaluation.choose.BUDGET", 0.0)
+    monkeypatch.setattr("tokenlight.evaluation.choose.CANDIDATES", ("cat", "gae"))
     code, output, _ = tokenlight(
         "explain", "--file", reviews, "-m", classifier, "--method", "best", "--json", "-"
     )

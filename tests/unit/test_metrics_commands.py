@@ -92,7 +92,7 @@ def test_evaluate_stopped_says_what_is_kept(bert_folder, data_file, tmp_path, mo
 
 def test_evaluate_takes_the_best_method(bert_folder, data_file, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr("tokenlight.evaluation.choose.BUDGET", 0.0)
+    monkeypatch.setattr("tokenlight.evaluation.choose.CANDIDATES", ("cat", "gae"))
     done = run(
         "evaluate", data_file, "-m", bert_folder, "-x", "best", "--limit", 2, "-o", tmp_path / "o"
     )

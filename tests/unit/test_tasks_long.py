@@ -20,7 +20,9 @@ from tests.unit.reading_html import Reader
 from tokenlight import Explainer
 from tokenlight.capture.recording import record
 from tokenlight.data.sentences import sentence_spans
+from tokenlight.evaluation.removal import Asked, Watched
 from tokenlight.evaluation.trust import trusted
+from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import page
 from tokenlight.plots.scene import Scenery
 from tokenlight.plots.terminal import show
@@ -193,12 +195,41 @@ class TestParts:
 
 
 class TestTrust:
-    def test_what_was_read_in_windows_is_not_tested_and_says_so(self):
-        verdict = trusted(EXPLAINER, FOUND).extras["trust"]["verdict"]
+    def test_what_was_read_in_windows_is_tested_in_the_same_windows(self):
+        """Each window without the tokens taken, one pass each; the class by their mean logits."""
+        watched = Watched(EXPLAINER, FOUND, Asked(EXPLAINER.live))
+        taken = watched.places[::7]
+        limit = EXPLAINER.max_tokens
+        logits = {0: [], 1: []}
+        for row, places in encode_windows(
+            LONG, EXPLAINER.tokenizer, limit=limit, overlap=limit // 4
+        ):
+            for round_, gone in enumerate(([], taken)):
+                ids = [[i for i, at in zip(row.ids, places, strict=True) if at not in gone]]
+                with torch.no_grad():
+                    logits[round_].append(EXPLAINER.model(torch.tensor(ids)).logits[0])
+        expected = [
+            torch.stack(own).mean(dim=0).softmax(dim=-1)[FOUND.target.index].item()
+            for own in logits.values()
+        ]
+        assert len(logits[0]) == len(FOUND.extras["windows"]) > 2
+        np.testing.assert_allclose(watched.left([taken[:0], taken]), expected, atol=1e-12)
+
+    def test_its_trust_has_a_grade_of_all_its_words(self):
+        trust = trusted(EXPLAINER, FOUND).extras["trust"]
+        assert trust["before"] == pytest.approx(
+            FOUND.prediction.probabilities[FOUND.target.index], abs=1e-9
+        )
+        assert trust["top_words"]
+        assert "not tested" not in trust["verdict"]
+
+    def test_a_row_too_long_and_not_read_in_windows_is_not_tested_and_says_so(self):
+        extras = {key: value for key, value in FOUND.extras.items() if key != "windows"}
+        whole = dataclasses.replace(FOUND, extras=extras)
+        verdict = trusted(EXPLAINER, whole, repeat=False).extras["trust"]["verdict"]
         assert verdict.startswith(
             "not tested: the removal test asks the model about the whole text"
         )
-        assert "was read in windows" in verdict
         assert "long='truncate'" in verdict
 
     @pytest.mark.parametrize("metric", ["aopc", "kendall", "randomisation"])

@@ -23,6 +23,9 @@ from tests.unit.reading_html import Reader
 from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
 from tokenlight.data.answers import best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
+from tokenlight.evaluation.removal import Asked, Watched
+from tokenlight.evaluation.trust import trusted
+from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import show
 
@@ -311,8 +314,6 @@ class TestWindows:
         assert np.abs(found.scores[used["first"] : used["last"] + 1]).min() > 0
 
     def test_the_window_is_the_one_where_the_answer_scores_best(self):
-        from tokenlight.inputs.encode import encode_windows
-
         limit = BERT.max_tokens
         scores = []
         for row, _ in encode_windows(self.asked, BERT.tokenizer, limit=limit, overlap=limit // 4):
@@ -326,6 +327,27 @@ class TestWindows:
     def test_the_null_score_is_the_lowest_of_the_windows_and_explained_there(self):
         found = BERT.explain(self.asked, "cat", SpanTarget(no_answer=True), long="stride")
         assert value(found) == pytest.approx(found.prediction.null_score)
+
+    def test_trust_takes_words_from_the_window_that_answers_and_from_no_other(self):
+        found = BERT.explain(self.asked, "attcat", "in town", long="stride")
+        watched = Watched(BERT, found, Asked(BERT.live))
+        [used] = [w for w in found.extras["windows"] if w["weight"] == 1.0]
+        context = [i for i in watched.places if found.row.segments[i] == 1]
+        assert (context[0], context[-1]) == (used["first"], used["last"])
+        number = found.extras["windows"].index(used)
+        limit = BERT.max_tokens
+        row, places = encode_windows(self.asked, BERT.tokenizer, limit=limit, overlap=limit // 4)[
+            number
+        ]
+        with torch.no_grad():
+            said = BERT.model(
+                torch.tensor([row.ids]), token_type_ids=torch.tensor([row.token_types])
+            )
+        sides = said.start_logits[0].softmax(0), said.end_logits[0].softmax(0)
+        (start, _), (end, _) = (at for at, _ in found.target.terms)
+        chance = float(sides[0][places.index(start)] * sides[1][places.index(end)])
+        trust = trusted(BERT, found).extras["trust"]
+        assert trust["before"] == pytest.approx(chance, abs=1e-9)
 
     def test_token_numbers_count_the_whole_text(self):
         by_words = BERT.explain(self.asked, "cat", "in town", long="stride")

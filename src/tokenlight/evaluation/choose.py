@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,18 @@ from tokenlight.evaluation.results import evaluate
 from tokenlight.evaluation.weights import weight_digest
 from tokenlight.explaining.options import listed
 from tokenlight.files.documents import json_in
+from tokenlight.metrics._interval import mean_interval
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
+# What is compared unless others are named: the families whose order measured well somewhere.
+CANDIDATES = (
+    "attnlrp", "cp_lrp", "integrated_gradients", "grad_x_input", "attcat", "cat", "gae", "transatt",
+)  # fmt: skip
 SAMPLE = 24  # texts the methods are compared on
-BUDGET = 60.0  # seconds
 KEPT_FROM = 8  # texts from which a choice says more of the model than of the texts
+EQUAL = 0.1  # of the way from chance to the best: less than that nobody sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,15 @@ def best(
     texts: Sequence[Any],
     *,
     candidates: Sequence[str] | None = None,
-    budget: float = BUDGET,
     seed: int = 0,
     refresh: bool = False,
 ) -> BestMethod:
-    """Choose by mean AOPC on a sample of ``texts``, within about ``budget`` seconds.
+    """Choose by mean AOPC on a sample of ``texts``: every candidate on every text, however long it takes.
 
-    Methods marked slow and the random baseline are no candidates unless named. A choice among the
-    default candidates on eight texts or more, one of which beats random, is kept in a file under the
-    model's name and read from there the next time, unless more texts are at hand than it was made on
+    Methods that fall short of the highest mean by less than a tenth of what lies between it and random
+    scores tie with it, and the cheapest of them is taken. A choice among the default
+    candidates on eight texts or more, one of which beats random, is kept in a file under the model's name
+    and read from there the next time, unless more texts are at hand than it was made on
     (``refresh=True`` measures anew).
     """
     MissingExtra.check(["scipy"], "bench", "method='best', which measures with intervals,")
@@ -64,7 +68,7 @@ def best(
             return replace(
                 chosen, reason=f"{chosen.reason}; measured earlier, maybe on other texts"
             )
-    choice = _measured(explainer, _sample(texts, seed), candidates, budget, seed)
+    choice = _measured(explainer, _sample(texts, seed), candidates or CANDIDATES, seed)
     floor = choice.measured.get("random", float("-inf"))
     if candidates is None and choice.texts >= KEPT_FROM and choice.measured[choice.method] > floor:
         _keep(key, choice)
@@ -98,76 +102,63 @@ def _sample(texts: Sequence[Any], seed: int) -> list[Any]:
     return [texts[i] for i in sorted(chosen)]
 
 
-def _candidates() -> list[str]:
-    return [
-        name
-        for name in registry.usable("methods")
-        if name != "random" and not getattr(registry.find("methods", name), "slow", False)
-    ]
-
-
 def _measured(
-    explainer: Explainer,
-    texts: Sequence[Any],
-    candidates: Sequence[str] | None,
-    budget: float,
-    seed: int,
+    explainer: Explainer, texts: Sequence[Any], names: Sequence[str], seed: int
 ) -> BestMethod:
-    begun = time.monotonic()
-    names = list(candidates) if candidates is not None else _candidates()
-    found: dict[str, Any] = {}
-    refused: dict[str, str] = {}
-    for name in ("random", *names):
-        if len(found) > 1 and time.monotonic() - begun > budget:
-            break
+    # A patch cannot be deleted, only hidden.
+    hides = {"perturb": "mask"} if explainer.live.patches is not None else {}
+    values: dict[str, list[float]] = {}
+    refused: list[str] = []
+    for name in dict.fromkeys(("random", *names)):
         try:
             made = explainer.explain(
                 list(texts), method=[name], seed=seed, long="truncate", progress=False
             )
-            # A patch cannot be deleted, only hidden.
-            hides = {"perturb": "mask"} if explainer.live.patches is not None else {}
-            measured = evaluate(explainer, made, [("aopc", hides)], progress=False)
-            numbers = measured.summary["aopc"]
+            rows = evaluate(explainer, made, [("aopc", hides)], progress=False).rows
         except TokenlightError as reason:
-            refused[name] = str(reason)
+            refused.append(f"{name}: {reason}")
             continue
-        if numbers["count"]:
-            found[name] = numbers
-    tried = {name: numbers for name, numbers in found.items() if name != "random"}
+        values[name] = [np.nan if row["aopc"] is None else row["aopc"] for row in rows]
+    found = {name: np.array(own) for name, own in values.items() if not np.isnan(own).all()}
+    tried = [name for name in names if name in found]
     if not tried:
         raise BadInput(
             "no method could be measured on these texts: "
-            + ("; ".join(f"{name}: {why}" for name, why in refused.items()) or "none was given")
+            + ("; ".join(refused) or "none was given")
         )
-    ranked = sorted(tried, key=lambda name: -tried[name]["mean"])
-    means = {name: float(numbers["mean"]) for name, numbers in found.items()}
-    left = len(names) - len(tried) - len(set(refused) & set(names))
-    return BestMethod(ranked[0], _reason(ranked, found, len(texts), left), means, len(texts))
+    measured = ~np.isnan(list(found.values())).any(axis=0)
+    found = {name: own[measured] for name, own in found.items()}
+    return _choice(tried, found, seed)
 
 
-def _reason(ranked: Sequence[str], found: dict[str, Any], texts: int, left: int) -> str:
-    first = found[ranked[0]]
+def _choice(tried: Sequence[str], found: Mapping[str, np.ndarray], seed: int) -> BestMethod:
+    means = {name: float(own.mean()) for name, own in found.items()}
+    first = max(tried, key=lambda name: means[name])
+    unseen = EQUAL * max(0.0, means[first] - means.get("random", means[first]))
+    ties = [name for name in tried if means[name] >= means[first] - unseen]
+    chosen = min(ties, key=lambda name: (_passes(name), -means[name]))
+    own = mean_interval(found[chosen].tolist(), seed=seed)
     # One text gives no interval: how far another would lie is not known.
-    interval = f" [{first['low']:.3f}, {first['high']:.3f}]" if texts > 1 else ""
-    alike = [name for name in ranked[1:] if found[name]["mean"] > first["mean"] - 5e-4]
-    shares = f"shares the highest AOPC with {_some(alike)}" if alike else "has the highest AOPC"
-    sentence = (
-        f"{ranked[0]} {shares}, {first['mean']:.3f}{interval}, of {len(ranked)} methods "
-        f"on {f'{texts} texts' if texts > 1 else 'this one text'}"
-    )
-    after = ranked[len(alike) + 1 :]
-    others = [f"next {after[0]} {found[after[0]]['mean']:.3f}"] if after else []
-    if "random" in found:
-        others.append(f"random {found['random']['mean']:.3f}")
-    sentence += f" ({', '.join(others)})" if others else ""
-    if "random" in found and found["random"]["mean"] >= first["mean"]:
+    interval = f" [{own.low:.3f}, {own.high:.3f}]" if own.count > 1 else ""
+    texts = f"{own.count} texts" if own.count > 1 else "this one text"
+    sentence = f"{chosen} has AOPC {own.mean:.3f}{interval} on {texts}"
+    others = [f"{name} {means[name]:.3f}" for name in ties if name != chosen]
+    if others:
+        sentence += f", as good as {', '.join(others)}; of these the cheapest is taken"
+    else:
+        sentence += f", the highest of {len(tried)} methods"
+    after = sorted((name for name in tried if name not in ties), key=lambda name: -means[name])
+    beside = [f"{name} {means[name]:.3f}" for name in (*after[:1], "random") if name in means]
+    sentence += f" ({'next ' * bool(after)}{', '.join(beside)})" if beside else ""
+    if means.get("random", -np.inf) >= means[chosen]:
         sentence += "; no method beats random here, so trust none of them much"
-    return sentence + (f"; time ran out before {left} others" if left > 0 else "")
+    return BestMethod(chosen, sentence, means, own.count)
 
 
-def _some(names: Sequence[str]) -> str:
-    few = list(names[:2])
-    return " and ".join(few) if len(names) <= 2 else f"{', '.join(few)} and {len(names) - 2} others"
+def _passes(method: str) -> float:
+    """Cost in forward passes; a backward counts as two."""
+    cost = registry.build("methods", method, {}).cost(100)
+    return float(cost.forwards + 2 * cost.backwards)
 
 
 def cache_folder() -> Path:

@@ -1,0 +1,59 @@
+"""The grade of one explanation, and what is weak in the evidence for it.
+
+The limits are chosen by ``benchmarks/trust_calibration.py`` on one half of its texts and checked on the
+other: at most 5 % of random orders are graded better than chance, no inverted order faithful.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FAITHFUL, BETTER = "faithful", "better than chance"
+CHANCE, WORSE = "no better than chance", "worse than chance"
+UNSURE, UNTESTED = "cannot tell", "untested"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """``order``: rank of its order among random ones, ``words``: of its top words among random choices,
+    both from 0 to 1; ``special``: share of Σ|score| on special tokens; ``length``: words of the text."""
+
+    order: float
+    words: float
+    special: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What both tests must reach for each grade; ``alone``: where one test by itself says much."""
+
+    order: float = 0.95
+    words: float = 0.8
+    faithful_order: float = 0.97
+    faithful_words: float = 0.9
+    alone: float = 0.95
+    special: float = 0.5
+    shortest: int = 5
+
+
+LIMITS = Limits()
+
+
+def graded(seen: Evidence, limits: Limits = LIMITS) -> tuple[str, str]:
+    """A grade, and in words what is weak (empty: nothing)."""
+    if seen.length < limits.shortest:
+        return UNSURE, f"one text of {seen.length} words is too short to tell"
+    both = (seen.order, limits.order), (seen.words, limits.words)
+    if all(rank <= 1 - limit for rank, limit in both):
+        return WORSE, ""
+    if not all(rank >= limit for rank, limit in both):
+        if max(seen.order, seen.words) < limits.alone:
+            return CHANCE, ""
+        order = "its order beats chance, its top words do not"
+        words = "its top words beat chance, its order does not"
+        return UNSURE, order if seen.order > seen.words else words
+    if seen.special > limits.special:
+        return BETTER, "most of its weight lies on special tokens, which are not words"
+    strong = seen.order >= limits.faithful_order and seen.words >= limits.faithful_words
+    return (FAITHFUL if strong else BETTER), ""
