@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.browser.conftest import HEADS, TEXT, serving
-from tokenlight.plots.facts import number, weight
+from tokenlight.plots.facts import number, special_line
 
 
 def test_the_layer_map_has_the_terms_of_the_library(visit, explainer):
@@ -119,8 +119,9 @@ def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
 
 def test_special_tokens_are_weighed_and_shown_in_the_layer_map(visit, explainer):
     page = visit.open(text=TEXT, tab="layers").page
-    own = explainer.explain(TEXT, "attcat").segment_shares()[-1]
-    assert page.locator("#layers .on-special").text_content() == f"special tokens · {weight(own)}"
+    made = explainer.explain(TEXT, "attcat")
+    said = special_line(made, made.segment_shares()[-1])
+    assert page.locator("#layers .on-special").text_content() == said
     assert "[SEP]" not in page.locator("#layers .column").all_text_contents()
     page.locator("#layers").get_by_label("special tokens").focus()
     page.keyboard.press("Space")

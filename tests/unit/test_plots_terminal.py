@@ -273,7 +273,13 @@ def test_a_blank_line_stands_between_two_methods():
 
 @pytest.mark.parametrize(
     ("grade", "colour"),
-    [("faithful", "32"), ("better than chance", "33"), ("worse than chance", "31")],
+    [
+        ("faithful", "32"),
+        ("better than chance", "33"),
+        ("cannot tell", "35"),
+        ("no better than chance", "31"),
+        ("worse than chance", "31"),
+    ],
 )
 def test_a_verdict_has_the_colour_of_its_grade(grade, colour):
     a = replace(sample(), extras={"trust": {"verdict": "removing dull does it", "grade": grade}})

@@ -41,7 +41,10 @@ from tokenlight.plots.scene import (
 from tokenlight.plots.terminal_tables import blocks, class_tables, layer_tables, legend, top_tables
 
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
-VERDICTS = {"faithful": "green", "better than chance": "yellow", "worse than chance": "red"}
+VERDICTS = {
+    "faithful": "green", "better than chance": "yellow", "cannot tell": "magenta",
+    "no better than chance": "red", "worse than chance": "red",
+}  # fmt: skip
 
 
 def show(

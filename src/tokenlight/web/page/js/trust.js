@@ -6,6 +6,7 @@ import { state } from "./store.js";
 const GRADES = {
   faithful: ["✓", "good", "Faithful"],
   "better than chance": ["✓", "fair", "Better than chance"],
+  "cannot tell": ["?", "unknown", "Cannot tell"],
   "no better than chance": ["≈", "poor", "No better than chance"],
   "worse than chance": ["✗", "poor", "Worse than chance"],
   untested: ["?", "unknown", "Not tested"],

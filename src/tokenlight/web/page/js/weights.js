@@ -32,9 +32,17 @@ export function specialLine(reading, { always = false, of } = {}) {
   const own = segmentShares(reading).find((part) => part.segment === null);
   if (!own || !(always || reading.row.texts.length > 1 || own.share > HALF)) return null;
   return make("p", {
-    class: "segment on-special", text: `special tokens · ${weighed(own, of)}`,
+    class: "segment on-special",
+    text: own.share > HALF ? mostOnSpecial(reading, own, of) : `special tokens · ${weighed(own, of)}`,
     title: "[CLS], [SEP] and their kin are scored like all tokens, but are no words of yours and stay uncoloured.",
   });
+}
+
+function mostOnSpecial({ row, scores, method }, { share }, of) {
+  const named = [...new Set(row.pieces.filter((_, place) => row.special[place] && scores[place]))];
+  const last = named.pop();
+  const tokens = named.length ? `${named.join(", ")} and ${last}, which are not words` : `${last}, which is not a word`;
+  return `most of ${of ? `this ${of}` : `what ${method} sees`} (${Math.round(100 * share)} %) lies on ${tokens}`;
 }
 
 /** The part of every token; a row made from ids knows only its token types. */
