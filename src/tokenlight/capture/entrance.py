@@ -1,7 +1,8 @@
 """The entrance: every place where the embeddings of a text come into a model.
 
 An encoder has one. Where a decoder reads the text as well (BART's and T5's classifiers), each token
-comes in twice: at its own place of the encoder, and one place later in the decoder.
+comes in twice: at its own place of the encoder, and one place later in the decoder. Where a decoder
+writes after a source, each comes in once: the source by the encoder, what was written by the decoder.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture.embedding_site import Door
-from tokenlight.capture.live import LiveModel
+from tokenlight.capture.live import LiveModel, source_of
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.transfer import widened
 from tokenlight.data.tokens import TokenRow
@@ -29,19 +30,25 @@ class Entrance:
     """Doors in the order in which a pass comes to them: the encoder's, then the decoder's.
 
     ``place`` counts tokens door by door: ``token`` places, or twice as many. ``start``: the id that a
-    decoder puts before the text; None where it puts the text's own last token there.
+    decoder puts before the text; None where it puts the text's own last token there. ``twice``:
+    whether the doors let in the same tokens.
     """
 
     doors: tuple[Door, ...]
     start: int | None = None
+    twice: bool = False
+
+    def sizes(self, tokens: int, source: int | None) -> list[int]:
+        """Places at each door for rows of ``tokens``, ``source`` of which are the encoder's alone."""
+        return [tokens] * len(self.doors) if source is None else [source, tokens - source]
 
     @contextmanager
     def open(
-        self, root: nn.Module, tokens: int, replace: Callable[[int, Tensor], Tensor]
+        self, root: nn.Module, sizes: Sequence[int], replace: Callable[[int, Tensor], Tensor]
     ) -> Iterator[None]:
         """Within: what passes door i is handed to ``replace(i, …)``, ``batch token hidden``."""
         with ExitStack() as undo:
-            for number, door in enumerate(self.doors):
+            for number, (door, tokens) in enumerate(zip(self.doors, sizes, strict=True)):
 
                 def passing(own: Tensor, number: int = number) -> Tensor:
                     return replace(number, own)
@@ -51,7 +58,7 @@ class Entrance:
 
     def folded(self, values: Tensor, real: Tensor) -> Tensor:
         """``batch place …`` summed to ``batch token …``: what a token brought wherever it is read."""
-        if len(self.doors) == 1:
+        if not self.twice:
             return values
         own, decoded = values.chunk(2, dim=1)
         later = torch.cat((decoded[:, 1:], torch.zeros_like(decoded[:, :1])), dim=1)
@@ -62,7 +69,7 @@ class Entrance:
 
     def spread(self, values: Tensor, real: Tensor) -> Tensor:
         """``batch token …`` laid over ``batch place …``; zero where no token of the text is read."""
-        if len(self.doors) == 1:
+        if not self.twice:
             return values
         decoded = torch.cat((torch.zeros_like(values[:, :1]), values[:, :-1]), dim=1)
         if self.start is None:
@@ -71,7 +78,7 @@ class Entrance:
 
     def arguments(self, given: dict[str, Tensor], real: Tensor) -> dict[str, Tensor]:
         """``given`` with the decoder's ids as they follow from the text's, whatever these are."""
-        if len(self.doors) == 1:
+        if not self.twice:
             return given
         decoded = self.spread(given["input_ids"], real)[:, real.shape[1] :]
         if self.start is not None:
@@ -111,7 +118,9 @@ class Entered:
 
 
 @contextmanager
-def kept(live: LiveModel, entrance: Entrance | None, real: Tensor) -> Iterator[Entered | None]:
+def kept(
+    live: LiveModel, entrance: Entrance | None, real: Tensor, source: int | None
+) -> Iterator[Entered | None]:
     """Within: what passes the entrance, if any, is kept; the graph goes through it."""
     if entrance is None:
         yield None
@@ -124,7 +133,7 @@ def kept(live: LiveModel, entrance: Entrance | None, real: Tensor) -> Iterator[E
         entered.tensors.append(tensor.clone())
         return entered.tensors[-1].clone()  # the model may go on to scale it in place
 
-    with entered.entrance.open(live.model, real.shape[1], keep):
+    with entrance.open(live.model, entrance.sizes(real.shape[1], source), keep):
         yield entered
 
 
@@ -151,7 +160,7 @@ def embedded(
 
     with (
         rewired(live.model, attention="own", gradients=False, filler=filler),
-        entrance.open(live.model, width, keep),
+        entrance.open(live.model, entrance.sizes(width, source_of(rows)), keep),
         suppress(_Stopped),
     ):
         live.call(arguments if own else entrance.arguments(arguments, real))

@@ -51,7 +51,7 @@ def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
         return Entrance(tuple(found[:1]))
     other = other_row(live, row)
     for doors in (*(product(*parts) if parts else ()), tables):
-        entrance = Entrance(tuple(doors), start)
+        entrance = Entrance(tuple(doors), start, len(doors) == 2 and row.source is None)
         if _is_only_way(live, row, other, entrance):
             _refuse_estimated_slopes(live, row, other, entrance)
             return entrance
@@ -77,7 +77,9 @@ def _watched(live: LiveModel, row: TokenRow) -> tuple[Watch, list[Tensor]]:
         outputs = live.call(arguments, output_hidden_states=True)
     decoded = getattr(outputs, "decoder_hidden_states", None)
     states = [*live.hidden_states_of(outputs)[:1], *(decoded or ())[:1]]
-    return watch, [state[:, : real.shape[1]] for state in states]
+    tokens = real.shape[1]
+    ends = [tokens, tokens] if row.source is None else [row.source, tokens - row.source]
+    return watch, [state[:, :end] for state, end in zip(states, ends, strict=False)]
 
 
 def _tables(
@@ -96,7 +98,7 @@ def _tables(
         made = [tensor for name, number, tensor in watch.made if (name, number) == (path, call)]
         first = len(row) > 1 and made[0].shape[:2] == (len(row), 1)
         doors.append(Door(path, None, (0, 1) if first else None, call))
-    if parts == 1:
+    if parts == 1 or row.source is not None:
         return tuple(doors), None
     ids = next(ids for name, n, _, ids in watch.taken if (name, n) == (paths[1], calls[1]))[0]
     if ids[1 : len(row)].tolist() != list(row.ids[:-1]):
@@ -131,7 +133,7 @@ def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entr
         vectors = embedded(live, [other], len(row), entrance)
     except (RuntimeError, IndexError):  # a door of another shape than it seemed
         return False
-    pieces = vectors.chunk(len(entrance.doors), dim=1)
+    pieces = vectors.split(entrance.sizes(len(row), row.source), dim=1)
     own, wanted = (_logits(live, one) for one in (row, other))
     got = _logits(live, row, entrance, pieces)
     moved, gap = float((own - wanted).abs().max()), float((got - wanted).abs().max())
@@ -153,7 +155,8 @@ def _refuse_estimated_slopes(
     here, there = (embedded(live, [one], len(row), entrance) for one in (row, other))
     way = there - here
     begin = here.detach().requires_grad_()
-    value = _logits(live, row, entrance, begin.chunk(len(entrance.doors), dim=1), gradients=True)
+    sizes = entrance.sizes(len(row), row.source)
+    value = _logits(live, row, entrance, begin.split(sizes, dim=1), gradients=True)
     total = value.flatten()[0]
     if not own_backwards(total):
         return
@@ -162,9 +165,7 @@ def _refuse_estimated_slopes(
 
     def rise(step: float) -> float:
         ends = [here + sign * step * way for sign in (1, -1)]
-        values = [
-            _logits(live, row, entrance, end.chunk(len(entrance.doors), dim=1)) for end in ends
-        ]
+        values = [_logits(live, row, entrance, end.split(sizes, dim=1)) for end in ends]
         return float((values[0] - values[1]).flatten()[0]) / (2 * step)
 
     seen = (4 * rise(STEP / 2) - rise(STEP)) / 3  # without the error of the step squared
@@ -205,6 +206,10 @@ def _logits(
         undo.enter_context(rewired(live.model, attention="own", gradients=gradients, filler=filler))
         if entrance is not None:
             undo.enter_context(
-                entrance.open(live.model, len(row), lambda i, own: pieces[i].to(own).clone())
+                entrance.open(
+                    live.model,
+                    entrance.sizes(len(row), row.source),
+                    lambda i, own: pieces[i].to(own).clone(),
+                )
             )
         return live.logits_of(live.call(arguments), arguments).cpu().double()

@@ -18,11 +18,17 @@ TAKEN = {
     "ForQuestionAnsweringSimple": "answer questions",
     "ForCausalLM": "write on",
     "LMHeadModel": "write on",
+    "ForConditionalGeneration": "write after a source",
+    "MTModel": "write after a source",
+    "EncoderDecoderModel": "write after a source",
     "ForMaskedLM": "fill in masked tokens",
     "ForTokenClassification": "label tokens",
     "ForImageClassification": "classify images",
     "ForImageClassificationWithTeacher": "classify images",
 }
+
+# Of models whose encoder reads a source and whose decoder writes after it.
+FROM_SOURCE = ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel")
 
 
 def unwrapped(model: Any) -> PreTrainedModel:
@@ -53,16 +59,13 @@ def head_of(model: PreTrainedModel, tokenizer: Any) -> Head:
     if "QuestionAnswering" in name:
         return Head("span")
     writes = name.endswith(("ForCausalLM", "LMHeadModel", "ForMaskedLM"))
-    if config.is_encoder_decoder and (writes or name.endswith("MTModel")):
-        raise UnsupportedModel(
-            f"{name} writes with a decoder that reads an encoder; tokenlight explains models "
-            "that write on from their own input (ForCausalLM of a decoder-only family)."
-        )
+    if config.is_encoder_decoder and (writes or name.endswith(FROM_SOURCE)):
+        return _writer(model, tokenizer)
     if writes:
         size = int(config.get_text_config().vocab_size)
         reads = "mask" if name.endswith("ForMaskedLM") else "next"
         return Head("classification", Vocabulary(tokenizer, size), reads=reads)  # type: ignore[arg-type]
-    if "For" in name and not name.endswith(tuple(TAKEN)):
+    if "For" in name and not name.endswith(tuple(TAKEN)) or name.endswith(FROM_SOURCE):
         raise UnsupportedModel(
             f"{name} has a head tokenlight does not take; it takes {taken_in_words()}."
         )
@@ -80,6 +83,31 @@ def head_of(model: PreTrainedModel, tokenizer: Any) -> Head:
     if name.endswith("ForTokenClassification"):
         return Head("classification", labels, reads="token")
     return _classifier(model, labels)
+
+
+def _writer(model: PreTrainedModel, tokenizer: Any) -> Head:
+    """Of a model whose encoder reads a source and whose decoder writes after it."""
+    name, config = type(model).__name__, model.config
+    if model.main_input_name != "input_ids":
+        raise UnsupportedModel(
+            f"{name} writes from {model.main_input_name!r}, which are no tokens; tokenlight explains "
+            "what is written from a text."
+        )
+    if not isinstance(getattr(config, "decoder_start_token_id", None), int):
+        raise UnsupportedModel(
+            f"the config of {name} names no decoder_start_token_id, with which its decoder begins to "
+            "write; set it."
+        )
+    size, read = (
+        int(part.get_input_embeddings().weight.shape[0])
+        for part in (model.get_decoder(), model.get_encoder())
+    )
+    if size != read:
+        raise UnsupportedModel(
+            f"{name} reads {read} different tokens and writes {size}; tokenlight explains models that "
+            "read and write one vocabulary."
+        )
+    return Head("classification", Vocabulary(tokenizer, size), reads="next")  # type: ignore[arg-type]
 
 
 def _classifier(model: PreTrainedModel, labels: tuple[str, ...]) -> Head:

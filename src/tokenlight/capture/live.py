@@ -16,7 +16,7 @@ from tokenlight.capture import seam
 from tokenlight.capture.head import head_of, unwrapped
 from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.probe import verified
-from tokenlight.capture.rewired import locked, takes_seam, token_embeddings
+from tokenlight.capture.rewired import locked, rewired, takes_seam, token_embeddings
 from tokenlight.capture.transfer import sent
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -48,11 +48,15 @@ class LiveModel:
         # Some models let padding change the tokens beside it; such rows go through alone or with
         # rows of their own length. Found out by verify().
         self.padding_proof = True
-        # Encoder-decoder models: tokens and layers are the encoder's.
+        # Of an encoder-decoder classifier, tokens and layers are the encoder's; of one that writes,
+        # those of both: its rows are a source and what was written after it.
+        self.writes_from_source = bool(
+            self.model.config.is_encoder_decoder and self.head.reads == "next"
+        )
         self.encoder: nn.Module = (
             self.model.get_encoder() if self.model.config.is_encoder_decoder else self.model
         )
-        self._listened = set(self.encoder.modules())
+        self._listened = set((self.model if self.writes_from_source else self.encoder).modules())
 
     def _refuse_without_numbers(self) -> None:
         # Weights that lie on a disk are meta tensors, too, and come when their module is called.
@@ -126,6 +130,8 @@ class LiveModel:
                 )
             filler = self.vocabulary  # an id that no token has
         inside = np.arange(width) < np.array([[len(row)] for row in rows])
+        source = source_of(rows)
+        assert (source is not None) == self.writes_from_source, "a source and its row belong together"
 
         def table(values: Sequence[Any], fill: int) -> Tensor:
             padded = np.full(inside.shape, fill, dtype=np.int64)
@@ -146,6 +152,12 @@ class LiveModel:
                 (0,) * len(row) if row.token_types is None else row.token_types for row in rows
             ]
             arguments["token_type_ids"] = table(given, 0)
+        if source is not None:
+            arguments = {
+                f"{reader}{name}": given[:, places]
+                for reader, places in (("", slice(source)), ("decoder_", slice(source, None)))
+                for name, given in arguments.items()
+            }
         return arguments | self._asked(rows), real, filler
 
     def check_ids(self, low: int, high: int) -> None:
@@ -168,7 +180,8 @@ class LiveModel:
         """What the head must be told of each row beside its tokens: the token it is asked about
         (``batch``; the last one where none is named), or the vector it compares with."""
         if self.head.reads in ("next", "mask", "token"):
-            ends = [len(row) - 1 if row.at is None else row.at for row in rows]
+            before = source_of(rows) or 0
+            ends = [(len(row) - 1 if row.at is None else row.at) - before for row in rows]
             return {"at": torch.tensor(ends)}
         if self.head.reads == "pair":
             # Passes that read attention or vectors alone compare with nothing.
@@ -190,6 +203,16 @@ class LiveModel:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} itself refuses this pass: {refusal}"
             ) from refusal
+
+    def generate(self, source: TokenRow, tokens: int) -> list[int]:
+        """What the model writes after a source by its own generation config, its start included."""
+        given = {
+            "input_ids": sent([source.ids], self.device),
+            "attention_mask": sent([source.attention], self.device),
+        }
+        with rewired(self.model, attention="own", gradients=False, filler=None):
+            found = self.model.generate(**given, max_new_tokens=tokens)
+        return [int(i) for i in found[0]]
 
     def logits_of(self, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
         """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head.
@@ -233,10 +256,21 @@ class LiveModel:
         self.padding_proof = verified(self, row, maps=maps)
 
     def hidden_states_of(self, outputs: Any) -> tuple[Tensor, ...]:
-        """h^0 … h^L, each ``batch token hidden``; none where the model does not give them."""
-        encoders = self.model.config.is_encoder_decoder
-        states = getattr(outputs, "encoder_hidden_states" if encoders else "hidden_states", None)
-        return tuple(states or ())
+        """h^0 … h^L, each ``batch token hidden``; none where the model does not give them. Of one
+        that writes from a source, its encoder's and behind them its decoder's."""
+        if self.writes_from_source:
+            names = ["encoder_hidden_states", "decoder_hidden_states"]
+        else:
+            encoders = self.model.config.is_encoder_decoder
+            names = ["encoder_hidden_states" if encoders else "hidden_states"]
+        return tuple(state for name in names for state in getattr(outputs, name, None) or ())
+
+
+def source_of(rows: Sequence[Any]) -> int | None:
+    """How many tokens of each row an encoder reads, the rest being its decoder's; None where one
+    part of the model reads them all. Rows of one batch have sources of one length."""
+    (found,) = {getattr(row, "source", None) for row in rows}
+    return found
 
 
 def joined(values: Sequence[Any]) -> np.ndarray:

@@ -34,15 +34,22 @@ def in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
 
 
 def packs(
-    lengths: Sequence[int], budget: int, *, padding_proof: bool = True, most: int | None = None
+    lengths: Sequence[int],
+    budget: int,
+    *,
+    padding_proof: bool = True,
+    most: int | None = None,
+    sources: Sequence[int | None] | None = None,
 ) -> list[list[int]]:
     """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone), and
     at most ``most`` rows.
 
     Neighbours in length share a pack, so little is spent on padding. Longest first: if memory does
-    not suffice, that shows at once. A model that is not ``padding_proof`` gets packs of one length.
+    not suffice, that shows at once. A model that is not ``padding_proof`` gets packs of one length;
+    an encoder is never padded, so only rows with ``sources`` of one length share a pack.
     """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    apart = [0] * len(lengths) if sources is None else [source or 0 for source in sources]
+    order = sorted(range(len(lengths)), key=lambda i: (-apart[i], -lengths[i], i))
     groups: list[list[int]] = []
     widest = 0  # of the pack that is being filled
     for position in order:
@@ -51,7 +58,7 @@ def packs(
         wasteful = held >= budget * ENOUGH and length < widest * (1 - PADDING)
         fits = not wasteful if padding_proof else length == widest
         full = not groups or len(groups[-1]) == most or held + widest > budget
-        if fits and not full:
+        if fits and not full and apart[groups[-1][0]] == apart[position]:
             groups[-1].append(position)
         else:
             groups.append([position])

@@ -119,7 +119,7 @@ class _Engine:
             order.append(place)
         lengths = [len(row.ids) for row in rows]
         ids = np.concatenate([row.ids for row in rows])
-        _check(self.live, lengths, ids)
+        _check(self.live, max(map(_longest_part, rows)), ids)
         self.live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
         done = self._run(rows, lengths, advance)
         advance(len(window) - len(rows))
@@ -132,7 +132,18 @@ class _Engine:
         everything = list(range(len(rows)))
         # Without any id to pad with, each row goes alone: it needs none.
         alone = live.patches is None and live.filler(rows) is None
-        waiting = deque([[i] for i in everything] if alone else self._packs(lengths, everything))
+        sources = [row.source for row in rows]
+
+        def packed(chosen: list[int]) -> deque[list[int]]:
+            found = packs(
+                [lengths[i] for i in chosen],
+                self.budget,
+                padding_proof=live.padding_proof,
+                sources=[sources[i] for i in chosen],
+            )
+            return deque([chosen[i] for i in group] for group in found)
+
+        waiting = deque([i] for i in everything) if alone else packed(everything)
         done: list[tuple[list[int], Tensor]] = []
         while waiting:
             pack = waiting.popleft()
@@ -152,14 +163,8 @@ class _Engine:
             # Outside the except block, so that the failed pass's tensors are already let go.
             if live.device.type == "cuda":
                 torch.cuda.empty_cache()
-            waiting = deque(self._packs(lengths, [*pack, *(i for p in waiting for i in p)]))
+            waiting = packed([*pack, *(i for p in waiting for i in p)])
         return done
-
-    def _packs(self, lengths: list[int], chosen: list[int]) -> list[list[int]]:
-        found = packs(
-            [lengths[i] for i in chosen], self.budget, padding_proof=self.live.padding_proof
-        )
-        return [[chosen[i] for i in group] for group in found]
 
 
 def _variant(sequence: Readable) -> Variant:
@@ -174,13 +179,16 @@ def _variant(sequence: Readable) -> Variant:
         getattr(sequence, "at", None),
         getattr(sequence, "anchor", None),
         getattr(sequence, "image", None),
+        getattr(sequence, "source", None),
     )
 
 
 def _row(variant: Variant) -> TokenRow:
     types = None if variant.token_types is None else variant.token_types[None]
     row = Tokens.from_ids(variant.ids[None], variant.attention[None], types).rows[0]
-    return replace(row, at=variant.at, anchor=variant.anchor, image=variant.image)
+    return replace(
+        row, at=variant.at, anchor=variant.anchor, image=variant.image, source=variant.source
+    )
 
 
 def key_of(row: Variant) -> bytes:
@@ -190,13 +198,16 @@ def key_of(row: Variant) -> bytes:
     place = b"" if row.at is None else row.at.to_bytes(4, "little")
     anchor = b"" if row.anchor is None else np.array(row.anchor).tobytes()
     image = b"" if row.image is None else row.image.digest.encode()
-    length = len(row.ids).to_bytes(4, "little")
-    tokens = length + row.ids.tobytes() + row.attention.tobytes() + types
+    length = (len(row.ids), row.source or 0)
+    tokens = np.array(length, dtype=np.int32).tobytes() + row.ids.tobytes() + row.attention.tobytes() + types
     return tokens + b"|" + place + anchor + image
 
 
-def _check(live: LiveModel, lengths: list[int], ids: np.ndarray) -> None:
-    longest = max(lengths)
+def _longest_part(row: Variant) -> int:
+    return len(row) if row.source is None else max(row.source, len(row) - row.source)
+
+
+def _check(live: LiveModel, longest: int, ids: np.ndarray) -> None:
     if live.max_tokens is not None and longest > live.max_tokens:
         raise TextTooLong(
             f"a changed text has {longest} tokens but this model reads at most {live.max_tokens}."

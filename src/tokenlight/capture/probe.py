@@ -149,6 +149,8 @@ def telling(live: LiveModel, row: TokenRow) -> TokenRow:
     """
     if live.patches is not None:
         return row
+    if row.source is not None:
+        return _telling_writer(live, row, row.source)
     row = replace(_short(row, PROBE_TOKENS), at=None)
     if live.head.reads == "pair" and row.anchor is None:
         # Compared with nothing, any two computations would look alike.
@@ -166,6 +168,20 @@ def telling(live: LiveModel, row: TokenRow) -> TokenRow:
     ids, attention = list(longer.ids), list(longer.attention)
     ids[places], attention[places] = added, [1] * len(added)
     return replace(longer, ids=tuple(ids), attention=tuple(attention))
+
+
+def _telling_writer(live: LiveModel, row: TokenRow, source: int) -> TokenRow:
+    """A short source, and behind the decoder's start as many tokens as leave the two unlike in
+    length, so that one's attention to the other shows by its shape."""
+    plain = _plain_ids(live, row)
+    kept = min(source, PROBE_TOKENS // 2)
+    start = row.take([*range(kept - 1), source - 1, source])
+    added = plain[: DIFFERENT_TOKENS - (kept == DIFFERENT_TOKENS + 1)]
+    longer = start.take([*range(len(start)), *[len(start) - 1] * len(added)])
+    if kept < DIFFERENT_TOKENS:  # a source of a word or two tells little
+        longer = replace(longer.take([*[0] * (DIFFERENT_TOKENS - 1 - kept), *range(len(longer))]))
+    ids = [*longer.ids[: len(longer) - len(added)], *added]
+    return replace(longer, ids=tuple(ids), attention=(1,) * len(ids), at=None)
 
 
 def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
@@ -219,8 +235,8 @@ def _check_repeating(live: LiveModel, row: TokenRow, bare: Tensor) -> None:
 
 def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
     """Refuse a model whose earlier tokens see later ones: it could not have written them."""
-    half = len(row) // 2
-    if not half:
+    half = max(len(row) // 2, (row.source or 0) + 1)
+    if half in (0, len(row)):
         return
     alone = _probe(live, row.take(range(half)), None)
     gap = float((_probe(live, replace(row, at=half - 1), None) - alone).abs().max())
@@ -277,7 +293,8 @@ def _passed(
     arguments, real, filler = live.inputs([row], len(row) + padding)
     if wanted and live.route == "eager":
         flags["output_attentions"] = True
-    listener = seam.Listener(wanted or "nothing", real, live.listens_to)
+    crosses = live.writes_from_source
+    listener = seam.Listener(wanted or "nothing", real, live.listens_to, crosses=crosses)
     with (
         rewired(
             live.model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import chain
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from tokenlight.capture import seam
 from tokenlight.capture.entrance import kept
 from tokenlight.capture.entrance_search import At, entrance_of, own_backwards
-from tokenlight.capture.live import LiveModel
+from tokenlight.capture.live import LiveModel, source_of
 from tokenlight.capture.mixing import MixingListener
+from tokenlight.capture.parts import Parts
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
@@ -38,8 +40,10 @@ def record(
 ) -> Recording:
     """Run the model once over ``rows`` and keep what ``sites`` asks for."""
     arguments, real, filler = live.inputs(rows)
+    source = source_of(rows)
+    mapped = MAPS if source is None else MAPS | {Site.RECEIVED}  # a decoder's kernel is no square
     wanted: seam.Wanted = (
-        "maps" if MAPS & sites else "received" if Site.RECEIVED in sites else "nothing"
+        "maps" if mapped & sites else "received" if Site.RECEIVED in sites else "nothing"
     )
     eager = live.route == "eager" and wanted != "nothing"
     # A method that reads no attention sees the bare model, whatever its attention is.
@@ -54,6 +58,7 @@ def record(
         live.listens_to,
         keeps_values=bool({Site.VALUES, Site.MIXING} & sites),
         fused=Site.RELEVANCE not in sites,
+        crosses=source is not None,
     )
     mixing = MixingListener(listener) if Site.MIXING in sites else None
     # Passes of one model over batches of one shape run the same operations: looked at once.
@@ -82,8 +87,8 @@ def record(
         seam.listening(listener),
         mixing.hearing(live.encoder) if mixing else nullcontext(),
         forking as fork,
-        kept(live, entrances[0], real) as embedded,
-        kept(live, entrances[1], real) as words,
+        kept(live, entrances[0], real, source) as embedded,
+        kept(live, entrances[1], real, source) as words,
     ):
         outputs = live.call(arguments, output_hidden_states=True, **flags)
         logits = live.logits_of(outputs, arguments)
@@ -95,9 +100,18 @@ def record(
         if live.patches is None and own_backwards(logits):
             entrance_of(live, rows[0], "words")  # refuses a model whose gradient is an estimate
         _sloped.add(live.model)
-    hidden = _laid_over_tokens(live, hidden, real, sites)
+    parts = None
+    if source is not None:
+        encoded = len(outputs.encoder_hidden_states)
+        parts = Parts(source, real.shape[1] - source, encoded)
+        if wanted != "nothing":
+            parts.check([maps.shape for maps in attention], type(live.model).__name__)
+    hidden = _laid_over_tokens(live, hidden, real, sites, parts)
     if wanted != "nothing":
-        _one_map_a_block(live, eager, len(attention) or len(listener.received), hidden)
+        blocks = len(hidden) - 1
+        if parts is not None:  # two maps in each block of a decoder
+            blocks = parts.states - 1 + 2 * (len(hidden) - parts.states - 1)
+        _one_map_a_block(live, eager, len(attention) or len(listener.received), blocks)
     if fork is not None and watch:
         if ways.rules:
             check([logits], hidden[0], fork[1])
@@ -123,6 +137,7 @@ def record(
         embedded=embedded,
         words=words,
         sunk=listener.sunk,
+        parts=parts,
     )
 
 
@@ -133,8 +148,12 @@ def _maps_kept(attention: tuple[Tensor, ...], sites: Sites) -> tuple[Tensor, ...
 
 def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
     name = "encoder_attentions" if live.model.config.is_encoder_decoder else "attentions"
-    maps = getattr(outputs, name, None) or ()
-    if not maps or any(not _is_map(found) for found in maps):
+    maps = tuple(getattr(outputs, name, None) or ())
+    if live.writes_from_source:
+        kinds = (getattr(outputs, f"{kind}_attentions", None) for kind in ("decoder", "cross"))
+        maps += tuple(chain.from_iterable(zip(*kinds, strict=True)))
+    square = live.writes_from_source or all(found.shape[2] == found.shape[3] for found in maps)
+    if not maps or not square or any(not _is_map(found) for found in maps):
         raise UnsupportedModel(
             f"{type(live.model).__name__} neither routes its attention through transformers' "
             "interface nor gives its attention maps; methods that read attention cannot work on it."
@@ -144,18 +163,26 @@ def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
 
 def _is_map(found: object) -> bool:
     """Whether this is ``batch head query key`` with rows that sum to one."""
-    if not isinstance(found, Tensor) or found.dim() != 4 or found.shape[2] != found.shape[3]:
+    if not isinstance(found, Tensor) or found.dim() != 4:
         return False
     rows = found.detach().sum(dim=-1)[:, :, 0]  # the first query is never padding
     return bool(((rows - 1).abs() < 1e-2).all())
 
 
 def _laid_over_tokens(
-    live: LiveModel, hidden: tuple[Tensor, ...], real: Tensor, sites: Sites
+    live: LiveModel,
+    hidden: tuple[Tensor, ...],
+    real: Tensor,
+    sites: Sites,
+    parts: Parts | None,
 ) -> tuple[Tensor, ...]:
     """h^0 … h^L where each has a vector for every token; else none, or refused if ``sites`` reads
     them."""
-    if len({state.shape for state in hidden}) == 1 and hidden[0].shape[:2] == real.shape:
+    if parts is not None:
+        widths = [parts.source] * parts.states + [parts.written] * (len(hidden) - parts.states)
+        if [state.shape[1] for state in hidden] == widths:
+            return hidden
+    elif len({state.shape for state in hidden}) == 1 and hidden[0].shape[:2] == real.shape:
         return hidden
     if sites <= ENTERED:
         return ()
@@ -173,11 +200,11 @@ def _laid_over_tokens(
     )
 
 
-def _one_map_a_block(live: LiveModel, eager: bool, maps: int, hidden: tuple[Tensor, ...]) -> None:
-    if maps != len(hidden) - 1:
+def _one_map_a_block(live: LiveModel, eager: bool, maps: int, blocks: int) -> None:
+    if maps != blocks:
         route = "its attentions" if eager else "the attention seam"
         raise UnsupportedModel(
-            f"{type(live.model).__name__} has {len(hidden) - 1} blocks but {maps} self-attention "
+            f"{type(live.model).__name__} has {blocks} blocks but {maps} self-attention "
             f"maps came through {route}; methods that read attention need exactly one a block "
             "(state-space and hybrid models have none in some)."
         )

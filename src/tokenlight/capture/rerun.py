@@ -116,12 +116,13 @@ class Rerun:
     def _pass(self, examples: Tensor, vectors: Tensor, at: At, of: Of) -> Tensor:
         tables, filler = self._inputs
         entrance = entrance_of(self.live, self.recording.rows[0], at)
-        pieces = vectors.chunk(len(entrance.doors), dim=1)
-        gradients, width = vectors.requires_grad, self.recording.real.shape[1]
+        sizes = entrance.sizes(self.recording.real.shape[1], self.recording.rows[0].source)
+        pieces = vectors.split(sizes, dim=1)
+        gradients = vectors.requires_grad
         with (
             rewired(self.live.model, attention="own", gradients=gradients, filler=filler),
             entrance.open(
-                self.live.model, width, lambda door, own: pieces[door].to(own.device).clone()
+                self.live.model, sizes, lambda door, own: pieces[door].to(own.device).clone()
             ),
         ):
             chosen = {name: table[examples.to(table.device)] for name, table in tables.items()}

@@ -61,6 +61,7 @@ class Listener:
     listens_to: Callable[[nn.Module], bool]
     keeps_values: bool = False
     fused: bool = True  # False: no fused kernel anywhere, so that relevance can be followed
+    crosses: bool = False  # a decoder's attention to its source is heard, too
     maps: list[Tensor] = field(default_factory=list)
     received: list[Tensor] = field(default_factory=list)
     heard: list[nn.Module] = field(default_factory=list)
@@ -127,7 +128,8 @@ def attend(
         key, value = (one_per_query_head(t, query.shape[1]) for t in (key, value))
     listens = listener is not None and listener.listens_to(module)
     if listens and listener is not None and listener.wanted != "nothing":
-        _only_self_attention(module, query, key)
+        if not listener.crosses:
+            _only_self_attention(module, query, key)
         listener.heard.append(module)
     if listens and listener is not None and listener.wanted == "maps":
         maps = attention_map(query, key, mask, how)

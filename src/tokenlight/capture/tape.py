@@ -10,6 +10,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
 from tokenlight.capture.objective import slopes, sum_of_targets
+from tokenlight.capture.parts import Parts
 from tokenlight.capture.rerun import Rerun
 from tokenlight.capture.transfer import Fetched, sent, widened
 from tokenlight.data.target import ResolvedTarget
@@ -93,6 +95,7 @@ class Recording:
     embedded: Entered | None = None
     words: Entered | None = None
     sunk: bool = False  # each row of attention left some to a sink, which is no token
+    parts: Parts | None = None  # an encoder's and a decoder's, where the rows are read by both
 
     @cached_property
     def read(self) -> np.ndarray:
@@ -202,13 +205,13 @@ class Tape:
     @cached_property
     def attention(self) -> list[Tensor]:
         """A^1 … A^L, each ``batch head query key``."""
-        return [self._out(maps) for maps in self.recording.attention]
+        return [self._map(i, maps) for i, maps in enumerate(self.recording.attention)]
 
     @cached_property
     def attention_gradient(self) -> list[Tensor]:
         """∂y/∂A^1 … ∂y/∂A^L, each ``batch head query key``."""
         found = self._gradients["attention map"]
-        gradients = [self._out(found[i]) for i in sorted(found)]
+        gradients = [self._map(i, found[i]) for i in sorted(found)]
         if self.padded:  # a padded key has attention 0 but not gradient 0
             padding = ~(self.real[:, None, :, None] & self.real[:, None, None, :])
             gradients = [gradient.masked_fill(padding, 0.0) for gradient in gradients]
@@ -219,18 +222,29 @@ class Tape:
         """Attention each token receives, mean over heads and real queries; each ``batch token``."""
         if self.recording.received:
             return [self._out(share) for share in self.recording.received]
-        return [self.mean_query(maps.mean(dim=1)) for maps in self.attention]
+        means = [maps.mean(dim=1) for maps in self.attention]
+        parts = self.recording.parts
+        if parts is None:
+            return [self.mean_query(mean) for mean in means]
+        return parts.received(means, self.real)
 
     @cached_property
     def hidden(self) -> list[Tensor]:
         """h^0 … h^L, each ``batch token hidden``."""
-        return [self._out(state) for state in self.recording.hidden]
+        return [self._state(i, state) for i, state in enumerate(self.recording.hidden)]
 
     @cached_property
     def hidden_gradient(self) -> list[Tensor]:
         """∂y/∂h^0 … ∂y/∂h^L, each ``batch token hidden``."""
         found = self._gradients["hidden state"]
-        return [self._out(found[i]) for i in sorted(found)]
+        return [self._state(i, found[i]) for i in sorted(found)]
+
+    def states(self, which: Literal["input", "output"]) -> list[int]:
+        """The hidden states that enter a block, or leave one."""
+        count, parts = len(self.recording.hidden), self.recording.parts
+        if which == "input":
+            return list(range(count - 1))  # an encoder's last enters its decoder's blocks
+        return [i for i in range(1, count) if parts is None or i != parts.states]
 
     @property
     def embedded(self) -> Entered:
@@ -253,7 +267,8 @@ class Tape:
     @cached_property
     def readout(self) -> Readout:
         """Found from the gradient at the last hidden state; no table of architectures."""
-        last = self._gradients["hidden state"][len(self.recording.hidden) - 1].to(self.real.device)
+        top = len(self.recording.hidden) - 1
+        last = self._state(top, self._gradients["hidden state"][top])
         read = (last.abs().amax(dim=-1) > 0) & self.real
         count = read.sum(dim=1)
         if bool((count == 0).any()):
@@ -358,6 +373,14 @@ class Tape:
     @property
     def _dtype(self) -> torch.dtype:
         return torch.promote_types(self.recording.logits.dtype, torch.float32)
+
+    def _state(self, layer: int, tensor: Tensor) -> Tensor:
+        parts, tensor = self.recording.parts, self._out(tensor)
+        return tensor if parts is None else parts.state(layer, tensor)
+
+    def _map(self, number: int, tensor: Tensor) -> Tensor:
+        parts, tensor = self.recording.parts, self._out(tensor)
+        return tensor if parts is None else parts.map(number, tensor)
 
     def _out(self, tensor: Tensor) -> Tensor:
         return widened(tensor.detach(), self.recording.logits.device)

@@ -28,6 +28,7 @@ class Variant:
     at: int | None = None  # the token whose output is asked for; None: the last
     anchor: tuple[float, ...] | None = None  # what the text's vector is compared with
     image: PatchImage | None = None  # the picture whose patches the tokens are
+    source: int | None = None  # how many of the tokens an encoder reads
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -109,15 +110,18 @@ class Original:
             )
         keep = np.ones(len(self._ids), dtype=bool)
         keep[_places(positions)] = False
-        if not keep.any():
-            return self._emptied()
+        source = None if self.row.source is None else int(keep[: self.row.source].sum())
+        if not keep.any() or source == 0:
+            return self._emptied(keep)
         types = None if self._types is None else self._types[keep]
         places, at = np.flatnonzero(keep), self.row.at
         if at is not None:
             if not keep[at]:
                 raise BadInput(f"token {at} is the one that is asked about; it cannot be deleted.")
             at = int(np.searchsorted(places, at))
-        return Variant(self._ids[keep], self._attention[keep], types, places, at, self.row.anchor)
+        return Variant(
+            self._ids[keep], self._attention[keep], types, places, at, self.row.anchor, None, source
+        )
 
     def replaced(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
         """Put the id ``by`` (default: [PAD]) in the place of tokens; it is attended to like them."""
@@ -137,22 +141,27 @@ class Original:
         ids, attention = self._ids.copy(), self._attention.copy()
         ids[where] = self.stand_ins.mask if by is None else by
         attention[where] = 0
-        return self._variant(ids, attention if attention.any() else self._attention)
+        parts = np.split(attention, [self.row.source or 0])
+        unread = any(len(part) and not part.any() for part in parts)
+        return self._variant(ids, self._attention if unread else attention)
 
     def _variant(self, ids: np.ndarray, attention: np.ndarray) -> Variant:
         row = self.row
-        return Variant(ids, attention, self._types, None, row.at, row.anchor, row.image)
+        return Variant(ids, attention, self._types, None, row.at, row.anchor, row.image, row.source)
 
     def taken(self, positions: Sequence[int] | np.ndarray) -> Variant:
         """Take tokens away as fits the input: deleted from a text, hidden in a picture."""
         return self.without(positions) if self.row.image is None else self.replaced(positions)
 
-    def _emptied(self) -> Variant:
-        one = np.ones(1, dtype=np.int8)
-        types = None if self._types is None else np.zeros(1, dtype=np.int8)
-        nowhere = np.array([-1])
-        pad = np.array([self.stand_ins.pad], dtype=np.int32)
-        return Variant(pad, one, types, nowhere, None, self.row.anchor)
+    def _emptied(self, keep: np.ndarray) -> Variant:
+        """The token ``pad`` in the place of a text or of a source; what was written stays."""
+        left = np.flatnonzero(keep)
+        ids = np.concatenate(([self.stand_ins.pad], self._ids[left])).astype(np.int32)
+        types = None if self._types is None else np.zeros(len(ids), dtype=np.int8)
+        places = np.concatenate(([-1], left))
+        source = None if self.row.source is None else 1
+        ones = np.ones(len(ids), dtype=np.int8)
+        return Variant(ids, ones, types, places, None, self.row.anchor, None, source)
 
 
 def _places(positions: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -51,6 +51,7 @@ class TokenRow:
     names: tuple[str, ...] = ()  # what each of ``texts`` is, say the roles of a chat
     anchor: tuple[float, ...] | None = None  # the vector a sentence embedding is compared with
     image: PatchImage | None = None  # the picture whose patches the tokens are
+    source: int | None = None  # how many tokens an encoder reads; a decoder reads those behind them
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -104,6 +105,8 @@ class TokenRow:
         for name in PER_TOKEN:
             values = getattr(self, name)
             taken[name] = None if values is None else tuple(values[i] for i in kept)
+        if self.source is not None:
+            taken["source"] = sum(i < self.source for i in kept)
         return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
 
 

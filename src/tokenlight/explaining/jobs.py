@@ -20,6 +20,7 @@ from tokenlight.explaining.token_ids import read_ids
 from tokenlight.inputs.encode import Encoded, encode, encoded_together
 from tokenlight.inputs.picture import is_picture
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, written_from
+from tokenlight.inputs.source import begun, foretold, generated, joined
 from tokenlight.progress import progress as progress_bar
 
 Job = tuple[TokenRow, TargetLike]
@@ -79,7 +80,9 @@ def read(session: Session, text: Any, how: How, whole: Encoded | None = None) ->
         row = read_ids(session, text, how)
     else:
         check_kind(session, text)
-        if session.live.head.reads == "next":
+        if session.live.writes_from_source:
+            row = begun(_source(session, text, how), _start(session), session.tokenizer)
+        elif session.live.head.reads == "next":
             row = encode_prompt(text, session.tokenizer, limit=session.max_tokens, long=how.long)
         else:
             limit = session.max_tokens
@@ -145,7 +148,9 @@ def _continued(session: Session, text: Any, target: Continuation, how: How) -> l
     if isinstance(text, TokenRow):
         raise BadInput("a Continuation goes with a prompt or a Chat, not with Tokens.")
     check_kind(session, text)
-    if target.text is None:
+    if session.live.writes_from_source:
+        whole = _after_source(session, text, target, how)
+    elif target.text is None:
         whole = _written_on(session, read(session, text, how), target.tokens)
     else:
         # The last token is never read, only foretold: one more than the model reads may stand there.
@@ -187,6 +192,35 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
             )
         )
     return extended(row, written, session.tokenizer)
+
+
+def _source(session: Session, text: Any, how: How) -> TokenRow:
+    return encode(text, session.tokenizer, limit=session.max_tokens, long=how.long)
+
+
+def _start(session: Session) -> tuple[int, ...]:
+    """What the decoder begins with: its start token, and a first one its generation config forces."""
+    model = session.live.model
+    forced = getattr(model.generation_config, "forced_bos_token_id", None)
+    return (model.config.decoder_start_token_id, *(() if forced is None else (forced,)))
+
+
+def _after_source(session: Session, text: Any, target: Continuation, how: How) -> TokenRow:
+    """The source and a text written after it: the one given, or the model's own, by its generation
+    config."""
+    source, tokenizer = _source(session, text, how), session.tokenizer
+    if target.text is not None:
+        start = session.live.model.config.decoder_start_token_id
+        lead, written = foretold(target.text, tokenizer, start, session.max_tokens)
+    else:
+        ids = session.live.generate(source, target.tokens)
+        special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+        first = next((i for i, own in enumerate(ids) if own not in special), len(ids))
+        stop = next((i for i in range(first, len(ids)) if ids[i] in special), len(ids))
+        if first == stop:
+            raise BadInput(f"{name_of(session)} writes nothing after this source.")
+        lead, written = tuple(ids[:first]), generated(ids[first:stop], tokenizer)
+    return joined(begun(source, lead, tokenizer), written)
 
 
 # --- one token of the text ------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from typing import Any
 
 from tokenlight.capture.live import LiveModel, Pooling
 from tokenlight.capture.packing import packs
-from tokenlight.capture.tape import UNLISTENED
+from tokenlight.capture.tape import ENTERED, UNLISTENED
 from tokenlight.data.tokens import TokenRow, explain_masked
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.explaining.options import How, one_of
 from tokenlight.models.carriers import carried
 
@@ -56,14 +56,27 @@ class Session:
 
     def verify(self, row: TokenRow, how: How) -> None:
         """Before the first use of a model, or of its attention: does it compute what it should?"""
+        if self.live.writes_from_source:
+            for method in how.methods:
+                if method.needs - ENTERED and not method.after_source:
+                    raise UnsupportedModel(
+                        f"{method.name} has no form for {type(self.live.model).__name__}, whose decoder "
+                        "writes after a source; use integrated_gradients, attnlrp, attcat, gae or "
+                        "occlusion."
+                    )
         maps = any(method.needs - UNLISTENED for method in how.methods)
         self.live.verify(row, maps=maps)
 
     def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
         """Which rows go through the model together."""
         lengths = [len(row) for row in rows]
-        proof = self.live.padding_proof
-        return packs(lengths, how.batch_tokens, padding_proof=proof, most=how.batch_size)
+        return packs(
+            lengths,
+            how.batch_tokens,
+            padding_proof=self.live.padding_proof,
+            most=how.batch_size,
+            sources=[row.source for row in rows],
+        )
 
     def prepared(self, row: TokenRow, how: How) -> TokenRow:
         """The row with the segment ids and the mask that ``how`` asks for."""

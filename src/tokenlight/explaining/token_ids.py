@@ -15,6 +15,11 @@ from tokenlight.inputs.truncation import beginning
 
 def read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
     """One row as the model will read it."""
+    if session.live.writes_from_source and given.source is None:
+        raise BadInput(
+            f"{type(session.live.model).__name__} reads a source and writes after it, and a row of ids "
+            "does not say where the one ends; give the text."
+        )
     row = trimmed(given, session.pad_id)
     session.live.check_ids(min(row.ids), max(row.ids))
     types, count = row.token_types or (0,), _type_count(session)

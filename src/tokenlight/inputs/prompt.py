@@ -197,11 +197,13 @@ def written_from(row: TokenRow) -> int:
     return first
 
 
-def extended(row: TokenRow, written: Sequence[int], tokenizer: Any) -> TokenRow:
-    """A prompt's row with tokens the model wrote, which are the last segment."""
+def decoded_spans(
+    before: Sequence[int], written: Sequence[int], tokenizer: Any
+) -> tuple[str, tuple[Span, ...], tuple[int | None, ...]]:
+    """What ``written`` tokens read as behind others, where each stands in it, and its words."""
 
     def decoded(count: int) -> str:
-        ids = [*row.ids, *written[:count]]
+        ids = [*before, *written[:count]]
         return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     whole = [decoded(count) for count in range(len(written) + 1)]
@@ -209,11 +211,14 @@ def extended(row: TokenRow, written: Sequence[int], tokenizer: Any) -> TokenRow:
     # Half of a character decodes to a stand-in that may be longer than what it becomes.
     ends = [min(max(0, len(text) - begin), len(whole[-1]) - begin) for text in whole]
     spans = tuple((min(a, b), b) for a, b in pairwise(ends))
-    segment = len(row.texts)
-    segments = (*row.segments, *(segment,) * len(written))
-    texts = (*row.texts, whole[-1][begin:])
-    count = len(row) + len(written)
-    own = number_words(texts, (segment,) * len(written), spans, (None,) * len(written))
+    text, none = whole[-1][begin:], (None,) * len(written)
+    return text, spans, number_words((text,), (0,) * len(written), spans, none)
+
+
+def extended(row: TokenRow, written: Sequence[int], tokenizer: Any) -> TokenRow:
+    """A prompt's row with tokens the model wrote, which are the last segment."""
+    text, spans, own = decoded_spans(row.ids, written, tokenizer)
+    segment, count = len(row.texts), len(row) + len(written)
     last = max((word for word in row.words if word is not None), default=-1)
     return replace(
         row,
@@ -222,9 +227,9 @@ def extended(row: TokenRow, written: Sequence[int], tokenizer: Any) -> TokenRow:
         pieces=(*row.pieces, *map(str, tokenizer.convert_ids_to_tokens(list(written)))),
         special=(*row.special, *(False,) * len(written)),
         spans=(*row.spans, *spans),
-        segments=segments,
+        segments=(*row.segments, *(segment,) * len(written)),
         words=(*row.words, *(None if word is None else last + 1 + word for word in own)),
-        texts=texts,
+        texts=(*row.texts, text),
         names=(*(row.names or ("prompt",) * segment), WRITTEN),
         token_types=None if row.token_types is None else (0,) * count,
     )

@@ -48,6 +48,7 @@ class Method(registry.Registered, abc.ABC):
     ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds a text;
     ``draws``: it can sample, and its option ``seed`` is the one given to ``explain`` unless set;
     ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
+    ``after_source``: it reads layers and has a form for models that write after a source;
     ``presets``: named option sets that reproduce an official code or a paper's reading; ``official``
     and ``paper`` are known without being named here, and are the defaults then.
     """
@@ -59,6 +60,7 @@ class Method(registry.Registered, abc.ABC):
     slow: ClassVar[bool] = False
     draws: ClassVar[bool] = False
     needs_precision: ClassVar[bool] = False
+    after_source: ClassVar[bool] = False
     presets: ClassVar[Presets] = {}
 
     @classmethod

@@ -41,7 +41,8 @@ def _variants(row: TokenRow, gone: np.ndarray, by: int) -> list[Variant]:
     ids = np.where(gone, by, np.array(row.ids)).astype(np.int32)
     attention = np.array(row.attention, dtype=np.int8)
     types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
-    return [Variant(line, attention, types, None, row.at, row.anchor, row.image) for line in ids]
+    of_row = row.at, row.anchor, row.image, row.source
+    return [Variant(line, attention, types, None, *of_row) for line in ids]
 
 
 def laid_out(tape: Tape, scores: Sequence[np.ndarray]) -> Tensor:

@@ -19,7 +19,9 @@ class AttentiveClassActivationTokens(Method):
 
     ``layers`` holds the terms, a row for each layer and a column for each token. Signed: magnitude is
     impact, sign is direction.
-    :math:`n` and :math:`q` run over real tokens. Qiang et al., NeurIPS 2022.
+    :math:`n` and :math:`q` run over real tokens. Of a model that writes after a source, states of both
+    its parts count, each by what it receives where it is read next; what the encoder hands on is read
+    by every decoder block and receives the mean over them. Qiang et al., NeurIPS 2022.
     Differs from the paper: its text takes the state that leaves block l, the official code and our
     default the one that enters (``hidden``; ``preset="paper"``). "Attention weights of the token"
     is read as attention *received*, the only informative mean, since rows sum to one
@@ -33,6 +35,7 @@ class AttentiveClassActivationTokens(Method):
     hidden: Hidden = "input"
     attn_reduce: Literal["received", "cls", "given"] = "received"
     abs: bool = False
+    after_source = True
     cites = "qiang2022attcat"
     per_layer = True
     presets = ClassActivationTokens.presets
@@ -58,4 +61,7 @@ class AttentiveClassActivationTokens(Method):
         if self.attn_reduce == "cls":
             rows = [tape.read(maps.mean(dim=1), zero_readout=False) for maps in tape.attention]
             return activations * torch.stack(rows, dim=1)
-        return activations * torch.stack(tape.received, dim=1)
+        received = list(tape.received)
+        if tape.recording.parts is not None and self.hidden == "output":
+            del received[tape.recording.parts.states - 1]  # that state was counted as it left
+        return activations * torch.stack(received, dim=1)

@@ -14,8 +14,8 @@ Hidden = Literal["input", "output"]
 def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
     """``CAT^l_i = Σ_k g^l_{i,k} h^l_{i,k}``, ``batch layer token``: of the states that enter each
     block (``input``: h^0 … h^{L-1}) or leave it (``output``: h^1 … h^L)."""
-    chosen = slice(0, -1) if hidden == "input" else slice(1, None)
-    pairs = zip(tape.hidden[chosen], tape.hidden_gradient[chosen], strict=True)
+    chosen = tape.states(hidden)
+    pairs = ((tape.hidden[layer], tape.hidden_gradient[layer]) for layer in chosen)
     return torch.stack([torch.linalg.vecdot(state, grad) for state, grad in pairs], dim=1)
 
 
@@ -32,6 +32,7 @@ class ClassActivationTokens(Method):
     """
 
     hidden: Hidden = "input"
+    after_source = True
     cites = "qiang2022attcat"
     per_layer = True
     presets = {

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tokenlight.capture.parts import Parts
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
 
@@ -16,19 +17,50 @@ class GenericAttention(AttentionGradientMethod):
         \qquad s = R_{r,:}, \quad s_r = 0
 
     Chefer et al., ICCV 2021, self-attention encoder; no row norm, no LRP. Scores are not negative;
-    an answer's are its start's plus its end's.
+    an answer's are its start's plus its end's. Of a model that writes after a source (s: source, t:
+    written) the paper's rules for both: self-attention as above, in a decoder for :math:`R^{tt}` and
+    :math:`R^{ts}` alike, and at its attention to the source
+    :math:`R^{ts} \leftarrow R^{ts} + (\bar R^{tt})^\top M \bar R^{ss}`, where
+    :math:`\bar R` is :math:`R - I` with rows that sum to one, plus :math:`I`.
     Differs from the paper: nothing. What the Mask-LRP repository calls GAE is the method transatt.
     """
 
     variant: Literal["iccv2021"] = "iccv2021"
     reduce: Reduce = "cls_row"
+    after_source = True
     cites = "chefer2021generic"
     signed = False
 
     def score(self, tape: Tape) -> Tensor:
+        if tape.recording.parts is not None:
+            return reduced(self._after_source(tape, tape.recording.parts), tape, "cls_row")
         first = tape.attention[0]
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype)
         relevance = relevance.expand(first.shape[0], -1, -1)
         for maps, gradient in zip(tape.attention, tape.attention_gradient, strict=True):
             relevance = relevance + (maps * gradient).clamp(min=0).mean(dim=1) @ relevance
         return reduced(relevance, tape, self.reduce)
+
+    def _after_source(self, tape: Tape, parts: Parts) -> Tensor:
+        """R^{tt} and R^{ts} in the rows of what was written, R^{ss} in the source's."""
+        own = torch.eye(tape.real.shape[1], device=tape.real.device, dtype=tape.attention[0].dtype)
+        relevance = own.expand(len(tape.rows), -1, -1).clone()
+        source, written = slice(parts.source), slice(parts.source, None)
+        pairs = zip(tape.attention, tape.attention_gradient, strict=True)
+        for number, (maps, gradient) in enumerate(pairs):
+            step = (maps * gradient).clamp(min=0).mean(dim=1)
+            if parts.reader(number) != "cross":
+                relevance = relevance + step @ relevance
+                continue
+            reads = _without_identity(relevance[:, written, written]).mT
+            read = _without_identity(relevance[:, source, source])
+            relevance[:, written, source] += reads @ step[:, written, source] @ read
+        return relevance
+
+
+def _without_identity(relevance: Tensor) -> Tensor:
+    """Eq. 8 and 9: rows of R − I that sum to one, and I; a row that holds nothing else stays I."""
+    identity = torch.eye(relevance.shape[-1], device=relevance.device, dtype=relevance.dtype)
+    gathered = relevance - identity
+    whole = gathered.sum(dim=-1, keepdim=True)
+    return gathered / whole.masked_fill(whole == 0, 1.0) + identity

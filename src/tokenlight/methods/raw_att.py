@@ -18,12 +18,14 @@ class RawAttention(Method):
     :math:`A^L` is ``head query key``, :math:`r` the read-out token. Scores are not negative and do
     not depend on the target's class. For answer spans the mean over queries is taken instead of
     row :math:`r` (``reduce="mean_query"``, cell [0, 0] zero), once for the start and once for the
-    end: twice that vector where both are asked for.
+    end: twice that vector where both are asked for. Of a model that writes after a source: the last
+    decoder block's attention to the source and to what was written, each summing to one.
     Differs from the paper: nothing for classes. AttCAT's notebook for question answering averages
     the maps over *layers* and reads the last query: ``preset="attcat_qa"``.
     """
 
     reduce: Literal["auto", "cls_row", "mean_query", "last_query_layermean"] = "auto"
+    after_source = True
     cites = "qiang2022attcat"
     signed = False
     class_agnostic = True
@@ -42,4 +44,7 @@ class RawAttention(Method):
             mean = torch.stack([maps.mean(dim=1) for maps in tape.attention]).mean(dim=0)
             last = (tape.lengths - 1)[:, None, None].expand(-1, 1, mean.shape[-1])
             return mean.gather(1, last).squeeze(1)
-        return reduced(tape.attention[-1].mean(dim=1), tape, self.reduce)
+        last = tape.attention[-1]
+        if tape.recording.parts is not None:  # a decoder block has two, of its own and of the source
+            last = last + tape.attention[-2]
+        return reduced(last.mean(dim=1), tape, self.reduce)

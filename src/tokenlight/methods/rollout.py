@@ -16,7 +16,9 @@ class AttentionRollout(Method):
 
     :math:`r` is the read-out token, :math:`k` is ``start_layer``. Scores are not negative and do not
     depend on the target's class; for answer spans the mean over queries is taken, once for the start
-    and once for the end: twice that vector where both are asked for. Abnar & Zuidema 2020.
+    and once for the end: twice that vector where both are asked for. Of a model that writes after a
+    source, each decoder block is two steps: to what was written, then to the source. Abnar & Zuidema
+    2020.
     Differs from the paper: AttCAT and Mask-LRP write :math:`I + \bar A` without the row norm, a
     constant factor per block that changes no rank (``row_normalize=False``). AttCAT's notebook for
     question answering leaves the identity out and averages the partial products over layers and
@@ -28,6 +30,7 @@ class AttentionRollout(Method):
     row_normalize: bool = True
     average_layers: bool = False
     reduce: Reduce = "auto"
+    after_source = True
     cites = "abnar2020quantifying"
     signed = False
     class_agnostic = True

@@ -1,0 +1,77 @@
+"""Parts: what an encoder's blocks and a decoder's hold, laid over the one row of tokens they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from tokenlight.errors import UnsupportedModel
+
+Reader = Literal["encoder", "decoder", "cross"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A model that writes after a source: states of its encoder, then of its decoder; maps of its
+    encoder's blocks, then of each decoder block its own tokens' and, behind them, the source's.
+
+    ``source`` tokens of the row are the encoder's, ``written`` the decoder's; ``states``: how many
+    states, h^0 among them, the encoder has.
+    """
+
+    source: int
+    written: int
+    states: int
+
+    def state(self, layer: int, tensor: Tensor) -> Tensor:
+        """``batch token hidden`` of all tokens: zero at those the part does not read."""
+        if layer < self.states:
+            return pad(tensor, (0, 0, 0, self.written))
+        return pad(tensor, (0, 0, self.source, 0))
+
+    def map(self, number: int, tensor: Tensor) -> Tensor:
+        """``batch head query key`` of all tokens: zero where a part has no such query or key."""
+        match self.reader(number):
+            case "encoder":
+                return pad(tensor, (0, self.written, 0, self.written))
+            case "decoder":
+                return pad(tensor, (self.source, 0, self.source, 0))
+        return pad(tensor, (0, self.written, self.source, 0))
+
+    def reader(self, number: int) -> Reader:
+        """Whose map this is: of the source by itself, of what was written, or of both."""
+        behind = number - (self.states - 1)
+        return "encoder" if behind < 0 else "cross" if behind % 2 else "decoder"
+
+    def received(self, means: Sequence[Tensor], real: Tensor) -> list[Tensor]:
+        """What each state that enters a block receives there, ``batch token``: the mean over the real
+        queries of the part that reads it, of ``means`` (``batch query key``); of the encoder's last
+        state, which all decoder blocks read, the mean over those."""
+        share: dict[Reader, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+        for number, mean in enumerate(means):
+            reader = self.reader(number)
+            asks = real.clone()
+            asks[:, slice(self.source, None) if reader == "encoder" else slice(self.source)] = False
+            weights = asks.to(mean.dtype) / asks.sum(dim=1, keepdim=True)
+            share[reader].append(torch.einsum("bq,bqk->bk", weights, mean))
+        handed_on = torch.stack(share["cross"]).mean(dim=0)
+        return [*share["encoder"], handed_on, *share["decoder"]]
+
+    def check(self, shapes: Sequence[Sequence[int]], name: str) -> None:
+        """Refuse maps that do not come in this order; told where source and written differ in length."""
+        sizes = {
+            "encoder": (self.source, self.source),
+            "decoder": (self.written, self.written),
+            "cross": (self.written, self.source),
+        }
+        for number, shape in enumerate(shapes):
+            if tuple(shape[2:]) != sizes[self.reader(number)]:
+                raise UnsupportedModel(
+                    f"attention map {number} of {name} is {shape[2]} × {shape[3]}, not the "
+                    f"{self.reader(number)}'s; methods that read attention cannot work on it."
+                )
