@@ -98,10 +98,14 @@ def _writer(model: PreTrainedModel, tokenizer: Any) -> Head:
             f"the config of {name} names no decoder_start_token_id, with which its decoder begins to "
             "write; set it."
         )
-    size, read = (
-        int(part.get_input_embeddings().weight.shape[0])
-        for part in (model.get_decoder(), model.get_encoder())
-    )
+    try:
+        parts = model.get_encoder(), model.get_decoder()
+        read, size = (int(part.get_input_embeddings().weight.shape[0]) for part in parts)
+    except (AttributeError, NotImplementedError) as hidden:
+        raise UnsupportedModel(
+            f"{name} does not tell where its encoder and its decoder look up their tokens, as "
+            "transformers' models do, so what comes in could not be read."
+        ) from hidden
     if size != read:
         raise UnsupportedModel(
             f"{name} reads {read} different tokens and writes {size}; tokenlight explains models that "

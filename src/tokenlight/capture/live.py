@@ -263,7 +263,8 @@ class LiveModel:
         else:
             encoders = self.model.config.is_encoder_decoder
             names = ["encoder_hidden_states" if encoders else "hidden_states"]
-        return tuple(state for name in names for state in getattr(outputs, name, None) or ())
+        found = [state for name in names for state in getattr(outputs, name, None) or ()]
+        return tuple(found) if all(isinstance(state, Tensor) for state in found) else ()
 
 
 def source_of(rows: Sequence[Any]) -> int | None:

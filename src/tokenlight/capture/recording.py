@@ -101,7 +101,7 @@ def record(
             entrance_of(live, rows[0], "words")  # refuses a model whose gradient is an estimate
         _sloped.add(live.model)
     parts = None
-    if source is not None:
+    if source is not None and hidden:
         encoded = len(outputs.encoder_hidden_states)
         parts = Parts(source, real.shape[1] - source, encoded)
         if wanted != "nothing":

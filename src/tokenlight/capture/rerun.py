@@ -129,9 +129,9 @@ class Rerun:
             logits = self.live.logits_of(self.live.call(chosen), chosen)
             return self.objective(logits, examples, of)
 
-    def embedded(self, rows: Sequence[TokenRow]) -> Tensor:
+    def embedded(self, rows: Sequence[TokenRow], at: At = "hidden") -> Tensor:
         """h^0 of other tokens (one row an example, as long as it): ``batch place hidden``."""
-        entrance = entrance_of(self.live, self.recording.rows[0], "hidden")
+        entrance = entrance_of(self.live, self.recording.rows[0], at)
         return self._out(embedded(self.live, rows, self.recording.real.shape[1], entrance))
 
     def values(self, variants: Sequence[Sequence[Variant]]) -> list[np.ndarray]:

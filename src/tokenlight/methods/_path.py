@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.entrance import Entered
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.objective import Of
 from tokenlight.capture.rerun import StandIn
@@ -27,6 +28,7 @@ class Ends:
     text: Tensor
     baseline: Tensor
     rise: Tensor
+    at: At = "hidden"
 
     @property
     def difference(self) -> Tensor:
@@ -34,12 +36,19 @@ class Ends:
         return self.text - self.baseline
 
 
-def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False) -> Ends:
+def entered(tape: Tape, at: At) -> Entered:
+    """What came in with the text: h^0, or the token tables' output."""
+    return tape.words if at == "words" else tape.embedded
+
+
+def ends(
+    tape: Tape, baseline: StandIn | int, *, special: bool = False, at: At = "hidden"
+) -> Ends:
     """From ``baseline`` in the place of every token (special ones only with ``special``) to the text.
 
     ``zero`` is the zero vector; any other baseline is a token, in its place with its segment.
     """
-    rerun, text = tape.rerun, tape.embedded.values
+    rerun, text = tape.rerun, entered(tape, at).values
     # The tokens a model puts before a picture's patches are no input: nothing can stand for them.
     gone = [
         np.array([(special and row.image is None) or not own for own in row.special])
@@ -49,15 +58,15 @@ def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False) -> Ends:
         replaced = torch.zeros(tape.real.shape, dtype=torch.bool)
         for into, own in zip(replaced, gone, strict=True):
             into[: len(own)] = torch.from_numpy(own)
-        hidden = tape.embedded.spread(replaced.to(text.device))
+        hidden = entered(tape, at).spread(replaced.to(text.device))
         vectors = text.masked_fill(hidden[..., None], 0.0)
     else:
         by = rerun.stand_in(baseline)
         rows = [rerun.replaced(row, own, by) for row, own in zip(tape.rows, gone, strict=True)]
-        vectors = rerun.embedded(rows)
+        vectors = rerun.embedded(rows, at)
     # With the text's own ids beside the baseline's embeddings, as all along the path: by its ids a
     # model may find the token it reads.
-    return Ends(text, vectors, rerun.value - rerun.value_at(vectors, at="hidden"))
+    return Ends(text, vectors, rerun.value - rerun.value_at(vectors, at=at), at)
 
 
 def mean_gradient(
@@ -106,8 +115,8 @@ def along(
         share = shares[which, step].to(difference)[:, None, None]
         return path.baseline[examples[which]] + share * difference[which]
 
-    gradient = mean_gradient(tape, examples, weights, point)
-    entrance, real = tape.embedded.entrance, tape.real[examples]
+    gradient = mean_gradient(tape, examples, weights, point, at=path.at)
+    entrance, real = entered(tape, path.at).entrance, tape.real[examples]
     scores = entrance.folded((gradient * difference).sum(dim=-1), real).masked_fill(~real, 0.0)
     return scores, gap_percent(scores, path.rise[examples])
 

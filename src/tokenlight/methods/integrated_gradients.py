@@ -5,8 +5,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from tokenlight.capture.entrance_search import At
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.tape import Tape
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one, ends
 
@@ -25,6 +26,8 @@ class IntegratedGradients(PathMethod):
     percent ``n_steps`` missed that. ``"auto"`` doubles 25 steps until the gap is below ``tolerance``
     percent, for each text by itself, and stops at 400.
     Equals Captum's LayerIntegratedGradients ("Integrated" of Thermostat) with 25 steps.
+    ``at="words"``: the path runs in the token tables' output instead, before positions and norm, as
+    inseq's does.
     Differs from the paper: the path runs in :math:`h^0`, where a baseline token has a vector, and is
     no left Riemann sum.
     """
@@ -32,14 +35,19 @@ class IntegratedGradients(PathMethod):
     n_steps: int | Literal["auto"] = FIRST
     baseline: StandIn | int = "pad"
     tolerance: float = 1.0
+    at: At = "hidden"
     cites = "sundararajan2017axiomatic"
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.WORDS if self.at == "words" else Site.EMBEDDED})
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         steps = LAST * 2 if self.n_steps == "auto" else self.n_steps
         return Cost(2 + steps, steps)
 
     def scored(self, tape: Tape) -> PathScores:
-        path = ends(tape, self.baseline)
+        path = ends(tape, self.baseline, at=self.at)
         auto = self.n_steps == "auto"
         count = FIRST if self.n_steps == "auto" else at_least_one("n_steps", self.n_steps)
         left = torch.arange(len(tape.rows), device=path.rise.device)

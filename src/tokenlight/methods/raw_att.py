@@ -44,7 +44,7 @@ class RawAttention(Method):
             mean = torch.stack([maps.mean(dim=1) for maps in tape.attention]).mean(dim=0)
             last = (tape.lengths - 1)[:, None, None].expand(-1, 1, mean.shape[-1])
             return mean.gather(1, last).squeeze(1)
-        last = tape.attention[-1]
+        maps = tape.attention[-1]
         if tape.recording.parts is not None:  # a decoder block has two, of its own and of the source
-            last = last + tape.attention[-2]
-        return reduced(last.mean(dim=1), tape, self.reduce)
+            maps = maps + tape.attention[-2]
+        return reduced(maps.mean(dim=1), tape, self.reduce)

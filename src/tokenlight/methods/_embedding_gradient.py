@@ -1,0 +1,26 @@
+"""The gradient at the embeddings, which grad_x_input and saliency read."""
+
+from torch import Tensor
+
+from tokenlight.capture.entrance import Entered
+from tokenlight.capture.entrance_search import At
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._method import Method
+
+
+class EmbeddingGradientMethod(Method, base=True):
+    """Reads the gradient at h^0, or (``at="words"``) at the token tables' output."""
+
+    at: At = "hidden"
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        if self.at == "words":
+            return frozenset({Site.WORDS, Site.GRAPH})
+        return frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
+
+    def gradient(self, tape: Tape) -> tuple[Entered, Tensor]:
+        """What came in, and the target's gradient there, ``batch place hidden``."""
+        if self.at == "words":
+            return tape.words, tape.words.joined(tape.rerun.slopes(tape.words.tensors))
+        return tape.embedded, tape.embedded_gradient

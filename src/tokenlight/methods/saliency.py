@@ -1,0 +1,27 @@
+"""Saliency: the length of the gradient at each token's embedding."""
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.entrance_search import At
+from tokenlight.capture.tape import Tape
+from tokenlight.methods._embedding_gradient import EmbeddingGradientMethod
+
+
+class Saliency(EmbeddingGradientMethod):
+    r"""How fast the target moves with a token's embedding, whichever way.
+
+    .. math:: s_i = \Bigl\lVert \frac{\partial y}{\partial h^0_i} \Bigr\rVert_2
+
+    :math:`h^0` is the embedding after its norm, ``token hidden`` (``at="words"``: the token table's
+    output, before positions and norm, as inseq has it). Scores are not negative. Simonyan et al. 2014.
+    Differs from the paper: the length of the gradient, where the paper takes its largest entry.
+    """
+
+    at: At = "hidden"
+    cites = "simonyan2014deep"
+    signed = False
+
+    def __call__(self, tape: Tape) -> Tensor:
+        entered, gradient = self.gradient(tape)
+        return torch.linalg.vector_norm(entered.folded(gradient), dim=-1)

@@ -1,0 +1,37 @@
+"""What each written token is explained by equals what inseq computes (:mod:`make_inseq`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.writers import PROMPT, SOURCE, WRITTEN, small_llama, writer, writing_tokenizer
+from tokenlight import Continuation, Explainer
+
+VECTORS = load_file(Path(__file__).parent / "vectors" / "inseq.safetensors")
+METHODS = {
+    "input_x_gradient": ("grad_x_input", {"at": "words"}),
+    "saliency": ("saliency", {"at": "words"}),
+    "integrated_gradients": ("integrated_gradients", {"at": "words", "baseline": "unk", "n_steps": 20}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "marian", "llama"])
+@pytest.mark.parametrize("theirs", METHODS)
+def test_scores_of_written_tokens_equal_inseqs(name: str, theirs: str) -> None:
+    from_source = name != "llama"
+    model = writer(name) if from_source else small_llama()
+    explainer = Explainer(model, writing_tokenizer(ends=from_source))
+    text = SOURCE if from_source else PROMPT
+    method, options = METHODS[theirs]
+    written = WRITTEN if from_source else f" {WRITTEN}"
+    found = explainer.explain(text, target=Continuation(written), method=(method, options))
+    expected = VECTORS[f"{name}.{theirs}"]
+    assert len(found) == 3
+    for row, a in zip(expected, found, strict=False):
+        gap = np.abs(a.scores - row[: len(a)]).max()
+        assert gap <= 1e-7 * np.abs(expected).max(), (a.target.name, a.scores, row)
+        assert not row[len(a) :].any()
