@@ -45,7 +45,8 @@ def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
         row = telling(live, row)
     watch, states = _watched(live, row)
     parts = [watch.doors(state)[:TRIED] if at == "hidden" else [] for state in states]
-    tables, start = _tables(live, watch, row, max(1, len(states)))
+    parts = parts if len(parts) > live.writes_from_source else []
+    tables, start = _tables(live, watch, row, max(1 + live.writes_from_source, len(states)))
     if live.patches is not None:  # the patches of a picture come in by one way
         found = parts[0] or [replace(tables[0], ahead=live.patches.ahead)]
         return Entrance(tuple(found[:1]))

@@ -1,0 +1,225 @@
+"""Models that write after a source: encoder and decoder explained in one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+from tests.writers import SOURCE, WORDS, WRITERS, WRITTEN, writer, writing_tokenizer
+from tokenlight import Continuation, Explainer, NextToken, Tokens
+from tokenlight.errors import BadInput, BadTarget, NotFinite, TextTooLong, UnsupportedModel
+
+TAKEN = [name for name, (_, _, _, fate) in WRITERS.items() if fate != "refused"]
+READ = [name for name in TAKEN if WRITERS[name][3] != "embeddings"]
+S, T = 8, 4  # tokens of the source with </s>, and of the decoder before the last written one ends
+
+
+@pytest.fixture(scope="module")
+def bart() -> Explainer:
+    return Explainer(writer("bart"), writing_tokenizer())
+
+
+def rounding(name: str) -> float:
+    """What of a score may be rounding: routers of experts compute in float32 whatever the model does."""
+    eps = torch.finfo(torch.float32 if WRITERS[name][3] == "float32 router" else torch.float64).eps
+    return 1e4 * eps  # sums over 16 entries in 5 blocks, each of them divided by a norm
+
+
+def forced(model: Any, **flags: Any) -> tuple[Any, Tensor, Tensor]:
+    """The model's own pass over the source and all that was written but the last."""
+    source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
+    start = model.config.decoder_start_token_id
+    decoded = torch.tensor([[start] + [WORDS.index(word) for word in WRITTEN.split()[:-1]]])
+    outputs = model(input_ids=source, decoder_input_ids=decoded, use_cache=False, **flags)
+    return outputs, source, decoded
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside(name: str) -> None:
+    model = writer(name)
+    explainer = Explainer(model, writing_tokenizer())
+    found = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))
+    logits = forced(model)[0].logits[0].detach().numpy()
+    for place, a in enumerate(found):  # the three rows went through as one padded batch
+        assert len(a) == S + 1 + place and a.row.source == S
+        wanted = logits[place, WORDS.index(WRITTEN.split()[place])]
+        assert a.logits[a.target.index] == pytest.approx(wanted, rel=rounding(name), abs=rounding(name))
+    alone = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN), batch_tokens=1)
+    for a, b in zip(found, alone, strict=True):
+        np.testing.assert_allclose(a.scores, b.scores, rtol=0, atol=rounding(name) * np.abs(b.scores).max())
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in TAKEN])
+def test_a_family_that_is_not_taken_is_refused_by_name(name: str) -> None:
+    with pytest.raises((UnsupportedModel, NotFinite), match=WRITERS[name][0]):
+        Explainer(writer(name), writing_tokenizer()).explain(SOURCE, "grad_x_input")
+
+
+@pytest.mark.parametrize("name", READ)
+def test_class_activations_of_both_parts_equal_the_paper_written_out(name: str) -> None:
+    model = writer(name)
+    found = Explainer(model, writing_tokenizer()).explain(SOURCE, "cat", Continuation(WRITTEN))[-1]
+    for weight in model.parameters():
+        weight.requires_grad_(True)
+    outputs, source, decoded = forced(model, output_hidden_states=True)
+    states = [*outputs.encoder_hidden_states, *outputs.decoder_hidden_states[:-1]]
+    target = outputs.logits[0, -1, WORDS.index(WRITTEN.split()[-1])]
+    gradients = torch.autograd.grad(target, states)
+    expected = torch.zeros(source.shape[1] + decoded.shape[1], dtype=torch.float64)
+    for number, (state, gradient) in enumerate(zip(states, gradients, strict=True)):
+        own = (state * gradient).sum(dim=-1)[0].detach()
+        here = slice(S) if number < len(outputs.encoder_hidden_states) else slice(S, None)
+        expected[here] += own
+    scale = float(expected.abs().max())
+    np.testing.assert_allclose(found.scores, expected.numpy(), rtol=0, atol=rounding(name) * scale)
+
+
+def _maps(model: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]:
+    """Encoder, decoder and cross maps of one text, and the target, on one graph."""
+    model.set_attn_implementation("eager")
+    outputs, _, _ = forced(model, output_attentions=True)
+    target = outputs.logits[0, -1, WORDS.index(WRITTEN.split()[-1])]
+    kinds = outputs.encoder_attentions, outputs.decoder_attentions, outputs.cross_attentions
+    return (*map(list, kinds), target)  # type: ignore[return-value]
+
+
+def test_attcat_weights_every_state_by_the_attention_it_receives_where_it_is_read(
+    bart: Explainer,
+) -> None:
+    terms = bart.explain(SOURCE, "cat", Continuation(WRITTEN))[-1].layers
+    found = bart.explain(SOURCE, "attcat", Continuation(WRITTEN))[-1]
+    encoder, decoder, cross, _ = _maps(writer("bart"))
+    received = [maps[0].mean(dim=(0, 1)) for maps in encoder]
+    received.append(torch.stack([maps[0].mean(dim=(0, 1)) for maps in cross]).mean(dim=0))
+    received += [maps[0].mean(dim=(0, 1)) for maps in decoder]
+    assert terms is not None and found.layers is not None
+    for own, weighted, share in zip(terms, found.layers, received, strict=True):
+        here = slice(S) if len(share) == S else slice(S, None)
+        np.testing.assert_allclose(weighted[here], own[here] * share.detach().numpy(), atol=1e-12)
+
+
+def test_gae_follows_the_papers_rules_through_cross_attention(bart: Explainer) -> None:
+    found = bart.explain(SOURCE, "gae", Continuation(WRITTEN))[-1]
+    encoder, decoder, cross, target = _maps(writer("bart"))
+    gradients = torch.autograd.grad(target, [*encoder, *decoder, *cross])
+    steps = [
+        (maps * gradient)[0].clamp(min=0).mean(dim=0).detach().numpy()
+        for maps, gradient in zip([*encoder, *decoder, *cross], gradients, strict=True)
+    ]
+    own, ours = steps[: len(encoder)], steps[len(encoder) :]
+    selves, crosses = ours[: len(decoder)], ours[len(decoder) :]
+    ss = np.eye(S)
+    for step in own:
+        ss = ss + step @ ss
+    tt, ts = np.eye(T - 1), np.zeros((T - 1, S))
+    for within, across in zip(selves, crosses, strict=True):
+        tt, ts = tt + within @ tt, ts + within @ ts
+        ts = ts + _normalised(tt).T @ across @ _normalised(ss)
+    expected = np.concatenate((ts[-1], tt[-1]))
+    expected[-1] = 0.0
+    np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-12)
+
+
+def _normalised(relevance: np.ndarray) -> np.ndarray:
+    """Equations 8 and 9 of Chefer et al. 2021."""
+    rest = relevance - np.eye(len(relevance))
+    sums = rest.sum(axis=1, keepdims=True)
+    shares: np.ndarray = np.divide(rest, sums, out=np.zeros_like(rest), where=sums != 0)
+    return shares + np.eye(len(relevance))
+
+
+def test_rollout_goes_through_both_attentions_of_a_decoder_block(bart: Explainer) -> None:
+    found = bart.explain(SOURCE, "rollout", Continuation(WRITTEN))[-1]
+    encoder, decoder, cross, _ = _maps(writer("bart"))
+    means = [[m[0].mean(dim=0).detach().numpy() for m in kind] for kind in (encoder, decoder, cross)]
+    ss = np.eye(S)
+    for step in means[0]:
+        ss = (step + np.eye(S)) / 2 @ ss
+    tt, ts = np.eye(T - 1), np.zeros((T - 1, S))
+    for within, across in zip(means[1], means[2], strict=True):
+        mixed = (within + np.eye(T - 1)) / 2
+        tt, ts = mixed @ tt, mixed @ ts
+        tt, ts = tt / 2, (ts + across @ ss) / 2
+    assert ts[-1].sum() + tt[-1].sum() == pytest.approx(1)
+    expected = np.concatenate((ts[-1], tt[-1]))
+    expected[-1] = 0.0
+    np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-12)
+
+
+def test_occlusion_replaces_tokens_of_the_source_and_of_what_was_written(bart: Explainer) -> None:
+    found = bart.explain(SOURCE, ("occlusion", {"window": 1}), Continuation(WRITTEN))[-1]
+    model = writer("bart")
+    outputs, source, decoded = forced(model)
+    wanted = WORDS.index(WRITTEN.split()[-1])
+    whole = outputs.logits[0, -1, wanted]
+    for place in (0, 3, S + 1, S + 2):
+        changed = torch.cat((source, decoded), dim=1)
+        changed[0, place] = 0
+        given = {"input_ids": changed[:, :S], "decoder_input_ids": changed[:, S:]}
+        fall = (whole - model(**given).logits[0, -1, wanted]).detach()
+        assert found.scores[place] == pytest.approx(float(fall), abs=1e-9)
+    assert found.scores[S - 1] == found.scores[S] == 0  # </s> and the decoder's start
+
+
+def test_deleting_the_whole_source_leaves_one_padding_token_and_what_was_written(
+    bart: Explainer,
+) -> None:
+    from tokenlight.capture.perturbation import Original, StandIns, stream_logits
+
+    row = bart.explain(SOURCE, "random", Continuation(WRITTEN))[-1].row
+    original = Original(row, StandIns.of(bart.live, bart.tokenizer))
+    emptied = original.without(range(S))
+    assert (emptied.source, len(emptied)) == (1, 1 + len(row) - S)
+    shorter = original.without([1, S + 1])
+    assert shorter.source == S - 1 and len(shorter) == len(row) - 2
+    assert all(np.isfinite(v).all() for v in stream_logits(bart.live, [emptied, shorter, row]))
+
+
+def test_a_model_writes_by_its_own_generation_config_and_each_token_is_explained() -> None:
+    model = writer("t5", num_decoder_layers=2)
+    model.generation_config.num_beams = 3
+    explainer = Explainer(model, writing_tokenizer())
+    found = explainer.explain(SOURCE, "grad_x_input", Continuation(tokens=5))
+    source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
+    own = model.generate(input_ids=source, max_new_tokens=5)[0].tolist()
+    written = [i for i in own[1:] if i > 1]
+    assert [a.target.index for a in found] == written[: len(found)] and found
+    assert found[-1].row.names[-1] == "written"
+
+
+def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart: Explainer) -> None:
+    a = bart.explain(SOURCE, "grad_x_input")
+    assert len(a) == S + 1 and a.row.special[-1]
+    assert bart.explain(SOURCE, "grad_x_input", NextToken("cat")).target.index == WORDS.index("cat")
+
+
+def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> None:
+    for method in ("transatt", "gradcam", "decoded_gradcam", "att_grads", "lrp"):
+        with pytest.raises(UnsupportedModel, match=f"{method} has no form for BartFor"):
+            bart.explain(SOURCE, method, Continuation(WRITTEN))
+
+
+def test_what_cannot_be_read_or_written_is_refused_in_words(bart: Explainer) -> None:
+    with pytest.raises(BadInput, match="does not say where the one ends"):
+        bart.explain(Tokens.from_ids([[3, 4, 5]]), "grad_x_input")
+    with pytest.raises(TextTooLong, match="the continuation has 60 tokens"):
+        bart.explain(SOURCE, "grad_x_input", Continuation("cat " * 60))
+    with pytest.raises(BadTarget, match="writes nothing; give 1 or more"):
+        bart.explain(SOURCE, "grad_x_input", Continuation(tokens=0))
+    with pytest.raises(BadInput, match="is empty"):
+        bart.explain(SOURCE, "grad_x_input", Continuation(" "))
+
+
+def test_models_that_write_from_sounds_or_pictures_are_refused_by_name() -> None:
+    whisper = WhisperConfig(
+        vocab_size=24, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, pad_token_id=0,
+        bos_token_id=1, eos_token_id=1, decoder_start_token_id=1,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedModel, match="WhisperForConditionalGeneration writes from"):
+        Explainer(WhisperForConditionalGeneration(whisper))
