@@ -8,10 +8,10 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from transformers import GraniteConfig, GraniteForCausalLM, MarianConfig, MarianMTModel
+from transformers import GraniteConfig, GraniteForCausalLM
 
 from tests import tolerance
-from tests.families import DECODER, SEQ2SEQ, build
+from tests.families import DECODER, build
 from tests.tiny import randomised, tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
@@ -148,11 +148,6 @@ def test_a_copied_explainer_knows_its_own_model(copied):
     first = explainer.explain(Tokens.from_ids(ids), "gae")
     again = copied(explainer).explain(Tokens.from_ids(ids), "gae")
     np.testing.assert_array_equal(first.scores, again.scores)
-
-
-def test_a_translator_is_refused_when_it_is_given():
-    with pytest.raises(UnsupportedModel, match="MarianMTModel writes with a decoder that reads"):
-        Explainer(MarianMTModel(MarianConfig(**SEQ2SEQ)))
 
 
 def test_a_model_without_numbers_is_refused_when_it_is_given():
