@@ -15,7 +15,27 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.families import SEQ2SEQ
 
-WORDS = ["<pad>", "</s>", "<unk>", *"the cat dog sat on a red mat and ran die katze sass auf".split()]
+WORDS = [
+    "<pad>",
+    "</s>",
+    "<unk>",
+    *[
+        "the",
+        "cat",
+        "dog",
+        "sat",
+        "on",
+        "a",
+        "red",
+        "mat",
+        "and",
+        "ran",
+        "die",
+        "katze",
+        "sass",
+        "auf",
+    ],
+]
 T5 = {
     "vocab_size": 24, "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 3,
     "num_heads": 4, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0,
@@ -31,32 +51,44 @@ GEMMA = {
     "eos_token_id": 1, "bos_token_id": 1,
 }  # fmt: skip
 
-# name: (class, config class, arguments, what becomes of it: by which route its attention is heard, what
-# is not to be had of it, or whether it is refused)
-WRITERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
-    "t5": ("T5ForConditionalGeneration", "T5Config", T5, "seam"),
-    "t5-gated": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, "seam"),
-    "mt5": ("MT5ForConditionalGeneration", "MT5Config", T5, "seam"),
-    "umt5": ("UMT5ForConditionalGeneration", "UMT5Config", T5, "seam"),
-    "longt5": ("LongT5ForConditionalGeneration", "LongT5Config", T5, "own attention"),
-    "bart": ("BartForConditionalGeneration", "BartConfig", BART, "seam"),
-    "mbart": ("MBartForConditionalGeneration", "MBartConfig", BART, "seam"),
-    "marian": ("MarianMTModel", "MarianConfig", BART, "seam"),
-    "m2m100": ("M2M100ForConditionalGeneration", "M2M100Config", BART, "seam"),
-    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", BART, "seam"),
-    "pegasus-x": ("PegasusXForConditionalGeneration", "PegasusXConfig", BART, "embeddings"),
-    "bigbird-pegasus": ("BigBirdPegasusForConditionalGeneration", "BigBirdPegasusConfig", BART | {"attention_type": "original_full"}, "eager"),
-    "blenderbot": ("BlenderbotForConditionalGeneration", "BlenderbotConfig", BART, "seam"),
-    "blenderbot-small": ("BlenderbotSmallForConditionalGeneration", "BlenderbotSmallConfig", BART, "seam"),
-    "plbart": ("PLBartForConditionalGeneration", "PLBartConfig", BART, "seam"),
-    "mvp": ("MvpForConditionalGeneration", "MvpConfig", BART, "eager"),
-    "led": ("LEDForConditionalGeneration", "LEDConfig", BART | {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64, "attention_window": 4}, "own attention"),
-    "prophetnet": ("ProphetNetForConditionalGeneration", "ProphetNetConfig", {"vocab_size": 24, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 64, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1, "decoder_start_token_id": 1, "hidden_size": 16, "num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4}, "refused"),
-    "nllb-moe": ("NllbMoeForConditionalGeneration", "NllbMoeConfig", BART | {"num_experts": 2, "encoder_sparse_step": 2, "decoder_sparse_step": 2}, "float32 router"),
-    "switch": ("SwitchTransformersForConditionalGeneration", "SwitchTransformersConfig", T5 | {"num_experts": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}, "float32 router"),
-    "fsmt": ("FSMTForConditionalGeneration", "FSMTConfig", BART | {"langs": ["en", "de"], "src_vocab_size": 24, "tgt_vocab_size": 24}, "refused"),
+SPARSE_T5 = {"num_experts": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+SPARSE_BART = {"num_experts": 2, "encoder_sparse_step": 2, "decoder_sparse_step": 2}
+PROPHET = {
+    "vocab_size": 24, "hidden_size": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
+    "num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 4,
+    "num_decoder_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0,
+    "eos_token_id": 1, "bos_token_id": 1, "decoder_start_token_id": 1,
 }  # fmt: skip
-WRITERS = {name: own for name, own in WRITERS.items() if hasattr(transformers, own[0])}
+LONG = {
+    "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64, "attention_window": 4,
+}  # fmt: skip
+
+# name: (class prefix, arguments, what becomes of it: by which route its attention is heard, what is not
+# to be had of it, or whether it is refused)
+WRITERS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "t5": ("T5", T5, "seam"),
+    "t5-gated": ("T5", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, "seam"),
+    "mt5": ("MT5", T5, "seam"),
+    "umt5": ("UMT5", T5, "seam"),
+    "longt5": ("LongT5", T5, "own attention"),
+    "switch": ("SwitchTransformers", T5 | SPARSE_T5, "float32 router"),
+    "bart": ("Bart", BART, "seam"),
+    "mbart": ("MBart", BART, "seam"),
+    "marian": ("Marian", BART, "seam"),
+    "m2m100": ("M2M100", BART, "seam"),
+    "nllb-moe": ("NllbMoe", BART | SPARSE_BART, "float32 router"),
+    "pegasus": ("Pegasus", BART, "seam"),
+    "pegasus-x": ("PegasusX", BART, "embeddings"),
+    "bigbird-pegasus": ("BigBirdPegasus", BART | {"attention_type": "original_full"}, "eager"),
+    "blenderbot": ("Blenderbot", BART, "seam"),
+    "blenderbot-small": ("BlenderbotSmall", BART, "seam"),
+    "plbart": ("PLBart", BART, "seam"),
+    "mvp": ("Mvp", BART, "eager"),
+    "led": ("LED", BART | LONG, "own attention"),
+    "prophetnet": ("ProphetNet", PROPHET, "refused"),  # its mask overflows in float64
+    "fsmt": ("FSMT", BART | {"langs": ["en", "de"], "src_vocab_size": 24, "tgt_vocab_size": 24}, "refused"),
+}  # fmt: skip
+WRITERS = {name: own for name, own in WRITERS.items() if hasattr(transformers, f"{own[0]}Config")}
 SOURCE, WRITTEN, PROMPT = "the red cat sat on a mat", "die katze sass", "the red cat sat"
 
 
@@ -84,9 +116,10 @@ def filled(model: Any, dtype: torch.dtype = torch.float64) -> Any:
 
 def writer(name: str, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
     """A tiny model of the family."""
-    cls, config, arguments, _ = WRITERS[name]
-    config = getattr(transformers, config)(**arguments | changes)
-    model = getattr(transformers, cls)(config)
+    prefix, arguments, _ = WRITERS[name]
+    config = getattr(transformers, f"{prefix}Config")(**arguments | changes)
+    head = "MTModel" if name == "marian" else "ForConditionalGeneration"
+    model = getattr(transformers, f"{prefix}{head}")(config)
     return filled(model, dtype)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import inseq
-import numpy as np
 import torch
 from inseq.data.data_utils import TensorWrapper
 from safetensors.numpy import save_file
@@ -61,8 +60,6 @@ def main() -> None:
         written = f"{PROMPT} {WRITTEN}"
         own = writing_tokenizer(ends=False)
         arrays[f"llama.{method}"] = scores(small_llama(), method, own, PROMPT, written, **how)
-    for name, array in arrays.items():
-        print(name, array.dtype, array.shape, np.abs(array).max())
     save_file(arrays, Path(__file__).parent / "vectors" / "inseq.safetensors")
 
 

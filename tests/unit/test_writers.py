@@ -14,8 +14,8 @@ from tests.writers import SOURCE, WORDS, WRITERS, WRITTEN, writer, writing_token
 from tokenlight import Continuation, Explainer, NextToken, Tokens
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TextTooLong, UnsupportedModel
 
-TAKEN = [name for name, (_, _, _, fate) in WRITERS.items() if fate != "refused"]
-READ = [name for name in TAKEN if WRITERS[name][3] != "embeddings"]
+TAKEN = [name for name, (_, _, fate) in WRITERS.items() if fate != "refused"]
+READ = [name for name in TAKEN if WRITERS[name][2] != "embeddings"]
 S, T = 8, 4  # tokens of the source with </s>, and of the decoder before the last written one ends
 
 
@@ -26,7 +26,7 @@ def bart() -> Explainer:
 
 def rounding(name: str) -> float:
     """What of a score may be rounding: routers of experts compute in float32 whatever the model does."""
-    eps = torch.finfo(torch.float32 if WRITERS[name][3] == "float32 router" else torch.float64).eps
+    eps = torch.finfo(torch.float32 if WRITERS[name][2] == "float32 router" else torch.float64).eps
     return 1e4 * eps  # sums over 16 entries in 5 blocks, each of them divided by a norm
 
 
@@ -46,12 +46,17 @@ def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside
     found = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))
     logits = forced(model)[0].logits[0].detach().numpy()
     for place, a in enumerate(found):  # the three rows went through as one padded batch
-        assert len(a) == S + 1 + place and a.row.source == S
+        assert len(a) == S + 1 + place
+        assert a.row.source == S
         wanted = logits[place, WORDS.index(WRITTEN.split()[place])]
-        assert a.logits[a.target.index] == pytest.approx(wanted, rel=rounding(name), abs=rounding(name))
+        assert a.logits[a.target.index] == pytest.approx(
+            wanted, rel=rounding(name), abs=rounding(name)
+        )
     alone = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN), batch_tokens=1)
     for a, b in zip(found, alone, strict=True):
-        np.testing.assert_allclose(a.scores, b.scores, rtol=0, atol=rounding(name) * np.abs(b.scores).max())
+        np.testing.assert_allclose(
+            a.scores, b.scores, rtol=0, atol=rounding(name) * np.abs(b.scores).max()
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if name not in TAKEN])
@@ -97,7 +102,8 @@ def test_attcat_weights_every_state_by_the_attention_it_receives_where_it_is_rea
     received = [maps[0].mean(dim=(0, 1)) for maps in encoder]
     received.append(torch.stack([maps[0].mean(dim=(0, 1)) for maps in cross]).mean(dim=0))
     received += [maps[0].mean(dim=(0, 1)) for maps in decoder]
-    assert terms is not None and found.layers is not None
+    assert terms is not None
+    assert found.layers is not None
     for own, weighted, share in zip(terms, found.layers, received, strict=True):
         here = slice(S) if len(share) == S else slice(S, None)
         np.testing.assert_allclose(weighted[here], own[here] * share.detach().numpy(), atol=1e-12)
@@ -136,7 +142,9 @@ def _normalised(relevance: np.ndarray) -> np.ndarray:
 def test_rollout_goes_through_both_attentions_of_a_decoder_block(bart: Explainer) -> None:
     found = bart.explain(SOURCE, "rollout", Continuation(WRITTEN))[-1]
     encoder, decoder, cross, _ = _maps(writer("bart"))
-    means = [[m[0].mean(dim=0).detach().numpy() for m in kind] for kind in (encoder, decoder, cross)]
+    means = [
+        [m[0].mean(dim=0).detach().numpy() for m in kind] for kind in (encoder, decoder, cross)
+    ]
     ss = np.eye(S)
     for step in means[0]:
         ss = (step + np.eye(S)) / 2 @ ss
@@ -176,7 +184,8 @@ def test_deleting_the_whole_source_leaves_one_padding_token_and_what_was_written
     emptied = original.without(range(S))
     assert (emptied.source, len(emptied)) == (1, 1 + len(row) - S)
     shorter = original.without([1, S + 1])
-    assert shorter.source == S - 1 and len(shorter) == len(row) - 2
+    assert shorter.source == S - 1
+    assert len(shorter) == len(row) - 2
     assert all(np.isfinite(v).all() for v in stream_logits(bart.live, [emptied, shorter, row]))
 
 
@@ -188,13 +197,15 @@ def test_a_model_writes_by_its_own_generation_config_and_each_token_is_explained
     source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
     own = model.generate(input_ids=source, max_new_tokens=5)[0].tolist()
     written = [i for i in own[1:] if i > 1]
-    assert [a.target.index for a in found] == written[: len(found)] and found
+    assert [a.target.index for a in found] == written[: len(found)]
+    assert found
     assert found[-1].row.names[-1] == "written"
 
 
 def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart: Explainer) -> None:
     a = bart.explain(SOURCE, "grad_x_input")
-    assert len(a) == S + 1 and a.row.special[-1]
+    assert len(a) == S + 1
+    assert a.row.special[-1]
     assert bart.explain(SOURCE, "grad_x_input", NextToken("cat")).target.index == WORDS.index("cat")
 
 

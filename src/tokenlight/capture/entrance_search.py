@@ -134,7 +134,7 @@ def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entr
         vectors = embedded(live, [other], len(row), entrance)
     except (RuntimeError, IndexError):  # a door of another shape than it seemed
         return False
-    pieces = vectors.split(entrance.sizes(len(row), row.source), dim=1)
+    pieces = torch.split(vectors, entrance.sizes(len(row), row.source), dim=1)
     own, wanted = (_logits(live, one) for one in (row, other))
     got = _logits(live, row, entrance, pieces)
     moved, gap = float((own - wanted).abs().max()), float((got - wanted).abs().max())
@@ -157,7 +157,7 @@ def _refuse_estimated_slopes(
     way = there - here
     begin = here.detach().requires_grad_()
     sizes = entrance.sizes(len(row), row.source)
-    value = _logits(live, row, entrance, begin.split(sizes, dim=1), gradients=True)
+    value = _logits(live, row, entrance, torch.split(begin, sizes, dim=1), gradients=True)
     total = value.flatten()[0]
     if not own_backwards(total):
         return
@@ -166,7 +166,7 @@ def _refuse_estimated_slopes(
 
     def rise(step: float) -> float:
         ends = [here + sign * step * way for sign in (1, -1)]
-        values = [_logits(live, row, entrance, end.split(sizes, dim=1)) for end in ends]
+        values = [_logits(live, row, entrance, torch.split(end, sizes, dim=1)) for end in ends]
         return float((values[0] - values[1]).flatten()[0]) / (2 * step)
 
     seen = (4 * rise(STEP / 2) - rise(STEP)) / 3  # without the error of the step squared

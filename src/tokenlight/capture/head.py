@@ -65,7 +65,7 @@ def head_of(model: PreTrainedModel, tokenizer: Any) -> Head:
         size = int(config.get_text_config().vocab_size)
         reads = "mask" if name.endswith("ForMaskedLM") else "next"
         return Head("classification", Vocabulary(tokenizer, size), reads=reads)  # type: ignore[arg-type]
-    if "For" in name and not name.endswith(tuple(TAKEN)) or name.endswith(FROM_SOURCE):
+    if ("For" in name and not name.endswith(tuple(TAKEN))) or name.endswith(FROM_SOURCE):
         raise UnsupportedModel(
             f"{name} has a head tokenlight does not take; it takes {taken_in_words()}."
         )
@@ -111,7 +111,7 @@ def _writer(model: PreTrainedModel, tokenizer: Any) -> Head:
             f"{name} reads {read} different tokens and writes {size}; tokenlight explains models that "
             "read and write one vocabulary."
         )
-    return Head("classification", Vocabulary(tokenizer, size), reads="next")  # type: ignore[arg-type]
+    return Head("classification", Vocabulary(tokenizer, size), reads="next")
 
 
 def _classifier(model: PreTrainedModel, labels: tuple[str, ...]) -> Head:

@@ -131,7 +131,9 @@ class LiveModel:
             filler = self.vocabulary  # an id that no token has
         inside = np.arange(width) < np.array([[len(row)] for row in rows])
         source = source_of(rows)
-        assert (source is not None) == self.writes_from_source, "a source and its row belong together"
+        assert (source is not None) == self.writes_from_source, (
+            "a source and its row belong together"
+        )
 
         def table(values: Sequence[Any], fill: int) -> Tensor:
             padded = np.full(inside.shape, fill, dtype=np.int64)

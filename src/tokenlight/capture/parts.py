@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tokenlight.errors import UnsupportedModel
@@ -62,16 +62,22 @@ class Parts:
         handed_on = torch.stack(share["cross"]).mean(dim=0)
         return [*share["encoder"], handed_on, *share["decoder"]]
 
-    def check(self, shapes: Sequence[Sequence[int]], name: str) -> None:
-        """Refuse maps that do not come in this order; told where source and written differ in length."""
+    def maps(self, states: int) -> int:
+        """How many maps such a model has: one in each block of the encoder, two in the decoder's."""
+        return self.states - 1 + 2 * (states - self.states - 1)
+
+    def checked(self, maps: Sequence[Tensor], model: nn.Module) -> Parts:
+        """Refuse maps that do not come in this order: seen where both parts differ in length."""
         sizes = {
             "encoder": (self.source, self.source),
             "decoder": (self.written, self.written),
             "cross": (self.written, self.source),
         }
-        for number, shape in enumerate(shapes):
-            if tuple(shape[2:]) != sizes[self.reader(number)]:
+        for number, found in enumerate(maps):
+            if tuple(found.shape[2:]) != sizes[self.reader(number)]:
                 raise UnsupportedModel(
-                    f"attention map {number} of {name} is {shape[2]} × {shape[3]}, not the "
-                    f"{self.reader(number)}'s; methods that read attention cannot work on it."
+                    f"attention map {number} of {type(model).__name__} is {found.shape[2]} × "
+                    f"{found.shape[3]}, not the {self.reader(number)}'s; methods that read attention "
+                    "cannot work on it."
                 )
+        return self

@@ -199,7 +199,12 @@ def key_of(row: Variant) -> bytes:
     anchor = b"" if row.anchor is None else np.array(row.anchor).tobytes()
     image = b"" if row.image is None else row.image.digest.encode()
     length = (len(row.ids), row.source or 0)
-    tokens = np.array(length, dtype=np.int32).tobytes() + row.ids.tobytes() + row.attention.tobytes() + types
+    tokens = (
+        np.array(length, dtype=np.int32).tobytes()
+        + row.ids.tobytes()
+        + row.attention.tobytes()
+        + types
+    )
     return tokens + b"|" + place + anchor + image
 
 

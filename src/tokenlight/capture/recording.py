@@ -41,10 +41,7 @@ def record(
     """Run the model once over ``rows`` and keep what ``sites`` asks for."""
     arguments, real, filler = live.inputs(rows)
     source = source_of(rows)
-    mapped = MAPS if source is None else MAPS | {Site.RECEIVED}  # a decoder's kernel is no square
-    wanted: seam.Wanted = (
-        "maps" if mapped & sites else "received" if Site.RECEIVED in sites else "nothing"
-    )
+    wanted = _wanted(sites, source)
     eager = live.route == "eager" and wanted != "nothing"
     # A method that reads no attention sees the bare model, whatever its attention is.
     name = "own" if wanted == "nothing" else live.listened
@@ -102,15 +99,10 @@ def record(
         _sloped.add(live.model)
     parts = None
     if source is not None and hidden:
-        encoded = len(outputs.encoder_hidden_states)
-        parts = Parts(source, real.shape[1] - source, encoded)
-        if wanted != "nothing":
-            parts.check([maps.shape for maps in attention], type(live.model).__name__)
+        parts = Parts(source, real.shape[1] - source, len(outputs.encoder_hidden_states))
     hidden = _laid_over_tokens(live, hidden, real, sites, parts)
     if wanted != "nothing":
-        blocks = len(hidden) - 1
-        if parts is not None:  # two maps in each block of a decoder
-            blocks = parts.states - 1 + 2 * (len(hidden) - parts.states - 1)
+        blocks = len(hidden) - 1 if parts is None else parts.maps(len(hidden))
         _one_map_a_block(live, eager, len(attention) or len(listener.received), blocks)
     if fork is not None and watch:
         if ways.rules:
@@ -137,8 +129,15 @@ def record(
         embedded=embedded,
         words=words,
         sunk=listener.sunk,
-        parts=parts,
+        parts=parts.checked(maps, live.model) if parts else None,
     )
+
+
+def _wanted(sites: Sites, source: int | None) -> seam.Wanted:
+    """What is heard of attention; of a decoder's to its source, whole maps or nothing."""
+    if MAPS & sites or (source is not None and Site.RECEIVED in sites):
+        return "maps"
+    return "received" if Site.RECEIVED in sites else "nothing"
 
 
 def _maps_kept(attention: tuple[Tensor, ...], sites: Sites) -> tuple[Tensor, ...]:

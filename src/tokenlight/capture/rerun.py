@@ -117,7 +117,7 @@ class Rerun:
         tables, filler = self._inputs
         entrance = entrance_of(self.live, self.recording.rows[0], at)
         sizes = entrance.sizes(self.recording.real.shape[1], self.recording.rows[0].source)
-        pieces = vectors.split(sizes, dim=1)
+        pieces = torch.split(vectors, sizes, dim=1)
         gradients = vectors.requires_grad
         with (
             rewired(self.live.model, attention="own", gradients=gradients, filler=filler),

@@ -330,7 +330,7 @@ class Tape:
     def sides(self) -> list[tuple[Tensor, Tape]]:
         """An answer's start and its end by themselves, weight 1 (``batch``; 0 where the target has no
         such side): its map is the sum of theirs. Any other target stays whole."""
-        return self._parted([[(1.0, side) for side in sides_of(t)] for t in self.targets])
+        return self._parted([[(1.0, side) for side in t.sides] for t in self.targets])
 
     def _parted(
         self, parts: Sequence[Sequence[tuple[float, ResolvedTarget]]]
@@ -384,14 +384,6 @@ class Tape:
 
     def _out(self, tensor: Tensor) -> Tensor:
         return widened(tensor.detach(), self.recording.logits.device)
-
-
-def sides_of(target: ResolvedTarget) -> list[ResolvedTarget]:
-    """What a span target says of the start, and what of the end; any other target by itself."""
-    if target.kind != "span":
-        return [target]
-    by_side = [tuple(term for term in target.terms if term[0][1] == side) for side in (0, 1)]
-    return [replace(target, terms=terms) for terms in by_side if terms]
 
 
 def _first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:

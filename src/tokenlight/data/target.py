@@ -7,9 +7,9 @@ a classifier are indexed ``[label]``; those of a span head ``[token, 0]`` (start
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -86,6 +86,14 @@ class ResolvedTarget:
     def index(self) -> int | None:
         """The class index of a class target."""
         return self.terms[0][0][0] if self.kind == "class" else None
+
+    @property
+    def sides(self) -> list[Self]:
+        """What a span target says of the start, and what of the end; any other target by itself."""
+        if self.kind != "span":
+            return [self]
+        by_side = [tuple(term for term in self.terms if term[0][1] == side) for side in (0, 1)]
+        return [replace(self, terms=terms) for terms in by_side if terms]
 
 
 @dataclass(frozen=True, slots=True)

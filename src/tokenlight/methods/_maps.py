@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape, sides_of
+from tokenlight.capture.tape import Site, Tape
 from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method
@@ -93,7 +93,7 @@ def over_sides(tape: Tape, score: Callable[[Tape], Tensor], *, alike: bool = Fal
     if not alike:
         return weighted(tape.sides, score)
     scores = score(tape)
-    sides = [len(sides_of(target)) for target in tape.targets]
+    sides = [len(target.sides) for target in tape.targets]
     times = sent(sides, scores.device, scores.dtype)
     return times[:, None] * scores
 

@@ -41,9 +41,7 @@ def entered(tape: Tape, at: At) -> Entered:
     return tape.words if at == "words" else tape.embedded
 
 
-def ends(
-    tape: Tape, baseline: StandIn | int, *, special: bool = False, at: At = "hidden"
-) -> Ends:
+def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False, at: At = "hidden") -> Ends:
     """From ``baseline`` in the place of every token (special ones only with ``special``) to the text.
 
     ``zero`` is the zero vector; any other baseline is a token, in its place with its segment.
@@ -142,7 +140,9 @@ class PathScores:
 class PathMethod(Method):
     """Shares out what the target gains between a baseline and the text."""
 
-    needs = frozenset({Site.EMBEDDED})
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.EMBEDDED})
 
     def __call__(self, tape: Tape) -> Tensor:
         return self._found(tape).scores

@@ -24,4 +24,5 @@ class Saliency(EmbeddingGradientMethod):
 
     def __call__(self, tape: Tape) -> Tensor:
         entered, gradient = self.gradient(tape)
-        return torch.linalg.vector_norm(entered.folded(gradient), dim=-1)
+        lengths: Tensor = torch.linalg.vector_norm(entered.folded(gradient), dim=-1)
+        return lengths
