@@ -16,9 +16,10 @@ import os
 import tempfile
 from pathlib import Path
 
-from tokenlight.bench.run import Engine, run_suite
+from tokenlight.bench.run import run_suite
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import SHIPPED
+from tokenlight.scale import Engine
 
 SUITE = """\
 data: [{{name: films, local: {texts}}}]

@@ -48,10 +48,10 @@ def command(*arguments):
     of many short lives would be most of a test's time.
     """
     sys.stderr = sys.stdout = open("/dev/null", "w")  # noqa: SIM115 - for the process's whole life
-    from tokenlight.bench import local_engine
     from tokenlight.cli import main
+    from tokenlight.scale import processes
 
-    local_engine._context = lambda: multiprocessing.get_context("fork")
+    processes._context = lambda: multiprocessing.get_context("fork")
     main(["bench", *map(str, arguments)])
 
 

@@ -127,6 +127,18 @@ class MissingExtra(TokenlightError):
             )
 
 
+def in_words(reason: BaseException) -> str:
+    """An error as it is told in a table."""
+    if type(reason).__name__ == "OutOfMemoryError":  # torch's, which is not imported for this
+        return (
+            "the device has no room for this text, even alone and tried again; free the device, use "
+            "fewer workers, or another device."
+        )
+    if isinstance(reason, TokenlightError):
+        return str(reason)
+    return f"unexpected {type(reason).__name__}: {reason}"
+
+
 # --- two fronts, two names ------------------------------------------------------------------------
 # A refusal arises deep in the library, where nobody knows who will read it. Where Python and the
 # command line have different names, the message is written with both, and the front chooses.

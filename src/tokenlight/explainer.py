@@ -35,6 +35,7 @@ from tokenlight.explaining.options import (
     unrolled,
     whole_number,
 )
+from tokenlight.explaining.sample import sample
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.similarity import explain_likeness
 from tokenlight.explaining.stream import answered
@@ -45,6 +46,7 @@ from tokenlight.progress import progress as progress_bar
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation  # what evaluate() hands back
+    from tokenlight.scale.mapper import Mapper  # what mapper() hands back
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
@@ -56,6 +58,8 @@ class Explainer(Session):
     Within that time its weights take no gradient and it is in evaluation mode, so a thread that
     trains the same model meanwhile may meet a frozen weight: explain between its steps, or a copy.
     """
+
+    loading: dict[str, Any] | None = None  # how from_pretrained() was called, for other processes
 
     @classmethod
     def from_pretrained(
@@ -72,7 +76,9 @@ class Explainer(Session):
         model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
         headed = type(model).__name__.endswith(tuple(TAKEN))
         pooling: Pooling = "mean" if headed else pooling_of(str(name), **hub)
-        return cls(model, tokenizer, name=str(name), pooling=pooling)
+        made = cls(model, tokenizer, name=str(name), pooling=pooling)
+        made.loading = {"name": str(name), "dtype": dtype, "device": device, **hub}
+        return made
 
     def __repr__(self) -> str:
         return f"<Explainer {self.name}: {type(self.live.model).__name__}>"
@@ -195,8 +201,6 @@ class Explainer(Session):
         """The method that ``explain(given)`` takes by itself, tried on a short text."""
         kind = kind_of(self, given)
         if kind not in self._defaults:
-            from tokenlight.evaluation.trial import sample
-
             text, target = sample(self)
             with suppress(TokenlightError):  # then the first is named, and says why it cannot
                 self.explain(text, AUTO, target, long="truncate", progress=False)
@@ -268,6 +272,19 @@ class Explainer(Session):
         from tokenlight.evaluation.results import evaluate
 
         return evaluate(self, xs, metrics, labels=labels, spans=spans, **how)
+
+    def mapper(
+        self,
+        text: str | None = None,
+        method: MethodLike = AUTO,
+        target: TargetLike = "predicted",
+        **how: Unpack[ExplainKeywords],
+    ) -> Mapper:
+        """A function for ``datasets.map(…, batched=True)``, Ray Data and Spark: it adds the columns of
+        docs/format.md to batches whose column ``text`` (two joined by ``+``) holds the texts."""
+        from tokenlight.scale.mapper import Mapper
+
+        return Mapper(text, {"method": method, "target": target, **how}, self.loading, self)
 
     def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
         quiet = replace(how, progress=False)

@@ -12,13 +12,15 @@ from tests.tiny import tiny_bert_lm
 from tokenlight.bench import request as planning
 from tokenlight.bench.entries import DataSet
 from tokenlight.bench.examples import examples_of, locate, relabelled, source
-from tokenlight.bench.part import counted, load
-from tokenlight.bench.plan import Cell, Plan, Request, changed
+from tokenlight.bench.part import counted
+from tokenlight.bench.plan import Cell, Plan, Request
 from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite, read
 from tokenlight.errors import BadInput
-from tokenlight.evaluation import weights
+from tokenlight.models import digests
+from tokenlight.scale.changes import changed
+from tokenlight.scale.worker import load
 
 pytestmark = pytest.mark.xdist_group("bench")
 PARSED = "".join(
@@ -208,7 +210,7 @@ def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
 
     kept = {"a/b": "/cache/snapshots/abc123/config.json", "a/c": None}
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, _: kept[name])
-    assert weights.folder_digest("a/b") == "abc123"
-    assert weights.folder_digest("a/c") == ""
+    assert digests.folder_digest("a/b") == "abc123"
+    assert digests.folder_digest("a/c") == ""
     monkeypatch.undo()
-    assert weights.folder_digest("no name: at all") == ""
+    assert digests.folder_digest("no name: at all") == ""

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench_runs import bytes_of, finished_parts, make
-from tokenlight.bench.run import Engine, run_suite
+from tokenlight.bench.run import run_suite
 from tokenlight.errors import BadInput
+from tokenlight.scale import Engine
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -30,7 +31,7 @@ def actors():
             said = place.read_bytes()
         except OSError:
             continue  # it ended meanwhile
-        if said.startswith(b"ray::PartWorker"):
+        if said.startswith(b"ray::MapWorker"):
             found.append(int(place.parent.name))
     return found
 

@@ -15,15 +15,19 @@ import pytest
 from tests.bench_runs import begun, bytes_of, finished_parts, make, rows_of, sentences, wait_for
 from tests.tolerance import FLOAT32
 from tokenlight import Explainer
-from tokenlight.bench import local_engine, tables
 from tokenlight.bench import request as planning
-from tokenlight.bench.plan import Request, Task, TaskResult
-from tokenlight.bench.run import Engine, run_suite
+from tokenlight.bench import tables
+from tokenlight.bench.part import Making
+from tokenlight.bench.plan import Request, Task
+from tokenlight.bench.run import run_suite
 from tokenlight.bench.status import in_time, status
-from tokenlight.bench.store import RunFolder, locked, tidy
+from tokenlight.bench.store import RunFolder, tidy
 from tokenlight.bench.suite import SuiteRefused, read
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.scale import Engine, processes
+from tokenlight.scale.lock import locked
+from tokenlight.scale.worker import Outcome
 
 pytestmark = pytest.mark.xdist_group("bench")
 COUNT = 72
@@ -160,7 +164,7 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder,
     planned, _ = planning.plan(read(stranger)[0], Request())
     theirs = RunFolder.begin(tmp_path / "else", stranger, read(stranger)[0], planned)
     task = Task("part", theirs.parts[3])
-    list(local_engine.results(str(theirs.folder), [task], workers=1, device="cpu"))
+    list(Engine(workers=1).results(Making(str(theirs.folder)), [task], "cpu"))
     for ending in ("parquet", "json"):
         shutil.copy(theirs.place(theirs.parts[3], ending), run.place(run.parts[3], ending))
     assert "(settings differ)" in run.damage(run.parts[3])
@@ -178,7 +182,7 @@ def test_what_changes_in_the_middle_of_a_run_is_mixed_with_nothing(bert_folder, 
     assert not problems
     run = RunFolder.begin(tmp_path / "run", place, read(place)[0], planned)
     tasks = [Task("part", part) for part in run.parts]
-    first = list(local_engine.results(str(run.folder), tasks[:1], workers=1, device="cpu"))
+    first = list(Engine(workers=1).results(Making(str(run.folder)), tasks[:1], "cpu"))
     assert first[0].trouble == ""
     if what == "data":
         shutil.copy(make(tmp_path / "new", model, 20).parent / "texts.jsonl", place.parent)
@@ -187,11 +191,11 @@ def test_what_changes_in_the_middle_of_a_run_is_mixed_with_nothing(bert_folder, 
     else:
         kept = run.folder / "suite.yaml"
         kept.write_text(kept.read_text().replace("aopc", "comprehensiveness"))
-    then = list(local_engine.results(str(run.folder), tasks[1:], workers=1, device="cpu"))
+    then = list(Engine(workers=1).results(Making(str(run.folder)), tasks[1:], "cpu"))
     assert len(then) == 3
     for outcome in then:
         assert "begun" in outcome.trouble
-        assert not run.done(outcome.task.part)
+        assert not run.done(run.parts[1 + outcome.task])
 
 
 def test_a_run_in_which_every_example_fails_does_not_end_well(bert_folder, tmp_path, capsys):
@@ -230,7 +234,7 @@ def test_a_run_killed_before_its_plan_was_written_begins_anew(bert_folder, tmp_p
 
 
 def test_two_runners_do_not_share_a_folder(suite, whole):
-    with locked(whole, workers=1):
+    with locked(whole, 1):
         assert status(whole).worker.startswith(f"process {os.getpid()}")
         with pytest.raises(BadInput, match="being worked in by another run"):
             run_suite(suite, whole)
@@ -303,9 +307,9 @@ def test_without_the_extra_nothing_is_begun(suite, tmp_path, capsys, monkeypatch
 
 def test_a_run_without_a_finished_part_has_no_report(suite, tmp_path, capsys, monkeypatch):
     def broken(_run, tasks, **_):
-        yield from (TaskResult(task, trouble="out of luck") for task in tasks)
+        yield from (Outcome(number, trouble="out of luck") for number in range(len(tasks)))
 
-    monkeypatch.setattr("tokenlight.bench.local_engine.results", broken)
+    monkeypatch.setattr("tokenlight.scale.processes.results", broken)
     folder = str(tmp_path / "run")
     with pytest.raises(SystemExit) as end:
         main(["bench", "run", str(suite), "-o", folder])
@@ -367,22 +371,19 @@ def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(suite, whole, tmp_path
 
 def test_a_worker_that_dies_thrice_costs_its_part_alone(suite, tmp_path, monkeypatch):
     """Kill whichever worker holds a part, as a system out of memory does, until it is given up."""
-    from tokenlight.bench import local_engine
-    from tokenlight.bench.plan import Task
-
     run = RunFolder.open(_begun(suite, tmp_path / "run"))
     victim = run.parts[1]
-    real = local_engine._Worker.give
+    real = processes._Process.give
 
     def give(worker, task):
         real(worker, task)
-        if task.part == victim:
+        if run.parts[task] == victim:
             os.kill(worker.process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(local_engine._Worker, "give", give)
+    monkeypatch.setattr(processes._Process, "give", give)
     tasks = [Task("part", part) for part in run.parts[:3]]
-    found = list(local_engine.results(str(run.folder), tasks, workers=1, device="cpu"))
-    troubles = {outcome.task.part: outcome.trouble for outcome in found}
+    found = list(Engine(workers=1).results(Making(str(run.folder)), tasks, "cpu"))
+    troubles = {run.parts[outcome.task]: outcome.trouble for outcome in found}
     assert "died 3 times (signal 9)" in troubles.pop(victim)
     assert set(troubles.values()) == {""}
     run.fail(victim, "killed")

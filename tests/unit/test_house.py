@@ -23,7 +23,11 @@ ROWS = [
     ("one file, one idea", "methods", "metrics"),
     ("one call of explain(); pictures; what authors import", "explaining", "plots", "plugin"),
     ("the object users meet", "explainer"),
-    ("measured: faithfulness, trust, comparison", "evaluation"),
+    (
+        "measured: faithfulness, trust, comparison; many texts, by many workers",
+        "evaluation",
+        "scale",
+    ),
     ("the papers' tables", "bench"),
     ("the page", "web"),
     (
@@ -37,14 +41,14 @@ ROWS = [
 ]
 RANKS = {name: rank for rank, (_, *names) in enumerate(ROWS) for name in names}
 # A value that a user holds hands such a call on to what stands above it, imported when called:
-# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate().
+# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate(), explainer.mapper().
 HANDED_ON = {
     ("data", "files"), ("data", "plots"), ("data", "evaluation"), ("files", "plots"),
-    ("explainer", "evaluation"),
+    ("explainer", "evaluation"), ("explainer", "scale"),
 }  # fmt: skip
 # What such a call gives back may be named for type checkers: a Protocol below would be a second writing
 # of the class, and nobody could annotate with it.
-HANDED_BACK = {("explainer", "evaluation")}
+HANDED_BACK = {("explainer", "evaluation"), ("explainer", "scale")}
 
 
 def part(path: Path) -> str:

@@ -100,7 +100,7 @@ class Doctor:
         return Fitness(troubles, refused, layers if isinstance(layers, int) else None)
 
     def _load(self, place: str) -> Explainer:
-        from tokenlight.bench.part import load
+        from tokenlight.scale.worker import load
 
         if self.explainer is None or self.place != place:
             self.explainer = None  # a model that was only tried makes room for the next

@@ -9,73 +9,57 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import lru_cache
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
 from tokenlight import registry
 from tokenlight.bench.examples import examples_of, relabelled
-from tokenlight.bench.plan import Cell, Part, Task, TaskResult
-from tokenlight.bench.store import FULL, RunFolder
+from tokenlight.bench.plan import Cell, Part, Task
+from tokenlight.bench.store import RunFolder
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.measure import Failure, Record
-from tokenlight.evaluation.shard import Experiment, explained, in_words, measured
-from tokenlight.evaluation.trial import attempt
-from tokenlight.evaluation.weights import digest_of, folder_digest, refuse_changed
+from tokenlight.evaluation.shard import Experiment, explained, measured
+from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.files.write import json_text
+from tokenlight.models.digests import digest_of, folder_digest
+from tokenlight.scale.worker import load
 
 # A pass that measures keeps no graph and no maps: on a GPU as many tokens as explain one batch would
 # leave it idle.
 WIDER = {"cuda": 8}
 
 
-def one_thread() -> None:
-    """Sums of floats depend on how they are cut: one thread cuts them one way."""
-    torch.set_num_threads(1)
+@dataclass(frozen=True)
+class Making:
+    """Parts of the run in a folder, as an engine's workers make them."""
+
+    folder: str
+
+    def begin(self, device: str) -> Callable[[Task], Mapping[str, Any]]:
+        """What does a task."""
+        return partial(_made, self.folder, device)
 
 
-def work(folder: str, task: Task, device: str) -> TaskResult:
-    """Do a task in a run's folder. What goes wrong is told, not raised."""
-    begun = time.perf_counter()
-    try:
-        run = _run(folder)
-        cell = run.plan.cells[task.part.cell]
-        if task.kind == "heads":
-            _make_heads(run, cell, device)
-            return TaskResult(task, time.perf_counter() - begun)
-        rows, said = measure_part(run, task.part, device)
-        run.write(task.part, rows, said)
-        failed = sum(row["error"] is not None for row in rows)
-        return TaskResult(task, time.perf_counter() - begun, failed)
-    except OSError as broken:
-        full = broken.errno in FULL
-        return TaskResult(task, trouble=in_words(broken), full=full)
-    except Exception as broken:  # noqa: BLE001 - one part that fails must not stop the others
-        return TaskResult(task, trouble=in_words(broken))
+def _made(folder: str, device: str, task: Task) -> dict[str, Any]:
+    run = _run(folder)
+    if task.kind == "heads":
+        _make_heads(run, run.plan.cells[task.part.cell], device)
+        return {"failed": 0}
+    rows, said = measure_part(run, task.part, device)
+    run.write(task.part, rows, said)
+    return {"failed": sum(row["error"] is not None for row in rows)}
 
 
 @lru_cache(maxsize=1)
 def _run(folder: str) -> RunFolder:
     return RunFolder.open(folder)
-
-
-def load(place: str, device: str) -> Explainer:
-    """A model without the chatter of the libraries, tried once on a fixed text: what is found out
-    about it then must not depend on the first example it meets."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    explainer = Explainer.from_pretrained(place, device=device)
-    for method in ("random", "raw_att"):  # its padding, and its attention
-        attempt(explainer, method)
-    return explainer
 
 
 @lru_cache(maxsize=2)  # parts come model by model

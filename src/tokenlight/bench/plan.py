@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -96,17 +96,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TaskResult:
-    """What became of a task: ``trouble`` is empty where it is done; a ``full`` disk stops the run."""
-
-    task: Task
-    seconds: float = 0.0
-    failed: int = 0  # examples with an error
-    trouble: str = ""
-    full: bool = False
-
-
-@dataclass(frozen=True)
 class Plan:
     """All cells, where their data are read, and what they depend on (``settings``)."""
 
@@ -150,21 +139,3 @@ def slug(name: str) -> str:
     if plain == name and len(plain) <= 80:
         return plain
     return f"{plain[:60]}-{hashlib.blake2b(name.encode(), digest_size=3).hexdigest()}"
-
-
-def changed(before: Mapping[str, Any], now: Mapping[str, Any], place: str = "") -> Sequence[str]:
-    """In words, each setting that differs."""
-    found: list[str] = []
-    for key in dict.fromkeys((*before, *now)):
-        old, new = before.get(key), now.get(key)
-        where = f"{place}{key}"
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += changed(old, new, f"{where} ")
-        elif old != new:
-            found.append(f"{where} (was {_short(old)}, now {_short(new)})")
-    return found
-
-
-def _short(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 48 else text[:47] + "…"

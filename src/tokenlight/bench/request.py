@@ -16,9 +16,9 @@ from tokenlight.bench.examples import check_task, examples_of, locate, relabelle
 from tokenlight.bench.plan import Cell, Plan, Request
 from tokenlight.bench.suite import Suite
 from tokenlight.errors import TokenlightError
-from tokenlight.evaluation.weights import digest_of, folder_digest
 from tokenlight.files.tables import Example
 from tokenlight.models import embedded
+from tokenlight.models.digests import digest_of, folder_digest
 from tokenlight.progress import progress as progress_bar
 from tokenlight.version import VERSION, version_of
 

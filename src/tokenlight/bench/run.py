@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage
-from typing import Literal
 
-from tokenlight.bench import local_engine, ray_engine, tables
 from tokenlight.bench import request as planning
-from tokenlight.bench.plan import Part, Request, Task, TaskResult
-from tokenlight.bench.store import FULL, RunFolder, locked, refuse_foreign, tidy
+from tokenlight.bench import tables
+from tokenlight.bench.part import Making
+from tokenlight.bench.plan import Part, Request, Task
+from tokenlight.bench.store import RunFolder, refuse_foreign, tidy
 from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
 from tokenlight.errors import MissingExtra, TokenlightError
 from tokenlight.progress import progress as progress_bar
-
-
-class DiskFull(TokenlightError):
-    """The disk took no more; what is finished is kept."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Who makes the parts: ``local`` processes or ``ray`` actors, and how many."""
-
-    kind: Literal["local", "ray"] = "local"
-    workers: int | None = None
-    address: str | None = None
-
-    @property
-    def crew(self) -> int:
-        """How many workers; by default one a core that this process may use."""
-        if self.workers:
-            return self.workers
-        allowed = getattr(os, "sched_getaffinity", None)  # not on every system
-        return len(allowed(0)) if allowed else os.cpu_count() or 1
-
-    def results(self, run: RunFolder, tasks: Sequence[Task]) -> Generator[TaskResult, None, None]:
-        """The outcome of each task."""
-        folder, device = str(run.folder.resolve()), run.plan.device
-        if self.kind == "ray":
-            return ray_engine.results(
-                folder, tasks, workers=self.crew, device=device, address=self.address
-            )
-        return local_engine.results(folder, tasks, workers=self.crew, device=device)
+from tokenlight.scale.engine import Engine
+from tokenlight.scale.lock import locked
+from tokenlight.scale.worker import FULL, DiskFull, Outcome
 
 
 @dataclass(frozen=True)
@@ -91,7 +63,7 @@ def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
         raise SuiteRefused(read_suite.name, [*problems, *more])
     refuse_foreign(where)
     try:
-        with locked(where, workers=crew.crew):
+        with locked(where, crew.crew):
             run = RunFolder.begin(where, place, read_suite, planned)
             tidy(where)
             finished = _Work(run, crew, tell or (lambda _: None)).all(again, progress)
@@ -149,11 +121,11 @@ class _Work:
             tasks = [Task("part", part) for part in waiting]
             with closing(self._outcomes(tasks)) as outcomes:
                 for outcome in outcomes:
-                    part = outcome.task.part
+                    part = waiting[outcome.task]
                     if outcome.trouble:
                         failed.append((part, outcome.trouble))
                         run.fail(part, outcome.trouble)
-                    examples += outcome.failed
+                    examples += outcome.said.get("failed", 0)
                     left[part.cell] -= 1
                     if not left[part.cell]:
                         self._say(part.cell)
@@ -170,10 +142,11 @@ class _Work:
                 found.setdefault(place, Task("heads", part))
         return list(found.values())
 
-    def _outcomes(self, tasks: Sequence[Task]) -> Generator[TaskResult, None, None]:
+    def _outcomes(self, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
         if not tasks:
             return
-        results = self.engine.results(self.run, tasks)
+        making = Making(str(self.run.folder.resolve()))
+        results = self.engine.results(making, tasks, self.run.plan.device)
         with closing(results):
             for outcome in results:
                 if outcome.full:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.store import RunFolder, worked_in
+from tokenlight.bench.store import RunFolder
+from tokenlight.scale.lock import worked_in
 
 
 @dataclass(frozen=True)

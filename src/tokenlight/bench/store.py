@@ -7,29 +7,25 @@ done is done again.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
-import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenlight.bench.plan import Cell, Part, Plan, changed
+from tokenlight.bench.plan import Cell, Part, Plan
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.suite import read as read_suite
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import write_parquet, write_text
+from tokenlight.scale.changes import changed
 
 FORMAT = 1
 AGAIN = "the same bench run command makes it again"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # how a disk says that it takes no more
 NUMBERS = {"example": "int64", "tokens": "int64"}
 TIMINGS = (
     *("model", "data", "method", "first", "examples"),
@@ -281,44 +277,6 @@ def columns(metrics: Sequence[str]) -> dict[str, str]:
             f"{label}.skipped": "string",
         }
     return found
-
-
-@contextmanager
-def locked(folder: Path, *, workers: int) -> Iterator[None]:
-    """One runner in a folder. The lock is the system's: it ends with its process, however that ends,
-    so what a killed run leaves behind is only the note of who held it."""
-    import fcntl
-
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / ".lock"
-    with place.open("a+", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stream.seek(0)
-            raise BadInput(
-                f"{folder} is being worked in by another run ({stream.read() or 'unknown'}); wait "
-                "for it, stop it, or give another folder."
-            ) from None
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}, {workers} workers")
-        stream.flush()
-        yield
-
-
-def worked_in(folder: Path) -> str:
-    """Who works in a folder now, empty where nobody does."""
-    import fcntl
-
-    place = folder / ".lock"
-    if not place.exists():
-        return ""
-    with place.open("r", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return stream.read() or "unknown"
-    return ""
 
 
 def tidy(folder: Path) -> None:

@@ -15,10 +15,11 @@ from tokenlight.bench.store import TIMINGS, RunFolder
 from tokenlight.evaluation.corpus import tokenizer_of
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation, frequencies_for, plain
-from tokenlight.evaluation.weights import digest_of, refuse_changed
+from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.files.documents import json_of
 from tokenlight.files.write import csv_text, write_text
 from tokenlight.metrics._metric import Measured, Metric
+from tokenlight.models.digests import digest_of
 
 CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
 NAMES = ("model", "data", "method")

@@ -115,7 +115,9 @@ def run(
     However it is stopped, the same command continues where it left off.
     """
     from tokenlight.bench.plan import Request
-    from tokenlight.bench.run import DiskFull, Engine, run_suite
+    from tokenlight.bench.run import run_suite
+    from tokenlight.scale.engine import Engine
+    from tokenlight.scale.worker import DiskFull
 
     request = Request(
         models=_pairs("--models", models),

@@ -202,9 +202,9 @@ def _answered(
     explainer: Explainer, texts: Texts, how: Mapping[str, Any], trust: bool
 ) -> Iterator[tuple[str, list[Attribution] | TokenlightError]]:
     """Each text's explanations, or why it has none, in order and in constant memory."""
-    from tokenlight.evaluation.extra_explanations import half_by_half
     from tokenlight.evaluation.shard import text_by_text
     from tokenlight.evaluation.trust import all_trusted
+    from tokenlight.explaining.halves import half_by_half
 
     others = {option: value for option, value in how.items() if option != "method"}
 

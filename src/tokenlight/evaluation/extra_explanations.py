@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tokenlight import registry
 from tokenlight.capture.randomised import cascade
@@ -13,6 +13,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Contrast, TargetLike
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.method_names import Kind, kind_of
+from tokenlight.explaining.halves import half_by_half
 from tokenlight.metrics._metric import Case, Metric
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ _STEPS = {
     "max_normalise": postprocess.max_normalise,
     "without_special": postprocess.without_special,
 }
-T = TypeVar("T")
-R = TypeVar("R")
-E = TypeVar("E", bound=TokenlightError)
 Further = list[list[Attribution] | TokenlightError]
 
 
@@ -86,25 +84,6 @@ def _explained_again(
         for i, others in zip(members, made, strict=True):
             found[i] = others
     return found
-
-
-def half_by_half(
-    work: Callable[[Sequence[T]], Sequence[R]],
-    given: Sequence[T],
-    refusals: type[E] | tuple[type[E], ...],
-) -> list[R | E]:
-    """What ``work`` gives for each of ``given``, done together. Where it refuses them, each half is
-    tried by itself: one that is refused costs itself only."""
-    if not given:
-        return []
-    try:
-        return list(work(given))
-    except refusals as refused:
-        if len(given) == 1:
-            return [refused]
-    half = len(given) // 2
-    first = half_by_half(work, given[:half], refusals)
-    return first + half_by_half(work, given[half:], refusals)
 
 
 def _explained_batch(

@@ -11,9 +11,9 @@ from tokenlight.data.target import Continuation, Contrast, Head, NextToken, Toke
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, way
 from tokenlight.evaluation.measure import Known, check
-from tokenlight.evaluation.trial import sample
 from tokenlight.explaining import jobs
 from tokenlight.explaining.jobs import name_of
+from tokenlight.explaining.sample import sample
 from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric
 

@@ -13,7 +13,7 @@ import torch
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation
-from tokenlight.errors import TokenlightError
+from tokenlight.errors import in_words
 from tokenlight.evaluation.labels import read_labels, read_spans
 from tokenlight.evaluation.measure import Failure, Known, Record, measure
 from tokenlight.evaluation.method_names import Kind, Named, kind_of, method_names, named
@@ -123,18 +123,6 @@ def given_room(work: Callable[[], T]) -> T:
         torch.cuda.empty_cache()
         time.sleep(pause)
     return work()
-
-
-def in_words(reason: BaseException) -> str:
-    """An error as it is told in a table."""
-    if isinstance(reason, torch.OutOfMemoryError):
-        return (
-            "the device has no room for this text, even alone and tried again; free the device, use "
-            "fewer workers, or another device."
-        )
-    if isinstance(reason, TokenlightError):
-        return str(reason)
-    return f"unexpected {type(reason).__name__}: {reason}"
 
 
 def _together(

@@ -8,6 +8,7 @@ from typing import Any
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError
 from tokenlight.files.documents import json_in
+from tokenlight.files.explanations import Explanations
 from tokenlight.files.write import csv_text, json_text, write_bytes, write_parquet, write_text
 
 OWN = (
@@ -110,9 +111,12 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
     return place
 
 
-def load(path: str | os.PathLike[str]) -> list[Attribution]:
-    """Read the attributions in a JSON file that :func:`save` wrote."""
+def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
+    """Read the attributions in a JSON file that :func:`save` wrote; of a folder that ``tokenlight
+    explain --file DATA -o FOLDER`` wrote, a sequence that reads them when they are asked for."""
     place = Path(path)
+    if "://" in str(path) or place.is_dir():
+        return Explanations(str(path))
     try:
         content = json_in(place)
     except FileNotFoundError as missing:

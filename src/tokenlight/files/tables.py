@@ -116,7 +116,7 @@ def placed_rows(
     """The rows of a file or data set one by one, each with its place in words."""
     place = Path(source)
     is_file = ending_of(place) in ENDINGS or place.exists()
-    rows = _numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
+    rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
     kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
     for number, row in rows:
         yield f"{kind} {number} of {place.name}", row
@@ -128,7 +128,7 @@ def ending_of(place: Path) -> str:
     return Path(name).suffix
 
 
-def _numbered_rows(place: Path) -> Numbered:
+def numbered_rows(place: Path) -> Numbered:
     """The rows of a file, each with its number counted from 1. The number of a line is where an
     editor finds it: empty lines count."""
     if not place.is_file():

@@ -1,4 +1,4 @@
-"""Parts on this machine: worker processes with one thread each. Needs no library."""
+"""Tasks on this machine: worker processes with one thread each. Needs no library."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from multiprocessing import connection, get_all_start_methods, get_context, parent_process
 from typing import Any
 
-from tokenlight.bench.plan import Task, TaskResult
+from tokenlight.scale.worker import Job, Outcome, Worker
 
-TRIES = 3  # a part whose worker dies so often is given up
-QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+TRIES = 3  # a task whose worker dies so often is given up
 
 
 def results(
-    folder: str, tasks: Sequence[Task], *, workers: int, device: str
-) -> Generator[TaskResult, None, None]:
+    job: Job, tasks: Sequence[Any], *, workers: int, device: str
+) -> Generator[Outcome, None, None]:
     """The outcome of each task, as they come in. A worker that dies is replaced and its task tried
     again; closing the iterator ends all workers."""
-    waiting = deque(tasks)
-    tries: dict[Task, int] = {}
-    crew = [_Worker(folder, _spread(device, i)) for i in range(min(workers, len(tasks)))]
+    waiting = deque(range(len(tasks)))
+    tries: dict[int, int] = {}
+    crew = [_Process(job, tasks, _spread(device, i)) for i in range(min(workers, len(tasks)))]
     try:
-        while waiting or any(worker.task for worker in crew):
+        while waiting or any(worker.task is not None for worker in crew):
             for worker in crew:
                 if worker.task is None and waiting:
                     worker.give(waiting.popleft())
-            busy = [worker.pipe for worker in crew if worker.task]
+            busy = [worker.pipe for worker in crew if worker.task is not None]
             for ready in connection.wait(busy):
                 worker = next(one for one in crew if one.pipe is ready)
                 task, outcome = worker.task, worker.take()
@@ -42,8 +41,8 @@ def results(
                 if tries[task] < TRIES:
                     waiting.appendleft(task)
                 else:
-                    yield TaskResult(task, trouble=_lost(worker.exit))
-                crew[crew.index(worker)] = _Worker(folder, worker.device)
+                    yield Outcome(task, trouble=_lost(worker.exit))
+                crew[crew.index(worker)] = _Process(job, tasks, worker.device)
     finally:
         for worker in crew:
             worker.end()
@@ -53,7 +52,7 @@ def _lost(code: int | None) -> str:
     how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
     return (
         f"its worker died {TRIES} times ({how}); most often the memory does not suffice: run with "
-        "fewer --workers, or a smaller batch_tokens or slice in the suite"
+        "fewer --workers or smaller batches."
     )
 
 
@@ -72,35 +71,36 @@ def _context() -> Any:
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(["tokenlight.bench.part"])
+    context.set_forkserver_preload(["tokenlight.explainer"])
     return context
 
 
-class _Worker:
+class _Process:
     """A process that does one task at a time."""
 
-    def __init__(self, folder: str, device: str) -> None:
+    def __init__(self, job: Job, tasks: Sequence[Any], device: str) -> None:
         context = _context()
         self.device = device
         self.pipe, theirs = context.Pipe()
-        self.task: Task | None = None
+        self.task: int | None = None
         self.exit: int | None = None
-        self.process = context.Process(target=_serve, args=(theirs, folder, device), daemon=True)
-        with _environment(QUIET):
-            self.process.start()
+        self.process = context.Process(
+            target=_serve, args=(theirs, job, tasks, device), daemon=True
+        )
+        self.process.start()
         theirs.close()
 
-    def give(self, task: Task) -> None:
+    def give(self, task: int) -> None:
         """Hand over a task; a worker that is dead already is noticed when it is waited for."""
         self.task = task
         with suppress(OSError):
             self.pipe.send(task)
 
-    def take(self) -> TaskResult | None:
+    def take(self) -> Outcome | None:
         """What became of the task; None where the process died."""
         self.task = None
         try:
-            found: TaskResult = self.pipe.recv()
+            found: Outcome = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
             self.exit = self.process.exitcode
@@ -117,35 +117,19 @@ class _Worker:
         self.pipe.close()
 
 
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set while a process is born: its libraries read these when they are loaded."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _serve(pipe: Any, folder: str, device: str) -> None:
+def _serve(pipe: Any, job: Job, tasks: Sequence[Any], device: str) -> None:
     """A worker's life. Ctrl-C reaches the whole terminal; the runner alone answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    from tokenlight.bench.part import one_thread, work
-
-    one_thread()
+    worker = Worker(job, tasks, device)
     while True:
         try:
             task = pipe.recv()
         except (EOFError, OSError):
             return
         with suppress(OSError):
-            pipe.send(work(folder, task, device))
+            pipe.send(worker.work(task))
 
 
 def _die_with_parent() -> None:

@@ -1,0 +1,42 @@
+"""What a file or a model is, as a hash: another one, another number."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from tokenlight.errors import TokenlightError
+from tokenlight.models import embedded
+
+
+def digest_of(where: str) -> str:
+    """SHA-256 of a file; a hub's name stands for itself."""
+    place = Path(where)
+    if not place.is_file():
+        return where
+    try:
+        with place.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as broken:
+        raise TokenlightError(f"{place} cannot be read: {broken}.") from broken
+
+
+def folder_digest(place: str) -> str:
+    """Hash of a model folder's weights, config and vocabulary; of a hub id the commit that is kept
+    here, nothing where none is."""
+    if place.startswith(embedded.PREFIX):
+        return digest_of(str(embedded.FOLDER / embedded.CHECKSUMS))[:16]
+    folder = Path(place)
+    if not folder.is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        try:
+            kept = try_to_load_from_cache(place, "config.json")
+        except ValueError:  # no name that a hub could have
+            return ""
+        return Path(kept).parent.name if isinstance(kept, str) else ""
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"):
+            digest.update(f"{file.name} {digest_of(str(file))}".encode())
+    return digest.hexdigest()[:16]

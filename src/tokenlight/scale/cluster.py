@@ -1,0 +1,115 @@
+"""Tasks on a Ray cluster, by Ray Data: it places the workers, holds tasks back while they are busy, and
+tries again what a lost one held.
+
+Every machine must see the files of the job under the same paths, or behind the same URLs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from logging import getLogger
+from typing import Any
+
+from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.scale.worker import Job, Outcome, Worker
+
+TRIES = 3  # a task whose worker dies oftener is given up
+MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds several
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The workers that Ray is asked for, each with one CPU and so much of a GPU."""
+
+    workers: int
+    device: str
+    gpus: float = 0.0
+    address: str | None = None
+
+
+def results(job: Job, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, None, None]:
+    """The outcome of each task, as they come in; closing the iterator ends the actors."""
+    ray = _ray()
+    began = _connect(ray, crew)
+    try:
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.max_errored_blocks = -1  # what is lost is told below, task by task
+        rows = ray.data.range(len(tasks), override_num_blocks=min(len(tasks), MOST_BLOCKS))
+        done = rows.map_batches(
+            Worker,
+            fn_constructor_args=(job, tasks, crew.device),
+            compute=ray.data.ActorPoolStrategy(
+                size=min(crew.workers, len(tasks)), max_tasks_in_flight_per_actor=1
+            ),
+            batch_size=1,
+            num_cpus=1,
+            num_gpus=crew.gpus,
+            max_restarts=-1,
+            max_task_retries=TRIES - 1,
+        )
+        missing = set(range(len(tasks)))
+        for row in done.iter_rows():
+            outcome = Outcome(**json.loads(row["outcome"]))
+            missing.discard(outcome.task)
+            yield outcome
+        for number in sorted(missing):
+            why = f"Ray lost its worker {TRIES} times; most often the memory does not suffice"
+            yield Outcome(number, trouble=f"{why}: run with fewer --workers on a machine.")
+    finally:
+        if began:
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    # No figures about the user are sent anywhere; asked before Ray is imported.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+        import ray.data
+    except ImportError as missing:
+        raise MissingExtra.naming("ray", "ray", "--engine ray") from missing
+    getLogger("ray.data").setLevel("CRITICAL")
+    return ray
+
+
+def _reachable(address: str) -> None:
+    """Ray itself knocks for minutes at a door that nobody opens."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return  # "auto" and its like
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as refused:
+        raise BadInput(
+            f"no Ray cluster at {address}: {refused}. Begin one there with: ray start --head"
+        ) from refused
+
+
+def _connect(ray: Any, crew: Crew) -> bool:
+    """Join a cluster, or begin one on this machine; whether it was begun here."""
+    if ray.is_initialized():
+        return False
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if crew.address is None:
+        # One CPU more than there are workers: Ray Data reads its own rows, too.
+        how |= {"num_cpus": crew.workers + 1, "include_dashboard": False}
+    else:
+        _reachable(crew.address)
+        how["address"] = crew.address
+    try:
+        ray.init(**how)
+    except (ConnectionError, ValueError, RuntimeError) as refused:
+        said = (str(refused).strip().splitlines() or [type(refused).__name__])[0]
+        raise BadInput(f"no Ray cluster at {crew.address!r}: {said}") from refused
+    have = ray.cluster_resources()
+    kind = "GPU" if crew.gpus else "CPU"
+    if have.get(kind, 0) < 1:
+        ray.shutdown()
+        raise BadInput(f"the Ray cluster has no {kind}; it has {have}.")
+    return True

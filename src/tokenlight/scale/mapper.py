@@ -1,0 +1,135 @@
+"""Columns of texts in, columns of explanations out: what ``datasets.map``, Ray Data and Spark call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
+from tokenlight.explaining.halves import half_by_half
+from tokenlight.files.rows import columns_of, table_of
+from tokenlight.files.tables import example
+from tokenlight.models.digests import folder_digest
+from tokenlight.scale.worker import load
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+# What one text may be refused for; anything else is wrong with the model or the options, for all.
+OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
+
+
+class Mapper:
+    """A function of batches, ``{column: values}`` or an Arrow table, that adds one row's explanation a
+    text: the columns of docs/format.md, and ``refused`` with the reason where a text has none.
+
+    It can be sent to other processes: the model is loaded again there, by its name, when it is first
+    needed.
+    """
+
+    def __init__(
+        self,
+        text: str | None,
+        how: Mapping[str, Any],
+        loading: Mapping[str, Any] | None,
+        made: Any = None,
+    ) -> None:
+        self.text, self.how, self.loading, self.made = text, dict(how), loading, made
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.loading is None:
+            raise BadInput(
+                "this Explainer was made of a model in memory, which cannot be sent to other processes; "
+                "make it with Explainer.from_pretrained(name)."
+            )
+        return {**self.__dict__, "made": None}
+
+    @property
+    def explainer(self) -> Explainer:
+        """The model, loaded when it is first asked for."""
+        if self.made is None:
+            assert self.loading is not None
+            self.made = load(**self.loading)
+        found: Explainer = self.made
+        return found
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the weights, where they have a name."""
+        return folder_digest(self.loading["name"]) if self.loading else ""
+
+    def explain(self, texts: Sequence[Any]) -> list[Attribution]:
+        """One explanation a text."""
+        found: list[Attribution] = self.explainer.explain(
+            list(texts), **{**self.how, "progress": False}
+        )
+        if len(found) != len(texts):
+            raise TokenlightError(
+                f"{len(texts)} texts have {len(found)} explanations, and a row holds one; ask for one "
+                "method and one target a text."
+            )
+        return found
+
+    def columns(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Any]]:
+        """Our columns for rows, each with its place in words."""
+        texts: dict[int, Any] = {}
+        reasons: list[str | None] = [None] * len(rows)
+        made: list[Attribution | None] = [None] * len(rows)
+        for number, (where, row) in enumerate(rows):
+            try:
+                texts[number] = example(row, where, text=self.text, marks=False).text
+            except BadInput as refused:
+                reasons[number] = str(refused)
+        found = half_by_half(self.explain, list(texts.values()), OF_ONE_TEXT)
+        for number, one in zip(texts, found, strict=True):
+            if isinstance(one, Attribution):
+                made[number] = one
+            else:
+                reasons[number] = str(one)
+        return {**columns_of(made, self.fingerprint), "refused": reasons}
+
+    def __call__(self, batch: Any) -> Any:
+        """The batch with our columns beside its own."""
+        table = hasattr(batch, "to_pylist")
+        if table:
+            rows = batch.to_pylist()
+        else:
+            names = list(batch)
+            rows = [
+                dict(zip(names, values, strict=True))
+                for values in zip(*batch.values(), strict=True)
+            ]
+        own = self.columns([(f"row {i}", row) for i, row in enumerate(rows, 1)])
+        return table_of(own, batch) if table else {**batch, **own}
+
+
+def explain_dataset(  # noqa: PLR0913 - the wishes a person has, each by name
+    ds: Any,
+    *,
+    model: str,
+    method: Any = "auto",
+    text: str | None = None,
+    workers: int = 1,
+    gpus_per_worker: float = 0.0,
+    block: int = 1024,
+    **how: Any,
+) -> Any:
+    """A Ray data set with our columns beside its own, one row a text; nothing runs until it is read.
+
+    Batches of ``block`` rows go to ``workers`` actors, each of which holds the model. ``how``: further
+    keywords of ``explain()``.
+    """
+    from ray.data import ActorPoolStrategy
+
+    device = "cuda" if gpus_per_worker else "cpu"
+    given = {"how": {"method": method, **how}, "loading": {"name": model, "device": device}}
+    return ds.map_batches(
+        Mapper,
+        fn_constructor_kwargs={"text": text, **given},
+        batch_size=block,
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(size=workers),
+        num_gpus=gpus_per_worker,
+    )

@@ -1,0 +1,191 @@
+"""A job run to its end: the blocks that are missing, by an engine. Stopped anywhere, it goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.files.stored import Folder
+from tokenlight.progress import progress as progress_bar
+from tokenlight.scale.changes import changed
+from tokenlight.scale.engine import Engine
+from tokenlight.scale.job import ExplainJob, job_of
+from tokenlight.scale.lock import locked
+from tokenlight.scale.source import Block, Texts
+from tokenlight.scale.worker import FULL, DiskFull, Outcome
+
+JOB, MANIFEST = "job.json", "manifest.jsonl"
+SHARE = 20  # the manifest is written again after so many times what the last writing took
+GIVEN_UP = 5  # blocks in trouble before the first is done: the others will fare no better
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job came to."""
+
+    folder: str
+    texts: int
+    rows: int
+    refused: int
+    kept: int  # blocks that were there
+    made: int  # blocks made now
+    failed: tuple[tuple[int, str], ...] = ()  # blocks that were not made, and why
+    seconds: float = 0.0
+
+
+def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
+    source: str | Path,
+    folder: str | Path,
+    *,
+    model: str = "tokenlight/sentiment",
+    method: Any = "auto",
+    text: str | None = None,
+    keep: Sequence[str] = (),
+    limit: int | None = None,
+    engine: Engine | None = None,
+    device: str = "cpu",
+    block: int = 1024,
+    tell: Callable[[str], None] | None = None,
+    progress: bool | None = None,
+    **how: Any,
+) -> Summary:
+    """Explain every text of a file, folder, glob or URL into Parquet, one row a text, in ``folder``.
+
+    Finished blocks are kept: the same call goes on where it was stopped, in any way, and the files
+    are the same bytes whatever the engine and the number of workers. ``keep``: columns that are
+    passed through; ``how``: further keywords of ``explain()``. docs/format.md has the columns.
+    """
+    crew = engine or Engine()
+    texts = Texts.found(str(source), text, keep, limit)
+    asked = {"method": method, **how}
+    job = job_of(str(folder), texts, str(model), asked, device=device, block=block)
+    here = job.folder.here
+    with _told_when_full(job.folder), locked(here, crew.crew) if here else nullcontext():
+        _begin(job)
+        return _Run(job, crew, tell or (lambda _: None)).all(progress)
+
+
+def _begin(job: ExplainJob) -> None:
+    """Write what the job is into its folder; one that holds another job is refused."""
+    folder = job.folder
+    found = folder.read(JOB)
+    if found is None:
+        if folder.sizes("rows") or folder.sizes("refused"):
+            raise BadInput(f"{folder.place} holds rows, but no {JOB}; give another folder with -o.")
+        text = json.dumps(job.settings, ensure_ascii=False, indent=1)
+        folder.write(JOB, text.encode())
+        return
+    try:
+        before = json.loads(found)
+    except ValueError as broken:
+        raise DamagedFile(f"{folder.place}/{JOB} is damaged ({broken}); delete it.") from broken
+    different = changed(before, json.loads(json.dumps(job.settings)))
+    if different:
+        raise BadInput(
+            f"{folder.place} holds a job with other settings: {'; '.join(different[:4])}"
+            f"{' …' if len(different) > 4 else ''}. Their numbers must not be mixed: give another "
+            "folder with -o, or delete this one."
+        )
+
+
+@contextmanager
+def _told_when_full(folder: Folder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as broken:
+        if broken.errno in FULL:
+            raise DiskFull(_full(folder)) from broken
+        why = broken.strerror or broken
+        raise BadInput(f"cannot write in {folder.place}: {why}. Give a folder with -o.") from broken
+
+
+def _full(folder: Folder) -> str:
+    return (
+        f"the disk of {folder.place} is full. What is finished is kept: free some room, then give the "
+        "same command; it goes on from there."
+    )
+
+
+@dataclass
+class _Run:
+    """The blocks of a job that are still to be made."""
+
+    job: ExplainJob
+    engine: Engine
+    tell: Callable[[str], None]
+    done: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    written: tuple[float, float] = (0.0, 0.0)  # when the manifest was, and how long it took
+
+    def all(self, progress: bool | None) -> Summary:
+        begun = time.monotonic()
+        blocks = self.job.texts.blocks(self.job.block)
+        self.done = self._finished(blocks)
+        kept = len(self.done)
+        waiting = [one for one in blocks if one.number not in self.done]
+        texts = sum(one.count for one in blocks)
+        if kept:
+            there = sum(one["rows"] + one["refused"] for one in self.done.values())
+            self.tell(f"{there:,} of {texts:,} texts are there; the rest follows.")
+        if waiting:
+            self._make(waiting, progress)
+        self._write_manifest()
+        return Summary(
+            self.job.folder.place,
+            texts,
+            sum(one["rows"] for one in self.done.values()),
+            sum(one["refused"] for one in self.done.values()),
+            kept,
+            len(self.done) - kept,
+            tuple(self.failed),
+            time.monotonic() - begun,
+        )
+
+    def _make(self, waiting: list[Block], progress: bool | None) -> None:
+        results = self.engine.results(self.job, waiting, self.job.device)
+        total = sum(one.count for one in waiting)
+        with closing(results), progress_bar("explaining", total, progress) as advance:
+            for outcome in results:
+                self._take(waiting[outcome.task], outcome)
+                advance(waiting[outcome.task].count)
+
+    def _take(self, block: Block, outcome: Outcome) -> None:
+        if outcome.full:
+            raise DiskFull(_full(self.job.folder))
+        if outcome.hopeless:
+            raise TokenlightError(outcome.trouble)
+        if outcome.trouble:
+            self.failed.append((block.number, outcome.trouble))
+            if len(self.failed) >= GIVEN_UP and not self.done:
+                raise TokenlightError(
+                    f"the first {GIVEN_UP} blocks all failed, so the job was stopped: {outcome.trouble}"
+                )
+            return
+        self.done[block.number] = {"seconds": round(outcome.seconds, 3), **outcome.said}
+        when, took = self.written
+        if time.monotonic() - when > SHARE * took:
+            self._write_manifest()
+
+    def _finished(self, blocks: list[Block]) -> dict[int, dict[str, Any]]:
+        """Blocks that the manifest names and whose rows stand whole in the folder."""
+        sizes = self.job.folder.sizes("rows")
+        lines = (self.job.folder.read(MANIFEST) or b"").splitlines()
+        known = {one.pop("block"): one for one in map(json.loads, lines)}
+        return {
+            block.number: known[block.number]
+            for block in blocks
+            if block.number in known
+            and known[block.number]["bytes"] == sizes.get(f"rows/{block.name}")
+        }
+
+    def _write_manifest(self) -> None:
+        begun = time.monotonic()
+        lines = (json.dumps({"block": n, **self.done[n]}) for n in sorted(self.done))
+        self.job.folder.write(MANIFEST, "".join(f"{line}\n" for line in lines).encode())
+        self.written = (time.monotonic(), time.monotonic() - begun)

@@ -1,0 +1,237 @@
+"""The texts of a job: files, folders, globs and URLs, cut into blocks that depend on the data alone.
+
+A block is some rows of one file. Which texts share a batch follows from the block, never from the
+number of workers, so a text has the same numbers whoever explains it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
+from tokenlight.files.columns import Columns
+from tokenlight.files.rows import OWN, PLACE
+from tokenlight.files.stored import StoredFile, files_at
+from tokenlight.files.tables import ENDINGS, ending_of, numbered_rows
+
+CHUNK = 1024  # rows that a file is read by
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the job."""
+
+    file: StoredFile
+    rows: int = 0
+    digest: str = ""  # SHA-256 of a file of this machine; of another, what its store says of it
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether it is read by Arrow."""
+        return self.file.name.lower().endswith(".parquet")
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The columns that stand in its path, as in ``year=2024/part.parquet``."""
+        return dict(re.findall(r"([^/=]+)=([^/]*)/", self.file.path))
+
+    def parquet(self) -> Any:
+        """Opened so that it is streamed: a row group may be larger than the memory of a worker, and
+        ``pyarrow.dataset`` would hold it whole."""
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            return pyarrow.parquet.ParquetFile(
+                self.file.open(), buffer_size=1 << 20, pre_buffer=False
+            )
+        except (pyarrow.ArrowException, OSError) as broken:
+            raise DamagedFile(
+                f"{self.file.path} is no readable Parquet file: {broken}."
+            ) from broken
+
+    def chunks(self, names: Sequence[str] = ()) -> Iterator[Any]:
+        """Its rows as Arrow batches of the columns ``names``; of a text file, as lists of (number, row)."""
+        if self.is_parquet:
+            with self.parquet() as opened:
+                own = [name for name in names if name in opened.schema_arrow.names]
+                yield from opened.iter_batches(CHUNK, columns=own, use_threads=False)
+            return
+        rows = numbered_rows(cast("Path", self.file))
+        while chunk := list(islice(rows, CHUNK)):
+            yield chunk
+
+
+@dataclass(frozen=True)
+class Block:
+    """``count`` rows of a source behind its first ``first``; ``number`` among all blocks."""
+
+    number: int
+    source: int
+    first: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        """Of its files, a thousand in a folder."""
+        return f"{self.number // 1000:05d}/{self.number:08d}.parquet"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """All that a job reads: its files, the columns of the texts, and those that are kept."""
+
+    sources: tuple[Source, ...]
+    text: str | None  # as a person named it
+    columns: tuple[str, ...]
+    kept: Any  # the Arrow schema of what is kept
+    limit: int | None
+
+    @classmethod
+    def found(cls, source: str, text: str | None, keep: Sequence[str], limit: int | None) -> Texts:
+        """Gone through once, before any worker begins: what is wrong with the files is told then."""
+        MissingExtra.check(["pyarrow"], "bench", "explaining into a folder")
+        import pyarrow
+
+        for name in keep:
+            if name in (*PLACE, *OWN):
+                raise BadInput(
+                    f"--keep {name}: the output has a column of this name; rename yours."
+                )
+        seen = [
+            _inspected(file, text, keep)
+            for file in files_at(source, (*ENDINGS, *(f"{e}.gz" for e in ENDINGS)))
+        ]
+        full = [one for one in seen if one[0].rows]
+        if not full:
+            raise BadInput(f"{source} holds no text; give files with at least one row.")
+        try:
+            kept = pyarrow.unify_schemas([one[2] for one in full], promote_options="permissive")
+        except pyarrow.ArrowException as differ:
+            raise BadInput(
+                f"a column to keep has another type in another file ({differ}); give it one type."
+            ) from differ
+        return cls(tuple(one[0] for one in seen), text, full[0][1], kept, limit)
+
+    def blocks(self, size: int) -> list[Block]:
+        """All blocks in order."""
+        made: list[Block] = []
+        left = sum(one.rows for one in self.sources) if self.limit is None else self.limit
+        for number, one in enumerate(self.sources):
+            rows = min(one.rows, left)
+            left -= rows
+            for first in range(0, rows, size):
+                made.append(Block(len(made), number, first, min(size, rows - first)))
+        return made
+
+
+def _inspected(
+    file: StoredFile, text: str | None, keep: Sequence[str]
+) -> tuple[Source, tuple[str, ...], Any]:
+    """A file with its rows counted, the columns of its texts, and the schema of what is kept."""
+    import pyarrow
+
+    if ending_of(Path(file.name)) not in ENDINGS:
+        raise BadInput(f"cannot read {file.name}: it ends in none of {', '.join(ENDINGS)}.")
+    bare, digest = Source(file), file.changed
+    if "://" not in file.root:
+        with file.open() as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if bare.is_parquet:
+        with bare.parquet() as opened:
+            rows, schema = opened.metadata.num_rows, opened.schema_arrow
+            names = list(schema.names)
+    else:
+        rows, names, schemas = 0, list[str](), []
+        for chunk in bare.chunks():
+            names = names or list(chunk[0][1])
+            rows += len(chunk)
+            schemas.append(_kept(chunk, keep, file.name).schema)
+        schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
+    for name in keep if rows else ():
+        if name not in (*names, *bare.partition):
+            near = near_names(name, names, likeness=0.6)
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise BadInput(f"{file.name} has no column {name!r} to keep: {', '.join(names)}.{hint}")
+    string = pyarrow.string()
+    kept = [(name, schema.field(name).type if name in names else string) for name in keep]
+    columns = Columns.of(dict.fromkeys(names, ""), text, None, file.name, marks=False).text
+    return Source(file, rows, digest), columns if rows else (), pyarrow.schema(kept if rows else [])
+
+
+def _kept(chunk: Sequence[tuple[int, Mapping[str, Any]]], keep: Sequence[str], name: str) -> Any:
+    """What is kept of the rows of a text file, as Arrow takes it."""
+    import pyarrow
+
+    try:
+        return pyarrow.table({one: [row.get(one) for _, row in chunk] for one in keep})
+    except pyarrow.ArrowException as differ:
+        raise BadInput(
+            f"a column to keep is of several types in {name} ({differ}); give it one type."
+        ) from differ
+
+
+class Reader:
+    """Reads blocks of a job. Blocks come mostly in order, so a file stays open where it was left."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.texts = texts
+        self.source, self.at = -1, 0
+        self.chunks: Iterator[Any] = iter(())
+        self.left: Any = None  # of the chunk that was begun
+
+    def read(self, block: Block) -> tuple[list[tuple[int, Mapping[str, Any]]], Any]:
+        """The rows of a block, each with its number in the file, and an Arrow table of what is kept.
+        A file that is not what it was when the job was planned is refused."""
+        source = self.texts.sources[block.source]
+        try:
+            parts = list(self._parts(block, source))
+        except OSError as broken:
+            StoredFile.at(source.file.root, source.file.path)  # says so, where it is gone
+            raise DamagedFile(f"{source.file.path} cannot be read: {broken}.") from broken
+        if StoredFile.at(source.file.root, source.file.path) != source.file:
+            raise BadInput(
+                f"{source.file.path} was changed while the job ran; numbers of two versions must not "
+                "be mixed. Put it back as it was, or begin another folder with -o."
+            )
+        return self._made(block, source, parts)
+
+    def _parts(self, block: Block, source: Source) -> Iterator[Any]:
+        if block.source != self.source or block.first < self.at:
+            names = list(dict.fromkeys((*self.texts.columns, *self.texts.kept.names)))
+            self.source, self.at, self.left = block.source, 0, ()
+            self.chunks = source.chunks(names)
+        end = block.first + block.count
+        while self.at < end:
+            if not len(self.left):
+                self.left = next(self.chunks, None)
+                if self.left is None:
+                    self.source = -1
+                    raise DamagedFile(f"{source.file.path} ends before row {end}.")
+            skipped = min(max(0, block.first - self.at), len(self.left))
+            taken = min(end - self.at, len(self.left))
+            if taken > skipped:
+                yield self.left[skipped:taken]
+            self.at, self.left = self.at + taken, self.left[taken:]
+
+    def _made(self, block: Block, source: Source, parts: list[Any]) -> tuple[list[Any], Any]:
+        import pyarrow
+
+        names = self.texts.kept.names
+        if source.is_parquet:
+            table = pyarrow.Table.from_batches(parts)
+            texts = [name for name in self.texts.columns if name in table.column_names]
+            rows = list(enumerate(table.select(texts).to_pylist(), block.first + 1))
+        else:
+            rows = [row for part in parts for row in part]
+            table = _kept(rows, [n for n in names if n not in source.partition], source.file.name)
+        for name, value in source.partition.items():
+            if name in names and name not in table.column_names:
+                table = table.append_column(name, pyarrow.array([value] * len(rows)))
+        return rows, table.select(names).cast(self.texts.kept)
