@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.xdist_group("bench"),
     # Third party, 2026-11: Ray's own process handling.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 COUNT = 48

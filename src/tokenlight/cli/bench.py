@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokenlight.cli.failures import INTERRUPTED, clean, complain, tell, writing
-from tokenlight.cli.options import Verbose
+from tokenlight.cli.options import Address, EngineName, Verbose, Workers
 
 if TYPE_CHECKING:
     from tokenlight.bench.run import RunSummary
@@ -60,20 +60,9 @@ def run(
     offline: Annotated[
         bool, typer.Option("--offline", help="Download nothing; use embedded models instead.")
     ] = False,
-    engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Work in processes here, or on a Ray cluster.")
-    ] = "local",
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="How many workers.", show_default="one per core"),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a running Ray cluster; only with --engine ray.",
-            show_default="start one here",
-        ),
-    ] = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
     device: Annotated[str, typer.Option(help="Where each worker computes: cpu, cuda …")] = "cpu",
     batch_tokens: Annotated[
         int | None,
@@ -136,7 +125,7 @@ def run(
                 suite,
                 output,
                 request,
-                engine=Engine(engine, workers, address),
+                engine=Engine(engine or "local", workers, address),
                 again=retry_failed,
                 tell=tell,
             )

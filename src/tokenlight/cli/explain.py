@@ -15,7 +15,9 @@ from tokenlight.cli.options import (
     DATA,
     MODEL,
     SENTIMENT,
+    Address,
     Device,
+    EngineName,
     Json,
     Limit,
     Long,
@@ -23,9 +25,11 @@ from tokenlight.cli.options import (
     Split,
     TextColumn,
     Verbose,
+    Workers,
     methods,
 )
 from tokenlight.cli.outputs import Output
+from tokenlight.cli.scale import explain_into_folder, is_for_folder
 from tokenlight.cli.targets import Wish, answer_asked, asked
 from tokenlight.errors import BadInput, MissingExtra, in_flags
 
@@ -155,6 +159,29 @@ def explain(
     ] = "tokenizer",
     long: Long = "error",
     seed: Seed = 0,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Explain all of --file, which may then be a folder, a glob or a URL, into this folder "
+            "or URL: Parquet, one row a text. Stopped, the same command goes on.",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="COLUMN,…", help="With -o: columns to pass through.")
+    ] = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --engine ray and --device cuda.", show_default="1"),
+    ] = None,
+    block: Annotated[
+        int | None, typer.Option(min=1, help="With -o: texts in a file.", show_default="1024")
+    ] = None,
     device: Device = None,
     verbose: Verbose = False,
 ) -> None:
@@ -162,6 +189,11 @@ def explain(
 
     With --file it does so for each text of a file; one that is refused is named and left out.
     """
+    given = dict(locals())
+    if is_for_folder(given):
+        wish = Wish(target, rather_than, occurrence, no_answer, token, None, None)
+        explain_into_folder(given, _methods(method or ["auto"], None), asked(wish))
+        return
     files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
     output = Output(files, words, layers, reference, verbose)
     output.check()

@@ -63,3 +63,18 @@ Long = Annotated[
     ),
 ]
 Json = Annotated[Path | None, typer.Option(help="Write JSON; - prints it and nothing else.")]
+EngineName = Annotated[
+    Literal["local", "ray"] | None,
+    typer.Option(help="Work in processes here, or on a Ray cluster.", show_default="local"),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="How many workers.", show_default="one per core"),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a running Ray cluster; only with --engine ray.",
+        show_default="start one here",
+    ),
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from logging import getLogger
@@ -36,22 +37,7 @@ def results(job: Job, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, No
     ray = _ray()
     began = _connect(ray, crew)
     try:
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        context.max_errored_blocks = -1  # what is lost is told below, task by task
-        rows = ray.data.range(len(tasks), override_num_blocks=min(len(tasks), MOST_BLOCKS))
-        done = rows.map_batches(
-            Worker,
-            fn_constructor_args=(job, tasks, crew.device),
-            compute=ray.data.ActorPoolStrategy(
-                size=min(crew.workers, len(tasks)), max_tasks_in_flight_per_actor=1
-            ),
-            batch_size=1,
-            num_cpus=1,
-            num_gpus=crew.gpus,
-            max_restarts=-1,
-            max_task_retries=TRIES - 1,
-        )
+        done = _mapped(ray, job, tasks, crew)
         missing = set(range(len(tasks)))
         for row in done.iter_rows():
             outcome = Outcome(**json.loads(row["outcome"]))
@@ -63,6 +49,28 @@ def results(job: Job, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, No
     finally:
         if began:
             ray.shutdown()
+
+
+def _mapped(ray: Any, job: Job, tasks: Sequence[Any], crew: Crew) -> Any:
+    """The outcomes as a Ray data set, which nothing has begun to make."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's words on its own future
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.max_errored_blocks = -1  # what is lost is told by results(), task by task
+        rows = ray.data.range(len(tasks), override_num_blocks=min(len(tasks), MOST_BLOCKS))
+        workers = min(crew.workers, len(tasks))
+        pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
+        return rows.map_batches(
+            Worker,
+            fn_constructor_args=(job, tasks, crew.device),
+            compute=pool,
+            batch_size=1,
+            num_cpus=1,
+            num_gpus=crew.gpus,
+            max_restarts=-1,
+            max_task_retries=TRIES - 1,
+        )
 
 
 def _ray() -> Any:

@@ -98,6 +98,8 @@ def _not(mask: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it; of what JSON does not have, its own words."""
+    if isinstance(value, tuple) and value[1:] == ({},):  # a method without options
+        return value[0]
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 

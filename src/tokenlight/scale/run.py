@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.files.columns import QUESTION
 from tokenlight.files.stored import Folder
 from tokenlight.progress import progress as progress_bar
 from tokenlight.scale.changes import changed
@@ -22,6 +24,7 @@ from tokenlight.scale.worker import FULL, DiskFull, Outcome
 
 JOB, MANIFEST = "job.json", "manifest.jsonl"
 SHARE = 20  # the manifest is written again after so many times what the last writing took
+TOLD = 30.0  # seconds between two words on how far it is
 GIVEN_UP = 5  # blocks in trouble before the first is done: the others will fare no better
 
 
@@ -33,7 +36,7 @@ class Summary:
     texts: int
     rows: int
     refused: int
-    kept: int  # blocks that were there
+    there: int  # texts of the blocks that were there
     made: int  # blocks made now
     failed: tuple[tuple[int, str], ...] = ()  # blocks that were not made, and why
     seconds: float = 0.0
@@ -43,7 +46,7 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     source: str | Path,
     folder: str | Path,
     *,
-    model: str = "tokenlight/sentiment",
+    model: str | None = None,
     method: Any = "auto",
     text: str | None = None,
     keep: Sequence[str] = (),
@@ -63,8 +66,9 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     """
     crew = engine or Engine()
     texts = Texts.found(str(source), text, keep, limit)
+    usual = "tokenlight/qa" if texts.columns == QUESTION else "tokenlight/sentiment"
     asked = {"method": method, **how}
-    job = job_of(str(folder), texts, str(model), asked, device=device, block=block)
+    job = job_of(str(folder), texts, model or usual, asked, device=device, block=block)
     here = job.folder.here
     with _told_when_full(job.folder), locked(here, crew.crew) if here else nullcontext():
         _begin(job)
@@ -127,33 +131,41 @@ class _Run:
         begun = time.monotonic()
         blocks = self.job.texts.blocks(self.job.block)
         self.done = self._finished(blocks)
-        kept = len(self.done)
+        before, there = len(self.done), sum(self._counts())
         waiting = [one for one in blocks if one.number not in self.done]
         texts = sum(one.count for one in blocks)
-        if kept:
-            there = sum(one["rows"] + one["refused"] for one in self.done.values())
+        if there and waiting:
             self.tell(f"{there:,} of {texts:,} texts are there; the rest follows.")
         if waiting:
             self._make(waiting, progress)
         self._write_manifest()
+        rows, refused = self._counts()
+        made, seconds = len(self.done) - before, time.monotonic() - begun
         return Summary(
-            self.job.folder.place,
-            texts,
-            sum(one["rows"] for one in self.done.values()),
-            sum(one["refused"] for one in self.done.values()),
-            kept,
-            len(self.done) - kept,
-            tuple(self.failed),
-            time.monotonic() - begun,
+            self.job.folder.place, texts, rows, refused, there, made, tuple(self.failed), seconds
         )
+
+    def _counts(self) -> tuple[int, int]:
+        """Texts that have rows, and those that were refused."""
+        known = self.done.values()
+        return sum(one["rows"] for one in known), sum(one["refused"] for one in known)
 
     def _make(self, waiting: list[Block], progress: bool | None) -> None:
         results = self.engine.results(self.job, waiting, self.job.device)
-        total = sum(one.count for one in waiting)
+        total, done, first, said = sum(one.count for one in waiting), 0, 0.0, 0.0
         with closing(results), progress_bar("explaining", total, progress) as advance:
             for outcome in results:
-                self._take(waiting[outcome.task], outcome)
-                advance(waiting[outcome.task].count)
+                block, now = waiting[outcome.task], time.monotonic()
+                self._take(block, outcome)
+                advance(block.count)
+                if not first:  # the start of the workers is paid once, and not counted
+                    first = said = now
+                    continue
+                done += block.count
+                if now - said > TOLD:
+                    rate, said = done / (now - first), now
+                    left = timedelta(seconds=round((total - done) / rate))
+                    self.tell(f"{done:,} of {total:,} texts, {rate:.1f} texts/s, {left} left")
 
     def _take(self, block: Block, outcome: Outcome) -> None:
         if outcome.full:
