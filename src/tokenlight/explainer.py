@@ -275,16 +275,16 @@ class Explainer(Session):
 
     def mapper(
         self,
-        text: str | None = None,
+        column: str | None = None,
         method: MethodLike = AUTO,
         target: TargetLike = "predicted",
         **how: Unpack[ExplainKeywords],
     ) -> Mapper:
         """A function for ``datasets.map(…, batched=True)``, Ray Data and Spark: it adds the columns of
-        docs/format.md to batches whose column ``text`` (two joined by ``+``) holds the texts."""
+        docs/format.md to batches whose column ``column`` (two joined by ``+``) holds the texts."""
         from tokenlight.scale.mapper import Mapper
 
-        return Mapper(text, {"method": method, "target": target, **how}, self.loading, self)
+        return Mapper(column, {"method": method, "target": target, **how}, self.loading, self)
 
     def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
         quiet = replace(how, progress=False)
