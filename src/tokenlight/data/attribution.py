@@ -149,7 +149,8 @@ class Attribution:
             # A language model has one for each token of its vocabulary: its likeliest are in
             # ``prediction``, the many others are not written.
             "logits": [] if self.prediction.ids else self.logits.tolist(),
-            "row": _row_values(self.row),
+            "row": dataclasses.asdict(dataclasses.replace(self.row, image=None))
+            | {"image": self.row.image and self.row.image.to_dict()},
             "model": self.model,
             "versions": dict(self.versions),
             "seed": self.seed,
@@ -240,9 +241,3 @@ def _frozen(values: Any) -> np.ndarray:
     array = np.array(values, dtype=np.float64)
     array.flags.writeable = False
     return array
-
-
-def _row_values(row: TokenRow) -> dict[str, Any]:
-    image = row.image
-    plain = dataclasses.asdict(dataclasses.replace(row, image=None))
-    return plain | {"image": None if image is None else image.to_dict()}

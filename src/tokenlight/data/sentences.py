@@ -6,8 +6,8 @@ one that stands apart, as in texts already split into tokens, does.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,23 +39,17 @@ class Sentence:
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """(first, behind the last) character of every sentence, white space at the edges left out."""
-    return list(_spans(text))
-
-
-def _spans(text: str) -> Iterator[tuple[int, int]]:
-    begin = 0
+    edges = [0]
     for match in _END.finditer(text):
-        if _ends(text, begin, match):
-            yield from _trimmed(text, begin, match.end())
-            begin = match.end()
-    yield from _trimmed(text, begin, len(text))
-
-
-def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    core = text[start:end].strip()
-    if core:
-        first = text.index(core[0], start)
-        yield first, first + len(core)
+        if _ends(text, edges[-1], match):
+            edges.append(match.end())
+    found = []
+    for start, end in pairwise([*edges, len(text)]):
+        core = text[start:end].strip()
+        if core:
+            first = text.index(core[0], start)
+            found.append((first, first + len(core)))
+    return found
 
 
 def _ends(text: str, begin: int, match: re.Match[str]) -> bool:

@@ -61,8 +61,8 @@ def _official(sentence: ParsedSentence, row: TokenRow, wanted: frozenset[str]) -
     places: dict[str, set[int]] = {}
     for positions, name in assembled:
         places.setdefault(name, set()).update(positions)
-    tokens = [entry for entry in assembled[:-1] if not _token_skipped(entry[1])]
-    words = [word for word in sentence.words if not _word_skipped(word.form)]
+    tokens = [entry for entry in assembled[:-1] if len(entry[1]) > 1 and not entry[1].isdigit()]
+    words = [word for word in sentence.words if _kept(word.form)]
     found = []
     for word, (positions, _) in zip(words, tokens, strict=False):
         if word.relation in wanted and word.head is not None:
@@ -83,17 +83,10 @@ def _assembled(row: TokenRow) -> list[tuple[list[int], str]]:
         else:
             before = groups.pop()
             groups.append(([*before[0], position], before[1] + name.removeprefix("##")))
-    return [(positions, _stripped(name)) for positions, name in groups]
+    unwritten = str.maketrans("", "", "Ġ" + string.punctuation)
+    return [(positions, name.translate(unwritten)) for positions, name in groups]
 
 
-def _stripped(name: str) -> str:
-    return "".join(c for c in name.replace("Ġ", "") if c not in _PUNCTUATION)
-
-
-def _word_skipped(form: str) -> bool:
+def _kept(form: str) -> bool:
     digits = form[0].isdigit() and form[-1].isdigit()
-    return len(form) == 1 or digits or any(character in _PUNCTUATION for character in form)
-
-
-def _token_skipped(name: str) -> bool:
-    return len(name) <= 1 or name.isdigit()
+    return len(form) > 1 and not digits and not _PUNCTUATION & set(form)

@@ -116,7 +116,13 @@ def _read(source: Any) -> tuple[Any, str]:
             from PIL import ImageOps
 
             with library.open(place, formats=FORMATS) as image:
-                _refuse_bomb(image.size, place.name, library.MAX_IMAGE_PIXELS)
+                most = library.MAX_IMAGE_PIXELS
+                if most is not None and image.width * image.height > most:
+                    raise BadInput(
+                        f"{place.name} has {image.width} × {image.height} pixels, more than the "
+                        f"{most:,} that are read; make it smaller, or raise "
+                        "PIL.Image.MAX_IMAGE_PIXELS if you trust it."
+                    )
                 # A camera notes how it was held; the model is to see what a person sees.
                 return ImageOps.exif_transpose(image).convert("RGB"), place.name
         except FileNotFoundError as missing:
@@ -128,14 +134,6 @@ def _read(source: Any) -> tuple[Any, str]:
     else:
         image, name = library.fromarray(_array(source)), ""
     return image.convert("RGB"), name or f"image {image.size[0]} × {image.size[1]}"
-
-
-def _refuse_bomb(size: tuple[int, int], name: str, most: int | None) -> None:
-    if most is not None and size[0] * size[1] > most:
-        raise BadInput(
-            f"{name} has {size[0]} × {size[1]} pixels, more than the {most:,} that are read; make it "
-            "smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
-        )
 
 
 def _array(source: Any) -> np.ndarray:

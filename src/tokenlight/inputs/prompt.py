@@ -148,9 +148,10 @@ def _row(piece: Any, laid: _Laid) -> TokenRow:
         None if special else _part_of(offset, laid.parts)
         for special, offset in zip(added, piece.offsets, strict=True)
     )
+    borders = [(0, len(laid.text)) if s is None else laid.parts[s] for s in segments]
     within = [
-        offset if segment is None else _within(offset, laid.parts[segment])
-        for segment, offset in zip(segments, piece.offsets, strict=True)
+        (max(start, first) - first, min(end, last) - first)
+        for (start, end), (first, last) in zip(piece.offsets, borders, strict=True)
     ]
     row = laid_row(piece, tuple(laid.text[a:b] for a, b in laid.parts), segments, within)
     return replace(row.take(range(stop)), names=laid.names)
@@ -177,10 +178,6 @@ def _part_of(span: Span, parts: Sequence[Span]) -> int | None:
         if max(start, first) < min(end, last):
             return number
     return None
-
-
-def _within(span: Span, part: Span) -> Span:
-    return max(span[0], part[0]) - part[0], min(span[1], part[1]) - part[0]
 
 
 def written_from(row: TokenRow) -> int:

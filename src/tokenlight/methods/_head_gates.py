@@ -11,7 +11,6 @@ from tokenlight.capture.flow import Gate
 from tokenlight.capture.tape import Tape
 from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
-from tokenlight.heads.statistics import own_positional_heads
 from tokenlight.relevance.division import safe_divide
 
 Conserve = Literal["none", "paper", "abs"]
@@ -27,11 +26,6 @@ def placed(parts: Sequence[np.ndarray], tape: Tape) -> list[Tensor]:
             f"{shape[0]} × {shape[1]}; run 'tokenlight heads' on this model."
         )
     return [sent(part, attention[0].device, attention[0].dtype)[:, None, :] for part in parts]
-
-
-def own_parts(tape: Tape) -> list[Tensor]:
-    """Positional heads by each text's own attention, ``layer batch head``."""
-    return [own_positional_heads([maps.detach() for maps in tape.recording.attention], tape.real)]
 
 
 def gates(parts: Sequence[Tensor], conserve: Conserve, *, binary: bool) -> dict[int, Gate]:

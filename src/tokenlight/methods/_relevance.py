@@ -37,11 +37,6 @@ ENCODER = (
 )
 
 
-def _beside_its_weights(module: nn.Module) -> bool:
-    """Whether this is a layer of PEFT's, or one like it, whose adapters are not merged."""
-    return hasattr(module, "base_layer") and getattr(module, "merged", None) is False
-
-
 class RelevanceMethod(Method):
     """A method that sends relevance down; its Attributions carry the conservation meter."""
 
@@ -55,7 +50,8 @@ class RelevanceMethod(Method):
         divides = Site.RELEVANCE in self.needs  # a gradient does not
         if divides and dtype in (torch.float16, torch.bfloat16):
             found.append(HALF.format(str(dtype).removeprefix("torch.")))
-        if divides and any(map(_beside_its_weights, model.modules())):
+        layers = (module for module in model.modules() if hasattr(module, "base_layer"))  # of PEFT
+        if divides and any(getattr(layer, "merged", None) is False for layer in layers):
             found.append(BESIDE)
         return "; ".join(found) or None
 

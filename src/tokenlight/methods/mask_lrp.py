@@ -8,7 +8,8 @@ from tokenlight.capture.flow import Flow, Route
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
 from tokenlight.heads.mask import head_mask
-from tokenlight.methods._head_gates import Conserve, gates, own_parts, placed
+from tokenlight.heads.statistics import own_positional_heads
+from tokenlight.methods._head_gates import Conserve, gates, placed
 from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
 from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import safe_divide
@@ -100,7 +101,8 @@ class MaskedRelevance(RuledRelevance):
     def route(self, tape: Tape, **gated: Any) -> Route:
         if self.mask != "none":
             if self.heads is None:
-                parts = own_parts(tape)
+                maps = [one.detach() for one in tape.recording.attention]
+                parts = [own_positional_heads(maps, tape.real)]  # layer batch head
             else:
                 chosen = head_mask(self.heads).parts(
                     self.mask, values=self.mask_values, rate=self.corruption, seed=self.seed

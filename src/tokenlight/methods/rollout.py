@@ -48,15 +48,14 @@ class AttentionRollout(Method):
 
     def __call__(self, tape: Tape) -> Tensor:
         require_block(self.start_layer, len(tape.attention))
-        matrix = self._flow(tape)
+        means = [maps.mean(dim=1) for maps in tape.attention[self.start_layer :]]
+        *partial, matrix = rolled_out(
+            means, row_normalize=self.row_normalize, residual=self.residual
+        )
+        if self.average_layers:
+            matrix = torch.stack([*partial, matrix]).mean(dim=0)
 
         def score(one: Tape) -> Tensor:
             return reduced(matrix, one, self.reduce, zero_readout=not self.average_layers)
 
         return over_sides(tape, score, alike=self.reduce != "cls_row")
-
-    def _flow(self, tape: Tape) -> Tensor:
-        """J, or the mean of its partial products: ``batch query key``."""
-        means = [maps.mean(dim=1) for maps in tape.attention[self.start_layer :]]
-        *partial, flow = rolled_out(means, row_normalize=self.row_normalize, residual=self.residual)
-        return torch.stack([*partial, flow]).mean(dim=0) if self.average_layers else flow

@@ -123,7 +123,9 @@ class TokenOverlap(Metric):
             for label in np.unique(labels[times > 0]):
                 often = (times * (labels == label))[rows]
                 sums = np.bincount(columns, weights * often, len(tokens)) * factor
-                ranked.append(_ranked(sums, self._listed(sums, columns[often > 0])))
+                listed_here = self._listed(sums, columns[often > 0])
+                order = np.argsort(-sums, kind="stable")  # strongest first, equal ones by token id
+                ranked.append(order[listed_here[order]].tolist())
             return [_overlap(ranked, k, share=self.report == "share") for k in ks]
 
         def value(chosen: np.ndarray) -> float:
@@ -164,12 +166,6 @@ def counted(texts: Sequence[Iterable[int]]) -> DocumentFrequencies:
     for text in texts:
         counts.update(set(text))
     return DocumentFrequencies(len(texts), counts)
-
-
-def _ranked(weights: np.ndarray, listed: np.ndarray) -> list[int]:
-    """The listed columns, strongest first, equal ones by token id."""
-    order = np.argsort(-weights, kind="stable")
-    return [int(i) for i in order[listed[order]]]
 
 
 def _overlap(ranked: list[list[int]], k: int, *, share: bool) -> float:

@@ -117,7 +117,11 @@ def catalogue() -> list[EmbeddedModel]:
             name=PREFIX + task,
             task=meaning,
             size=sum(entry["bytes"] for entry in _files_of(task).values()),
-            figure=_figure(figures[task]),
+            figure=", ".join(
+                f"{name.replace('_', ' ')} {share:.3f}"
+                for name, share in figures[task].items()
+                if isinstance(share, float)
+            ),
             split=f"{figures[task]['split']} ({figures[task]['rows']:,})",
         )
         for task, meaning in TASKS.items()
@@ -182,9 +186,3 @@ def _read(file_name: str) -> dict[str, Any]:
             f"{path} {wrong}; the embedded models cannot be checked. {_WAYS_BACK}"
         ) from broken
     return content
-
-
-def _figure(entry: dict[str, Any]) -> str:
-    """The measured values of one model in words: every entry that is a share from 0 to 1."""
-    values = [(name, value) for name, value in entry.items() if isinstance(value, float)]
-    return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in values)
