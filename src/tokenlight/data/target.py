@@ -274,9 +274,16 @@ class Head:
     def takes(self, target: object) -> None:
         """Refuse a target that is another kind of head's."""
         spans = isinstance(target, str | SpanTarget | Contrast) and target != "all"
-        wrong = not spans if self.kind == "span" else isinstance(target, SpanTarget)
-        if wrong:
-            raise BadTarget(_wrong_head(target, self))
+        if self.kind == "span" and not spans:
+            raise BadTarget(
+                f"target {target!r} names classes, but this model has none: it answers with a span of "
+                "the context. Explain 'predicted', or the text of an answer as it stands there."
+            )
+        if self.kind != "span" and isinstance(target, SpanTarget):
+            raise BadTarget(
+                "SpanTarget explains a question-answering model, but this is none: explain "
+                f"'predicted', Contrast(…) or one of its labels ({self.listed(12)})."
+            )
         if isinstance(target, NextToken) and self.reads != "next":
             raise BadTarget(f"{target!r} is a next token, but this model writes none: {self.does}.")
 
@@ -348,20 +355,6 @@ def as_span(target: object) -> SpanTarget:
             f"{target!r} is no answer; give its text as it stands in the context, or SpanTarget(…)."
         )
     return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
-
-
-def _wrong_head(target: object, head: Head) -> str:
-    if head.kind == "span":
-        return (
-            f"target {target!r} names classes, but this model has none: it answers with a span of "
-            "the context. Explain 'predicted', or the text of an answer as it stands there."
-        )
-    return (
-        "SpanTarget explains a question-answering model, but this model is a classifier with the "
-        f"labels {', '.join(head.labels)}; give one of them, 'predicted', 'all' or Contrast(…)."
-        if head.reads == "text"
-        else f"SpanTarget explains a question-answering model, but this is none: {head.does}."
-    )
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
