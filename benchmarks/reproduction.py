@@ -38,20 +38,27 @@ from tokenlight.bench.suite import Suite, load
 from tokenlight.files.write import write_text
 
 SUITES = (  # the longest first, so that no long one is left for the end
-    "mask_lrp_table1", "attcat_table1", "attcat_table5", "decoded_table1b", "decoded_figures",
-    "attcat_figures", "decoded_table1a", "mask_lrp_table4", "decoded_table2", "mask_lrp_figures",
+    "decoded_table1b", "attcat_table1", "decoded_figures", "mask_lrp_table1", "decoded_layers",
+    "planted_shortcuts", "leaderboard", "decoded_table1a", "hybrid_documents", "attcat_table1_code",
+    "attcat_table5", "attcat_figures", "decoded_table2", "mask_lrp_table4", "mask_lrp_figures",
     "mask_lrp_table2", "attcat_table2", "mask_lrp_table3",
 )  # fmt: skip
 # Every table takes --limit texts a data set. Pictures need fewer.
-FEWER = {"decoded_figures": 300, "mask_lrp_figures": 1000}
+FEWER = {
+    "decoded_figures": 300,
+    "mask_lrp_figures": 1000,
+    "leaderboard": 300,
+    "decoded_layers": 500,
+}
 # The model that stands in for the papers' on each data set; the first that is there.
 STANDS_IN = {
     "sst2": ("sst2",), "imdb": ("imdb",), "yelp": ("yelp",), "amazon": ("amazon",), "qqp": ("qqp",),
     "mnli": ("mnli", "snli"), "ag_news": ("ag_news",), "squad_v1": ("squad_v1",),
     "squad_v2": ("squad_v2", "squad_v1"), "figure5": ("sst2",), "figure6": ("sst2",),
+    "movies": ("imdb",),
 }  # fmt: skip
 # One of the papers' models is stood in for; the others (DistilBERT, GPT-2 …) are reported as not run.
-OURS = {"BERT-base", "RoBERTa-base"}
+OURS = {"BERT-base", "RoBERTa-base", "Classifier", "Planted"}
 # Tokens of a batch: maps and relevances of 512 tokens × 12 × 12 heads take 10 GB at this size, and
 # several workers share the device.
 BATCH = {"cuda": 6144}
@@ -60,13 +67,15 @@ EXACT = {"attcat_figures", "mask_lrp_table2", "mask_lrp_figures"}  # suites that
 LAYERS = 12
 # Workers of the suites with most parts: preparing a part is one core's work, the device waits.
 WORKERS = {
-    "mask_lrp_table1": 4, "attcat_table1": 3, "attcat_table5": 3, "decoded_table1b": 3,
-    "decoded_figures": 2, "attcat_figures": 2,
+    "mask_lrp_table1": 3, "attcat_table1": 3, "decoded_table1b": 3, "decoded_figures": 3,
+    "decoded_layers": 2, "planted_shortcuts": 2, "leaderboard": 2,
 }  # fmt: skip
 # Mean tokens of a text, cut at 512: for the estimate alone.
 LENGTHS = {
     "sst2": 26, "imdb": 290, "yelp": 150, "amazon": 50, "qqp": 31, "mnli": 40, "ag_news": 53,
-    "squad_v1": 170, "squad_v2": 170, "figure5": 9, "figure6": 11,
+    "squad_v1": 170, "squad_v2": 170, "figure5": 9, "figure6": 11, "movies": 500,
+    **{f"{name}_{kind}": length for name, length in (("sst2", 27), ("ag_news", 55))
+       for kind in ("single", "context", "pair")},
 }  # fmt: skip
 
 
@@ -95,7 +104,7 @@ def stand_in(wish: Wish, data: str) -> Path | None:
     """The folder of the model for a data set."""
     if wish.models is None:
         return None
-    places = (wish.models / name for name in STANDS_IN.get(data, ()))
+    places = (wish.models / name for name in STANDS_IN.get(data, (f"planted_{data}",)))
     return next((place for place in places if (place / "config.json").is_file()), None)
 
 

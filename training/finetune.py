@@ -8,6 +8,7 @@ and is measured as it lies there, computed in float32; ``OUT/figures.json`` hold
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import math
 import multiprocessing
@@ -32,8 +33,19 @@ from transformers import (
 from training import batches, data, squad
 from training.export import write_json
 from training.measure import answers_of, by_length
+from training.planted import write
 from training.settings import Settings
-from training.tasks import TASKS, Encoded, Task, encode, labels_of, parts, quick, training_rows
+from training.tasks import (
+    TASKS,
+    Encoded,
+    Task,
+    encode,
+    held_rows,
+    labels_of,
+    parts,
+    quick,
+    training_rows,
+)
 from training.train import Phase
 
 log = logging.getLogger(__name__)
@@ -43,13 +55,15 @@ TELL_EVERY = 5.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What all runs share. ``seconds``: a schedule that would take longer ends then (0: no limit)."""
+    """What all runs share. ``seconds``: a schedule that would take longer ends then (0: no limit).
+    ``held_out``: folder for the texts that tasks keep out of their training."""
 
     base: Path
     out: Path
     device: str = "cpu"
     seed: int = 20
     seconds: float = 0.0
+    held_out: Path | None = None
 
 
 def finetune(name: str, task: Task, how: How) -> dict[str, Any]:
@@ -59,6 +73,8 @@ def finetune(name: str, task: Task, how: How) -> dict[str, Any]:
     torch.set_float32_matmul_precision("high")
     tokenizer = AutoTokenizer.from_pretrained(how.base)
     encoded = encode(task, tokenizer, training_rows(task, how.seed))
+    if task.held and how.held_out is not None:
+        write(how.held_out / f"{name}.jsonl.gz", iter(held_rows(task, how.seed)))
     model = _headed(task, how)
     read = time.monotonic() - started
     steps = _train(name, model, encoded, task, how)
@@ -231,20 +247,25 @@ def main() -> None:
     parser.add_argument("--base", type=Path, required=True, help="folder of the base encoder")
     parser.add_argument("--out", type=Path, required=True, help="folder for the models")
     parser.add_argument("--data", type=Path, help="the data sets; TOKENLIGHT_DATA if not given")
-    parser.add_argument("--only", nargs="+", choices=[*TASKS], default=[*TASKS])
+    parser.add_argument("--only", nargs="+", choices=[*TASKS], default=[*TASKS], metavar="TASK")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--together", type=int, help="data sets at once; on a GPU 9, else 1")
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument(
         "--seconds", type=float, default=0.0, help="shorten the training of a data set to this"
     )
+    parser.add_argument("--rate", type=float, help="of every task, instead of its own")
+    parser.add_argument("--epochs", type=int, help="of every task, instead of its own")
+    parser.add_argument("--held-out", type=Path, help="folder for texts kept out of training")
     parser.add_argument("--quick", action="store_true", help="a few rows and steps, to test")
     given = parser.parse_args()
     if given.data is not None:
         os.environ["TOKENLIGHT_DATA"] = str(given.data.resolve())
     data.data_folder()
     tasks = {name: quick(TASKS[name]) if given.quick else TASKS[name] for name in given.only}
-    how = How(given.base, given.out, given.device, given.seed, given.seconds)
+    chosen = {key: getattr(given, key) for key in ("rate", "epochs") if getattr(given, key)}
+    tasks = {name: dataclasses.replace(task, **chosen) for name, task in tasks.items()}
+    how = How(given.base, given.out, given.device, given.seed, given.seconds, given.held_out)
     together = given.together or TOGETHER[torch.device(given.device).type]
     begun = time.monotonic()
     figures, failed = finetune_all(tasks, how, together)

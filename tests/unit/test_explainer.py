@@ -470,3 +470,16 @@ class TestBadInput:
         assert len(found) == 3
         for one in found[:2]:
             close(one.scores, found[2].scores)
+
+
+def test_the_prediction_is_that_of_the_text_even_where_the_explanation_hides_its_separators():
+    words = ["good", "film", "dull", "never", "love", "plot", "the", "we", "is", "it"]
+    texts = [f"{a} {b}" for a in words for b in words]
+    found = EXPLAINER.explain(texts, "cat", explain_mask="cls_sep")
+    plain = EXPLAINER.explain(texts, "cat")
+    assert [a.prediction for a in found] == [a.prediction for a in plain]
+    assert [a.target for a in found] == [a.target for a in plain]
+    hidden = [int(a.logits.argmax()) for a in found]  # what the masked pass says
+    assert any(said != a.prediction.index for said, a in zip(hidden, plain, strict=True))
+    best = EXPLAINER.explain(texts, "cat", target=0, explain_mask="cls_sep")
+    assert {a.target.index for a in best} == {0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from math import exp, log
 
@@ -14,6 +15,7 @@ from tests.unit.hand_made import row_of as text_row
 from tokenlight import Explainer, registry
 from tokenlight.capture.perturbation import Original, StandIns
 from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.errors import BadInput
 from tokenlight.metrics._metric import Case, Measured
 from tokenlight.metrics._ranking import midranks, ninths_to_counts, ranking, shares_to_counts
 from tokenlight.metrics.rationale import area_under
@@ -462,3 +464,57 @@ def test_a_span_whose_token_is_deleted_has_probability_zero(tokenizer):
 def _softmax(logits):
     powers = np.exp(logits - logits.max())
     return powers / powers.sum()
+
+
+def test_normalised_aopc_stands_between_the_worst_and_the_best_order():
+    explainer = planted(weights())
+    # [MASK] weighs nothing: deleting and masking are alike. Falls are taken after 1, 2, 3, 4 words.
+    falls = {}
+    for order in itertools.permutations(range(4)):
+        left = [2 - sum((2, 1, 0, -1)[i] for i in order[:count]) for count in (1, 2, 3, 4)]
+        falls[order] = np.mean([sigmoid(2) - sigmoid(one) for one in left])
+    low, high = min(falls.values()), max(falls.values())
+    for order in itertools.permutations(range(4)):
+        ranks = [4 - order.index(i) for i in range(4)]
+        a = scored(explainer, WORDS, ranks)
+        found = explainer.evaluate([a], [("naopc", {"beam": 24})]).rows[0]
+        assert found["naopc"] == pytest.approx((falls[order] - low) / (high - low), abs=1e-9)
+    best = scored(explainer, WORDS, [2, 1, 0, -1])
+    assert value(explainer, best, "naopc")[0] == pytest.approx(1.0)
+    worst = scored(explainer, WORDS, [-2, -1, 0, 1])
+    assert value(explainer, worst, "naopc")[0] == pytest.approx(0.0)
+
+
+def test_normalised_aopc_leaves_out_what_is_too_long_or_decided_by_no_token():
+    explainer = planted(weights())
+    a = scored(explainer, WORDS, [2, 1, 0, -1])
+    found = explainer.evaluate([a], [("naopc", {"longest": 3})])
+    assert "longest=3" in str(found.summary["naopc"]["skipped"])
+    nothing = planted(np.zeros((VOCABULARY, 2)))
+    found = nothing.evaluate([scored(nothing, WORDS, [2, 1, 0, -1])], ["naopc"])
+    assert "same AOPC" in str(found.summary["naopc"]["skipped"])
+    with pytest.raises(BadInput, match="beam=0"):
+        explainer.evaluate([a], [("naopc", {"beam": 0})])
+
+
+def test_pointing_game():
+    text = "one two three four five six"
+    row = text_row([text], [split(text)])
+    head = Head("classification", labels=("negative", "positive"))
+    metric = registry.build("metrics", "pointing_game", {})
+    for scores, hit in (([9, 1, 2, 5, 4, 3, 0, 9], 1.0), ([9, 6, 2, 5, 4, 3, 0, 9], 0.0)):
+        a = attribution_of(row, scores)  # [CLS] and [SEP] have the highest score, and never count
+        case = Case(a, Original(row, StandIns(0, 0)), head, spans=((0, 8, 18),))  # three four
+        found = metric.measure(case, [])
+        assert found.value == hit
+        assert found.parts["chance"] == pytest.approx(2 / 6)
+    with pytest.raises(BadInput, match="marked"):
+        metric.measure(replace(case, spans=()), [])
+
+
+def test_aopc_until_half_of_the_tokens():
+    explainer = planted(weights())
+    a = scored(explainer, WORDS, [2, 1, 0, -1])
+    whole, half = (value(explainer, a, ("aopc", {"until": k}))[1] for k in (1.0, 0.5))
+    assert len(half) == 6
+    assert half == whole[:6]

@@ -117,3 +117,14 @@ def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
     if all(weight == 1 for weight in weights):
         return chosen.sum()
     return (chosen * sent(weights, logits.device, logits.dtype)).sum()
+
+
+def first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:
+    """Where a pass first left the finite numbers, in words."""
+    for layer, state in enumerate(hidden):
+        if not bool(torch.isfinite(state.detach()[example]).all()):
+            return (
+                f"hidden state {layer} (0 is the embedding) of text {example} of the batch holds "
+                "NaN or infinity; check the weights, or load the model in float32 or bfloat16."
+            )
+    return f"the head gives NaN or infinity for text {example} of the batch."

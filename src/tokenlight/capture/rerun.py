@@ -27,6 +27,8 @@ from tokenlight.capture.transfer import sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput
+from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.fork import carrying
 
 if TYPE_CHECKING:
     from tokenlight.capture.tape import Recording
@@ -40,8 +42,13 @@ Found = TypeVar("Found")
 class Rerun:
     """Further passes over one recording for its targets, packed by the recording's token budget."""
 
-    def __init__(self, recording: Recording, targets: Sequence[ResolvedTarget]) -> None:
-        self.recording, self.targets = recording, tuple(targets)
+    def __init__(
+        self,
+        recording: Recording,
+        targets: Sequence[ResolvedTarget],
+        rules: RuleSet | None = None,
+    ) -> None:
+        self.recording, self.targets, self.rules = recording, tuple(targets), rules
         self.live = recording.live
         self._known: dict[Hashable, Any] = {}
 
@@ -73,7 +80,8 @@ class Rerun:
         with torch.enable_grad():
             total = self.objective(self.recording.logits, self._everyone, of).sum()
         named = {f"embedding or hidden state {i}": tensor for i, tensor in enumerate(at)}
-        found = slopes(self.live.model, total, named, retain_graph=True)
+        with carrying(self.recording.passage, self.rules):
+            found = slopes(self.live.model, total, named, retain_graph=True)
         return [self._out(gradient) for gradient in found]
 
     def gradients(

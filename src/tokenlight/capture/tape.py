@@ -20,14 +20,16 @@ from tokenlight.capture.entrance import Entered
 from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
-from tokenlight.capture.objective import slopes, sum_of_targets
+from tokenlight.capture.objective import first_not_finite, slopes, sum_of_targets
 from tokenlight.capture.parts import Parts
 from tokenlight.capture.rerun import Rerun
 from tokenlight.capture.transfer import Fetched, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
-from tokenlight.relevance.fork import Passage
+from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.fork import Passage, carrying
+from tokenlight.relevance.rulesets import ATTENTION_CONSTANT
 
 
 class Site(enum.Enum):
@@ -103,7 +105,7 @@ class Recording:
         values = self.fetched.arrived()
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         if not finite.all():
-            raise NotFinite(_first_not_finite(self.hidden, int(finite.argmin())))
+            raise NotFinite(first_not_finite(self.hidden, int(finite.argmin())))
         return values
 
     def shortened(self) -> list[np.ndarray]:
@@ -139,7 +141,8 @@ class Recording:
             wanted += [(("hidden state", i), state) for i, state in enumerate(self.hidden)]
         elif Site.READOUT in self.sites:
             wanted.append((("hidden state", len(self.hidden) - 1), self.hidden[-1]))
-        if Site.ATTENTION_GRADIENT in self.sites:
+        constant = self.passage is not None and self.passage.rules is ATTENTION_CONSTANT
+        if Site.ATTENTION_GRADIENT in self.sites and not constant:
             wanted += [(("attention map", i), maps) for i, maps in enumerate(self.attention)]
         if Site.EMBEDDED_GRADIENT in self.sites and self.embedded is not None:
             wanted += [(("embedding", i), own) for i, own in enumerate(self.embedded.tensors)]
@@ -175,7 +178,19 @@ class Tape:
     targets: tuple[ResolvedTarget, ...]
     _gradients: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
-    _parts: dict[tuple[ResolvedTarget, ...], Tape] = field(default_factory=dict)
+    _parts: dict[tuple[object, ...], Tape] = field(default_factory=dict)
+    rules: RuleSet | None = None  # by which its gradients are rewritten
+
+    def rewritten(self, rules: RuleSet | None) -> Tape:
+        """With gradients rewritten by ``rules`` (needs Site.RELEVANCE_GRADIENT), or the model's own."""
+        return self if rules is self.rules else self._seen_from(self.targets, rules)
+
+    def _seen_from(self, targets: tuple[ResolvedTarget, ...], rules: RuleSet | None) -> Tape:
+        key = targets, rules and rules.name
+        if key not in self._parts:
+            with carrying(self.recording.passage, rules):
+                self._parts[key] = replace(self.recording.tape(targets, last=False), rules=rules)
+        return self._parts[key]
 
     @property
     def rows(self) -> tuple[TokenRow, ...]:
@@ -350,15 +365,13 @@ class Tape:
             if targets == self.targets:
                 found.append((scales, self))
                 continue
-            if targets not in self._parts:
-                self._parts[targets] = self.recording.tape(targets, last=False)
-            found.append((scales, self._parts[targets]))
+            found.append((scales, self._seen_from(targets, self.rules)))
         return found
 
     @cached_property
     def rerun(self) -> Rerun:
         """Further passes over these texts for these targets."""
-        return Rerun(self.recording, self.targets)
+        return Rerun(self.recording, self.targets, self.rules)
 
     def relevance(self, route: Route) -> Flow:
         """Relevance of a target of one logit; each route is followed once only."""
@@ -384,13 +397,3 @@ class Tape:
 
     def _out(self, tensor: Tensor) -> Tensor:
         return widened(tensor.detach(), self.recording.logits.device)
-
-
-def _first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:
-    for layer, state in enumerate(hidden):
-        if not bool(torch.isfinite(state.detach()[example]).all()):
-            return (
-                f"hidden state {layer} (0 is the embedding) of text {example} of the batch holds "
-                "NaN or infinity; check the weights, or load the model in float32 or bfloat16."
-            )
-    return f"the head gives NaN or infinity for text {example} of the batch."

@@ -14,6 +14,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError, long_way, way
 from tokenlight.evaluation.extra_explanations import further_explanations
+from tokenlight.evaluation.extremes import extremes
 from tokenlight.evaluation.method_names import Kind, kind_of, method_names
 from tokenlight.inputs.prompt import WRITTEN
 from tokenlight.metrics._agreement import unit_ranks
@@ -271,7 +272,7 @@ def _measured(
     batch_tokens: int | None,
 ) -> list[tuple[dict[str, Measured], dict[str, str]]]:
     found: list[tuple[dict[str, Measured], dict[str, str]]] = [({}, {}) for _ in cases]
-    jobs = list(_jobs(explainer, cases, metrics, found))
+    jobs = list(_jobs(explainer, cases, metrics, found, batch_tokens))
     rows = (variant for _, _, _, variants in jobs for variant in variants)
     answers = stream_logits(explainer.live, rows, batch_tokens=batch_tokens, progress=False)
     for i, key, case, variants in jobs:
@@ -289,6 +290,7 @@ def _jobs(
     cases: Sequence[Case],
     metrics: Mapping[str, Metric],
     found: list[tuple[dict[str, Measured], dict[str, str]]],
+    batch_tokens: int | None,
 ) -> Iterator[tuple[int, str, Case, list[Variant]]]:
     """What to ask for each case and metric, case by case: changed texts of one text stand together,
     where the engine finds those that several methods share."""
@@ -296,6 +298,11 @@ def _jobs(
         key: further_explanations(explainer, cases, metric)
         for key, metric in metrics.items()
         if metric.further != "none"
+    }
+    searched = {
+        key: extremes(explainer, cases, metric, batch_tokens)
+        for key, metric in metrics.items()
+        if metric.searches
     }
     for i, case in enumerate(cases):
         for key, metric in metrics.items():
@@ -306,6 +313,11 @@ def _jobs(
                     if isinstance(others, TokenlightError):
                         raise others
                     given = dataclasses.replace(case, others=tuple(others))
+                elif key in searched:
+                    bounds = searched[key][i]
+                    if isinstance(bounds, TokenlightError):
+                        raise bounds
+                    given = dataclasses.replace(case, bounds=bounds)
                 else:
                     given = case
                 variants = metric.variants(given)

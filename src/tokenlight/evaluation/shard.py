@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Others who share the device come and go: seconds before a text without room is tried again.
 PAUSES = (5.0, 20.0)
+TRUTH = "label"  # as a target: each text's true label
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is evaluated, beside the texts: equal jobs over equal texts give equal rows."""
+    """What is evaluated, beside the texts: equal jobs over equal texts give equal rows. The target
+    ``label`` in ``how`` is each text's true label."""
 
     methods: Sequence[MethodLike]
     metrics: Sequence[MetricLike]
@@ -48,6 +50,9 @@ def explained(
     where they are known already."""
     texts = [example.text for example in examples]
     how = {"seed": job.seed, "progress": False, **job.how}
+    own = [how.get("target", "predicted")] * len(texts)
+    if job.how.get("target") == TRUTH:
+        how["target"] = own = [example.label for example in examples]
     try:
         return dict(enumerate(text_by_text(explainer, texts, list(job.methods), how))), []
     except Exception:  # noqa: BLE001 - whatever it is, it is met again and told below
@@ -58,7 +63,8 @@ def explained(
     for name, method in zip(names.names, job.methods, strict=True):
         for i, text in enumerate(texts):
             try:
-                made[i] += given_room(partial(explainer.explain, [text], [method], **how))
+                asked = how | {"target": own[i]}
+                made[i] += given_room(partial(explainer.explain, [text], [method], **asked))
             except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
                 refused.append(Failure(i, name, in_words(reason)))
     return made, refused

@@ -40,12 +40,15 @@ def explain_batch(
     session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
 ) -> list[list[Attribution]]:
     """The Attributions of each row, method by method, each by its targets in order."""
-    sites: Sites = frozenset().union(*(method.needs for method in how.methods))
-    recording = record(session.live, rows, sites, budget=how.batch_tokens)
+    sites: Sites = frozenset().union(*(method.sites for method in how.methods))
+    masked = [session.masked(row, how) for row in rows]
+    recording = record(session.live, masked, sites, budget=how.batch_tokens)
+    # With [CLS] hidden a model says something else: the prediction is that of the text as it is.
+    plain = recording if how.explain_mask == "none" else record(session.live, rows, frozenset())
     head = session.live.head
     # Where no target waits for the logits, the backward is under way before they are read.
     waits = any(head.depends_on_logits(target) for target in targets)
-    logits = recording.shortened() if waits else [np.empty(0)] * len(rows)
+    logits = plain.shortened() if waits else [np.empty(0)] * len(rows)
     resolved = [
         head.resolve(target, values, row)
         for target, values, row in zip(targets, logits, rows, strict=True)
@@ -59,12 +62,12 @@ def explain_batch(
         tape = recording.tape(chosen, last=turn == rounds - 1)
         # All is queued before scores are waited for; some methods ask the device a question first.
         queued = _queued(how.methods, tape)
-        seen = seen or _seen(session, recording)
+        seen = seen or _seen(session, recording, plain)
         drafts = [_drafts(session, method, tape, seen, how) for method in how.methods]
         extras = [method.extras(tape) or [{} for _ in rows] for method in how.methods]
         del tape
         if turn == rounds - 1:
-            del recording  # taking the graph apart is work too
+            del recording, plain  # taking the graph apart is work too
         for number, one in enumerate(queued):
             sums, layers = one.arrived(rows)
             for i, draft in enumerate(drafts[number]):
@@ -75,17 +78,18 @@ def explain_batch(
     return [[entry[key] for key in sorted(entry)] for entry in found]
 
 
-def _seen(session: Session, recording: Recording) -> list[dict[str, Any]]:
-    """What the forward pass tells of each row, whatever is asked of it."""
+def _seen(session: Session, recording: Recording, plain: Recording) -> list[dict[str, Any]]:
+    """What the forward pass tells of each row, whatever is asked of it; ``plain`` predicts."""
     head = session.live.head
+    both = zip(recording.rows, recording.shortened(), plain.shortened(), strict=True)
     return [
         {
             "row": row,
-            "prediction": head.predict(values, row),
+            "prediction": head.predict(said, row),
             "logits": values.T.ravel() if values.ndim == 2 else values,
             "notes": (*session.row_notes(row), *((SUNK,) if recording.sunk else ())),
         }
-        for row, values in zip(recording.rows, recording.shortened(), strict=True)
+        for row, values, said in both
     ]
 
 
@@ -112,7 +116,7 @@ def _drafts(
 
 def _queued(methods: Sequence[Method], tape: Tape) -> list[_Queued]:
     try:
-        return [_Queued(method, method(tape), tape) for method in methods]
+        return [_Queued(method, method.scores(tape), tape) for method in methods]
     except Exception:
         tape.recording.read  # noqa: B018 - where the model itself gave NaN, it says so and where
         raise

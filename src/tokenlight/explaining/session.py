@@ -64,7 +64,7 @@ class Session:
                         "writes after a source; use integrated_gradients, attnlrp, attcat, gae or "
                         "occlusion."
                     )
-        maps = any(method.needs - UNLISTENED for method in how.methods)
+        maps = any(method.sites - UNLISTENED for method in how.methods)
         self.live.verify(row, maps=maps)
 
     def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
@@ -79,7 +79,7 @@ class Session:
         )
 
     def prepared(self, row: TokenRow, how: How) -> TokenRow:
-        """The row with the segment ids and the mask that ``how`` asks for."""
+        """The row with the segment ids that ``how`` asks for, refused where its mask hides all."""
         if how.token_types == "zeros" and row.token_types is not None:
             row = dataclasses.replace(row, token_types=(0,) * len(row))
         if self.live.ends:
@@ -87,10 +87,13 @@ class Session:
                 own or i in self.live.ends for own, i in zip(row.special, row.ids, strict=True)
             )
             row = dataclasses.replace(row, special=tuple(special))
-        row = explain_masked(row, how.explain_mask, self.tokenizer)
-        if not any(row.attention):
+        if not any(self.masked(row, how).attention):
             raise BadInput("every token of the text is masked out; no token is left to explain.")
         return row
+
+    def masked(self, row: TokenRow, how: How) -> TokenRow:
+        """The row as the explanation pass reads it; what is predicted is asked of the row itself."""
+        return explain_masked(row, how.explain_mask, self.tokenizer)
 
     def row_notes(self, row: TokenRow) -> tuple[str, ...]:
         """What the reader must know of a text: what was cut off, what the model does not know."""

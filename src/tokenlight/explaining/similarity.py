@@ -38,7 +38,7 @@ def explain_likeness(session: Session, text: Any, target: Any, how: How) -> list
     rows = [
         session.prepared(encode(part, tokenizer, limit=limit, long=how.long), how) for part in text
     ]
-    vectors = _vectors(session, rows)
+    vectors = _vectors(session, [session.masked(row, how) for row in rows])
     anchored = [
         dataclasses.replace(row, anchor=tuple(map(float, vector)))
         for row, vector in zip(rows, reversed(vectors), strict=True)

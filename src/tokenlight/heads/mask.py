@@ -17,7 +17,7 @@ from tokenlight.files.write import json_text, write_text
 FORMAT = 1  # of the JSON file
 
 Table = tuple[tuple[int, ...], ...]
-MaskKind = Literal["union", "syntactic", "positional", "random", "corrupted"]
+MaskKind = Literal["union", "syntactic", "positional", "random", "corrupted", "empty"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class HeadMask:
     ) -> list[np.ndarray]:
         """The mask as the parts whose sum it is (syntactic, positional), each ``layer head``.
 
-        ``random``: as many heads as this mask has distinct ones, anywhere. ``corrupted``: the share
-        ``rate`` of the other heads is let in too (the official code counts a head that meets two
-        criteria twice here).
+        ``empty``: no head. ``random``: as many heads as this mask has distinct ones, anywhere.
+        ``corrupted``: the share ``rate`` of the other heads is let in too (the official code counts a
+        head that meets two criteria twice here).
         """
         parts = [np.array(self.syntactic), np.array(self.positional)]
         if values == "binary":
@@ -74,6 +74,8 @@ class HeadMask:
                 return parts[:1]
             case "positional":
                 return parts[1:]
+            case "empty":
+                return [np.zeros_like(self.chosen, dtype=int)]
             case "random":
                 return [_let_in(np.zeros_like(self.chosen), int(self.chosen.sum()), seed)]
             case "corrupted":

@@ -10,14 +10,14 @@ from torch import Tensor
 from tokenlight.capture.objective import Of
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
+from tokenlight.methods._gradient import Gradient, GradientMethod
 from tokenlight.methods._language_model import LanguageModel, language_model, name_of
 from tokenlight.methods._maps import Layer, layers_of
-from tokenlight.methods._method import Method
 
 Special = Literal["exclude", "include"]
 
 
-class DecodedMethod(Method, base=True):
+class DecodedMethod(GradientMethod, base=True):
     """A method that decodes saliency of hidden states; its subclasses have these options, and score
     one layer. ``of``: what the gradient at the states is of."""
 
@@ -25,6 +25,7 @@ class DecodedMethod(Method, base=True):
     tau: int | None
     special: Special
     lm: Any
+    gradient: Gradient
     cites = "hou2023decoding"
     signed = False
     of: ClassVar[Of] = "target"

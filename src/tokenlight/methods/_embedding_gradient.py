@@ -5,13 +5,14 @@ from torch import Tensor
 from tokenlight.capture.entrance import Entered
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.methods._gradient import Gradient, GradientMethod
 
 
-class EmbeddingGradientMethod(Method, base=True):
+class EmbeddingGradientMethod(GradientMethod, base=True):
     """Reads the gradient at h^0, or (``at="words"``) at the token tables' output."""
 
     at: At = "hidden"
+    gradient: Gradient = "model"
 
     @property
     def needs(self) -> frozenset[Site]:
@@ -19,7 +20,7 @@ class EmbeddingGradientMethod(Method, base=True):
             return frozenset({Site.WORDS, Site.GRAPH})
         return frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
 
-    def gradient(self, tape: Tape) -> tuple[Entered, Tensor]:
+    def slopes(self, tape: Tape) -> tuple[Entered, Tensor]:
         """What came in, and the target's gradient there, ``batch place hidden``."""
         if self.at == "words":
             return tape.words, tape.words.joined(tape.rerun.slopes(tape.words.tensors))

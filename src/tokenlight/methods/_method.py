@@ -84,6 +84,15 @@ class Method(registry.Registered, abc.ABC):
     def needs(self) -> frozenset[Site]:
         """The sites this method reads with its present options."""
 
+    @property
+    def sites(self) -> frozenset[Site]:
+        """What the recording must have: those sites, and what leads to them."""
+        return self.needs
+
+    def scores(self, tape: Tape) -> Tensor:
+        """What is asked of a method for one batch: its call on the tape as it reads it."""
+        return self(tape)
+
     @abc.abstractmethod
     def __call__(self, tape: Tape) -> Tensor:
         """Scores, ``batch token`` (or ``batch layer token``); those at padding are never looked at."""
@@ -98,5 +107,6 @@ class Method(registry.Registered, abc.ABC):
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - of one pass, whatever the length
         """Passes a text of ``tokens`` tokens goes through the model, at most."""
-        gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE}))
-        return Cost(1, gradients + (Site.RELEVANCE in self.needs))
+        gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}))
+        again = bool(self.sites & {Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
+        return Cost(1, gradients + again)

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._gradient import Gradient, GradientMethod
 from tokenlight.methods._maps import over_sides
-from tokenlight.methods._method import Method
 from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
 
 
-class AttentiveClassActivationTokens(Method):
+class AttentiveClassActivationTokens(GradientMethod):
     r"""Impact score: gradient × hidden state per token and layer, weighted by received attention.
 
     .. math:: s_i = \sum_{l=1}^L \alpha^l_i \sum_k \frac{\partial y}{\partial h^{l-1}_{i,k}}\,h^{l-1}_{i,k},
@@ -29,12 +29,13 @@ class AttentiveClassActivationTokens(Method):
     attention it receives is taken beside the model's own fused kernel, so no n × n map is held.
     ``abs=True`` gives :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2), of an answer
     :math:`|s_i|` of the start plus that of the end; ``layers`` then holds the terms times the sign
-    of their sum, whose sum is :math:`|s_i|`.
+    of their sum, whose sum is :math:`|s_i|`. ``gradient``: as in cat.
     """
 
     hidden: Hidden = "input"
     attn_reduce: Literal["received", "cls", "given"] = "received"
     abs: bool = False
+    gradient: Gradient = "model"
     after_source = True
     cites = "qiang2022attcat"
     per_layer = True

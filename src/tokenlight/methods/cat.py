@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Method
+from tokenlight.methods._gradient import Gradient, GradientMethod
 
 Hidden = Literal["input", "output"]
 
@@ -19,7 +19,7 @@ def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
     return torch.stack([torch.linalg.vecdot(state, grad) for state, grad in pairs], dim=1)
 
 
-class ClassActivationTokens(Method):
+class ClassActivationTokens(GradientMethod):
     r"""First-order share of each token's hidden state in the target, over all layers.
 
     .. math:: s_i = \sum_{l} \sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}
@@ -29,9 +29,12 @@ class ClassActivationTokens(Method):
     Differs from the paper: it takes the state that leaves each block; the official code, and our
     default, the one that enters (``hidden="input"``): the last leaving state has a gradient only at
     the read-out token, so it says nothing of the others. ``preset="paper"`` takes the other.
+    ``gradient="attention_constant"`` holds attention maps constant in the backward, ``"attnlrp"``
+    reads the gradient of that method.
     """
 
     hidden: Hidden = "input"
+    gradient: Gradient = "model"
     after_source = True
     cites = "qiang2022attcat"
     per_layer = True

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
+from tokenlight.methods._gradient import Gradient
 from tokenlight.methods._maps import Layer
 
 
@@ -22,7 +23,7 @@ class DecodedGradCam(DecodedMethod):
     terms of the score. ``tau`` keeps the largest entries of each :math:`\hat D_l[\cdot, j]` alone.
     ``special="exclude"``: special tokens are no u and score zero, yet their states are decoded.
     Eq. 6 of Hou & Castañón 2023; ``relu="inside"`` is their Algorithm 1, :math:`\sum_j \hat D (a_j)^+`;
-    ``"none"`` keeps the sign.
+    ``"none"`` keeps the sign. ``gradient``: as in cat.
     Differs from the paper: it tells neither tau nor what becomes of special tokens, and names the
     best layer (7 of 12 for SST-2, 6 for AG News); ``"middle"`` is half of the blocks up.
     """
@@ -32,6 +33,7 @@ class DecodedGradCam(DecodedMethod):
     relu: Literal["outside", "inside", "none"] = "outside"
     special: Special = "exclude"
     lm: Any = None
+    gradient: Gradient = "model"
 
     def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient)

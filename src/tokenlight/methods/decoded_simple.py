@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
+from tokenlight.methods._gradient import Gradient
 from tokenlight.methods._maps import Layer
 from tokenlight.methods._word_gradient import l1_shares
 
@@ -31,6 +32,7 @@ class DecodedSimple(DecodedMethod):
     times_input: bool = True
     special: Special = "exclude"
     lm: Any = None
+    gradient: Gradient = "model"
     of = "loss"
 
     def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:

@@ -7,10 +7,12 @@ from torch import Tensor
 
 from tokenlight.capture.parts import Parts
 from tokenlight.capture.tape import Tape
+from tokenlight.errors import BadInput
+from tokenlight.methods._gradient import Gradient, GradientMethod
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
 
 
-class GenericAttention(AttentionGradientMethod):
+class GenericAttention(GradientMethod, AttentionGradientMethod):
     r"""Follow positive attention × gradient through all blocks.
 
     .. math:: M^l = \tfrac1H\sum_h (G^l_h \odot A^l_h)^+, \qquad R \leftarrow R + M^l R, \quad R_0 = I,
@@ -22,14 +24,23 @@ class GenericAttention(AttentionGradientMethod):
     :math:`R^{ts}` alike, and at its attention to the source
     :math:`R^{ts} \leftarrow R^{ts} + (\bar R^{tt})^\top M \bar R^{ss}`, where
     :math:`\bar R` is :math:`R - I` with rows that sum to one, plus :math:`I`.
-    Differs from the paper: nothing. What the Mask-LRP repository calls GAE is the method transatt.
+    Differs from the paper: nothing; ``gradient="attnlrp"`` reads another. What the Mask-LRP
+    repository calls GAE is the method transatt.
     """
 
     variant: Literal["iccv2021"] = "iccv2021"
     reduce: Reduce = "cls_row"
+    gradient: Gradient = "model"
     after_source = True
     cites = "chefer2021generic"
     signed = False
+
+    def __post_init__(self) -> None:
+        if self.gradient == "attention_constant":
+            raise BadInput(
+                "gradient='attention_constant' leaves the maps, whose gradient gae reads, without one; "
+                "use gradient='attnlrp', or attcat."
+            )
 
     def score(self, tape: Tape) -> Tensor:
         if tape.recording.parts is not None:

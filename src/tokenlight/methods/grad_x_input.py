@@ -6,6 +6,7 @@ from torch import Tensor
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._embedding_gradient import EmbeddingGradientMethod
+from tokenlight.methods._gradient import Gradient
 
 
 class GradientTimesInput(EmbeddingGradientMethod):
@@ -16,12 +17,13 @@ class GradientTimesInput(EmbeddingGradientMethod):
     :math:`h^0` is the embedding after its norm, ``token hidden`` (``at="words"``: the token table's
     output, before positions and norm, as inseq has it); signed. Equals Captum's
     LayerGradientXActivation on the embedding module ("GradxAct" of Thermostat).
-    Differs from the paper: nothing.
+    Differs from the paper: nothing, with the model's own ``gradient`` (others: as in cat).
     """
 
     at: At = "hidden"
+    gradient: Gradient = "model"
     cites = "shrikumar2017learning"
 
     def __call__(self, tape: Tape) -> Tensor:
-        entered, gradient = self.gradient(tape)
-        return entered.folded(torch.linalg.vecdot(entered.values, gradient))
+        entered, slopes = self.slopes(tape)
+        return entered.folded(torch.linalg.vecdot(entered.values, slopes))

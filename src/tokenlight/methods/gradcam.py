@@ -4,18 +4,18 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._gradient import Gradient, GradientMethod
 from tokenlight.methods._maps import layers_of
-from tokenlight.methods._method import Method
 
 
-class GradCam(Method):
+class GradCam(GradientMethod):
     r"""Positive part of gradient × hidden state at layer :math:`l`.
 
     .. math:: s_i = \Bigl(\sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}\Bigr)^+
 
     Layer 0 is the embedding after its norm; negative numbers count from the top. ``relu=False``
-    keeps the sign. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`", and the saliency that decoded
-    Grad-CAM decodes).
+    keeps the sign. ``gradient``: as in cat. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`", and the
+    saliency that decoded Grad-CAM decodes).
     Differs from the paper: nothing. It does not say on which side of the embeddings' norm
     :math:`l_0` lies. It cannot be before: a norm does not change with the scale of what goes in, so
     gradient × input sums to zero there, whatever the token (Euler's theorem).
@@ -23,6 +23,7 @@ class GradCam(Method):
 
     layer: int = 0
     relu: bool = True
+    gradient: Gradient = "model"
     cites = "hou2023decoding"
     signed = False
     needs = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})

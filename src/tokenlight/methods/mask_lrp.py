@@ -40,12 +40,14 @@ class MaskedRelevance(RuledRelevance):
     (``conserve="abs"``; ``"paper"`` is its formula to the letter, which conserves only where both
     parts have one sign) and has no row norm. ``score="input"`` gives the masked relevance at h^0.
     ``heads``: a heads file, a HeadMask, or layers × heads; without one, see the note it leaves.
-    ``mask="none"``: no head is looked at and the halved relevance is kept, as the official code does
-    without a mask: the method transatt.
+    ``mask="empty"``: no head lets any through, a control. ``mask="none"``: no head is looked at and
+    the halved relevance is kept, as the official code does without a mask: the method transatt.
     """
 
     heads: Any = None
-    mask: Literal["union", "syntactic", "positional", "random", "corrupted", "none"] = "union"
+    mask: Literal["union", "syntactic", "positional", "random", "corrupted", "empty", "none"] = (
+        "union"
+    )
     mask_values: Literal["binary", "sum"] = "binary"
     corruption: float = 0.0
     seed: int = 0

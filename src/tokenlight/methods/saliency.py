@@ -6,6 +6,7 @@ from torch import Tensor
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._embedding_gradient import EmbeddingGradientMethod
+from tokenlight.methods._gradient import Gradient
 
 
 class Saliency(EmbeddingGradientMethod):
@@ -14,15 +15,17 @@ class Saliency(EmbeddingGradientMethod):
     .. math:: s_i = \Bigl\lVert \frac{\partial y}{\partial h^0_i} \Bigr\rVert_2
 
     :math:`h^0` is the embedding after its norm, ``token hidden`` (``at="words"``: the token table's
-    output, before positions and norm, as inseq has it). Scores are not negative. Simonyan et al. 2014.
+    output, before positions and norm, as inseq has it); ``gradient``: as in cat. Scores are not negative.
+    Simonyan et al. 2014.
     Differs from the paper: the length of the gradient, where the paper takes its largest entry.
     """
 
     at: At = "hidden"
+    gradient: Gradient = "model"
     cites = "simonyan2014deep"
     signed = False
 
     def __call__(self, tape: Tape) -> Tensor:
-        entered, gradient = self.gradient(tape)
-        lengths: Tensor = torch.linalg.vector_norm(entered.folded(gradient), dim=-1)
+        entered, slopes = self.slopes(tape)
+        lengths: Tensor = torch.linalg.vector_norm(entered.folded(slopes), dim=-1)
         return lengths

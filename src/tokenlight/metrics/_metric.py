@@ -5,7 +5,7 @@ explanations it says so (``further``) and finds them in its Case.
 """
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, ClassVar, Literal
@@ -22,6 +22,8 @@ Better = Literal["higher", "lower", "neither"]
 ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
 CharacterSpan = tuple[int, int, int]  # segment, first character, behind the last character
 Answers = Sequence[tuple[Variant, np.ndarray]]  # each changed text with the model's logits
+Bounds = tuple[float, float]  # lowest and highest value that any explanation could have
+Search = Generator[list[Variant], Answers, Bounds]  # asks step by step
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class Case:
     """One explanation under test, with all that may be known of its text.
 
     ``label``: the true class. ``spans``: what a person marked, None where nobody did. ``others``:
-    further explanations of the text, as the metric's ``further`` asks for them.
+    further explanations of the text, as the metric's ``further`` asks for them. ``bounds``: what its
+    search found.
     """
 
     attribution: Attribution
@@ -38,6 +41,7 @@ class Case:
     label: int | None = None
     spans: tuple[CharacterSpan, ...] | None = None
     others: tuple[Attribution, ...] = ()
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +81,16 @@ class Metric(Registered, abc.ABC):
 
     ``cites``: key of the paper; ``better``: which way is better by default; ``labelled``,
     ``marked``: whether it needs true labels, human spans; ``asks``: whether it asks the model about
-    changed texts; ``further``: which further explanations it needs, those for the other classes or
-    those of the model with randomised weights; ``presets``: official readings.
+    changed texts; ``searches``: whether :meth:`search` asks first; ``further``: which further
+    explanations it needs, those for the other classes or those of the model with randomised weights;
+    ``presets``: official readings.
     """
 
     cites: ClassVar[str]
     better: ClassVar[Better] = "higher"
     marked: ClassVar[bool] = False
     asks: ClassVar[bool] = True
+    searches: ClassVar[bool] = False
     further: ClassVar[Literal["none", "classes", "randomised"]] = "none"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -109,6 +115,11 @@ class Metric(Registered, abc.ABC):
     def variants(self, case: Case) -> list[Variant]:  # noqa: ARG002 - some ask nothing
         """The changed texts whose logits :meth:`measure` needs, in order."""
         return []
+
+    def search(self, case: Case) -> Search:
+        """Yields changed texts, is sent the answers, and returns the bounds; the same whatever the
+        explanation, so one search serves all of a text's."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def measure(self, case: Case, answers: Answers) -> Measured:

@@ -27,8 +27,8 @@ class AreaOverPerturbationCurve(ErasingMetric):
 
     :math:`\tilde x^k` lacks the round(k·m) highest-ranked of the m tokens that are not special;
     K = 0, 10, …, 100 %, k = 0 included. Higher is better; with ``order="bottom"`` the lowest-ranked
-    go first and lower is better. The curve has one point for each k. Samek et al. 2017; Qiang et
-    al. 2022; for answer spans p is the product of start and end probability.
+    go first and lower is better. ``until`` ends K there. The curve has one point for each k. Samek
+    et al. 2017; Qiang et al. 2022; for answer spans p is the product of start and end probability.
     Differs from the paper: nothing. The official codes take nine steps of n/9 tokens, special ones
     counted, never remove the lowest-ranked token, replace by [PAD], watch the dataset's label and
     leave out short texts; AttCAT's takes \|p − p̃\| (``preset="attcat"``), Mask-LRP's not
@@ -45,6 +45,7 @@ class AreaOverPerturbationCurve(ErasingMetric):
     target: Watched = "explained"
     min_len: int = 0
     min_probability: float = 0.0
+    until: float = 1.0
     cites = "qiang2022attcat"
     presets = {
         "paper": {},
@@ -63,7 +64,7 @@ class AreaOverPerturbationCurve(ErasingMetric):
     @property
     def points(self) -> tuple[float, ...]:
         if self.grid == "paper":
-            return PAPER_GRID
+            return tuple(k for k in PAPER_GRID if k <= self.until)
         return tuple(step / 9 for step in range(1, 10))
 
     def variants(self, case: Case) -> list[Variant]:
@@ -81,7 +82,7 @@ class AreaOverPerturbationCurve(ErasingMetric):
         """The positions that go at each point of the curve."""
         order = self.ranked(case, self.order)
         if self.grid == "paper":
-            return [order[:count] for count in shares_to_counts(PAPER_GRID, len(order))]
+            return [order[:count] for count in shares_to_counts(self.points, len(order))]
         if len(case.original) < 10:
             raise BadInput("the nine official steps are not distinct below ten tokens.")
         # The walk over the order stops one before its end, and skips special tokens on its way.

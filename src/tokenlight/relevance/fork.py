@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import reduce
 from typing import Any
 
@@ -53,6 +53,14 @@ class Passage:
             Share.apply(self, operation, active, index, one) if active[index] else one  # type: ignore[no-untyped-call]
             for index, one in enumerate(operands)
         ]
+
+
+def carrying(passage: Passage | None, rules: RuleSet | None) -> AbstractContextManager[None]:
+    """Within: backward passes carry gradients rewritten by ``rules``; None: the model's own."""
+    if rules is None:
+        return nullcontext()
+    assert passage is not None, "this recording was made without Site.RELEVANCE_GRADIENT"
+    return passage.carrying(rules)
 
 
 class Fork(torch.autograd.Function):

@@ -94,6 +94,17 @@ CP_LRP_GRADIENT = RuleSet(
     },
 )
 
+# Attention maps are constants, all else is the model's own gradient.
+ATTENTION_CONSTANT = RuleSet(
+    "attention_constant",
+    {},
+    rewrites_gradients=True,
+    splits={
+        Operation.MATMUL: gradients.last_alone,
+        Operation.ATTENTION: gradients.last_alone,
+    },
+)
+
 # The official Mask-LRP code on GPT-2: loses relevance in every Conv1D.
 MASK_LRP_GPT2 = RuleSet(
     "mask_lrp_gpt2",

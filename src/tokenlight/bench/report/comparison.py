@@ -241,13 +241,13 @@ def _verdict(
     words += f" (no number for {', '.join(absent)})" if absent else ""
     if ours.mean == best.mean:
         return Verdict(panel.title, "ties", words)
-    if sign * ours.mean < sign * best.mean:
-        return Verdict(panel.title, "fails", words)
     if gap is not None:
         chance = gap.low <= 0 <= gap.high
     else:  # do the two intervals share a value? Draws count as far as two standard deviations.
         (low, high), (low_best, high_best) = ours.edges(2), best.edges(2)
         chance = low <= high_best and low_best <= high
+    if sign * ours.mean < sign * best.mean:
+        return Verdict(panel.title, "undecided" if chance else "fails", words)
     return Verdict(panel.title, "weakly" if chance else "holds", words)
 
 

@@ -18,6 +18,7 @@ HOLDS = {
     "holds": "holds",
     "weakly": "holds, but within chance",
     "ties": "a tie",
+    "undecided": "undecided: behind, but within chance",
     "fails": "does not hold",
 }
 
@@ -90,18 +91,19 @@ def claims(report: SuiteReport) -> list[tuple[str, str, str]]:
 def _verdict(verdicts: Sequence[Verdict]) -> str:
     known = Counter(one.verdict for one in verdicts)
     asked = sum(known.values()) - known["not run"]
-    if not asked:
-        return "not run"
-    if known["holds"] == asked:
-        return "holds"
-    if known["ties"] == asked:
-        return "a tie"
-    good = known["holds"] + known["weakly"]
-    if not good:
-        return "does not hold"
-    if good == asked:
-        return "holds weakly"
-    return f"holds on {good} of {asked}"
+    good, bad = known["holds"] + known["weakly"], known["fails"]
+    whole = {
+        "not run": not asked,
+        "holds": known["holds"] == asked,
+        "a tie": known["ties"] == asked,
+        "does not hold": bad == asked,
+        "holds weakly": good == asked,
+        "undecided": not good and not bad,
+    }
+    words = next((word for word, so in whole.items() if so), f"holds on {good} of {asked}")
+    if good + bad not in (0, asked):
+        words += f", undecided on {asked - good - bad}"
+    return words
 
 
 def _detail(verdicts: Sequence[Verdict]) -> str:

@@ -1,0 +1,43 @@
+"""Searches that ask the model step by step: those of all texts go on together, a step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tokenlight.capture.perturbation import stream_logits
+from tokenlight.errors import TokenlightError
+from tokenlight.metrics._metric import Bounds, Case, Metric
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+
+
+def extremes(
+    explainer: Explainer, cases: Sequence[Case], metric: Metric, batch_tokens: int | None
+) -> list[Bounds | TokenlightError]:
+    """What the metric's search finds for each case; once for all explanations of one target."""
+    keys = [(one.attribution.row.fingerprint, one.attribution.target.name) for one in cases]
+    searches = {key: metric.search(case) for key, case in zip(keys, cases, strict=True)}
+    found: dict[tuple[str, str], Bounds | TokenlightError] = {}
+    asked = {}
+    for key, search in searches.items():
+        try:
+            asked[key] = next(search)
+        except TokenlightError as refused:
+            found[key] = refused
+    while asked:
+        rows = (variant for variants in asked.values() for variant in variants)
+        logits = stream_logits(explainer.live, rows, batch_tokens=batch_tokens, progress=False)
+        following = {}
+        for key, variants in asked.items():
+            answers = list(zip(variants, islice(logits, len(variants)), strict=True))
+            try:
+                following[key] = searches[key].send(answers)
+            except StopIteration as done:
+                found[key] = done.value
+            except TokenlightError as refused:
+                found[key] = refused
+        asked = following
+    return [found[key] for key in keys]

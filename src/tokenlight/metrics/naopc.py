@@ -1,0 +1,95 @@
+"""Normalised AOPC: where an explanation stands between the worst and the best order of tokens."""
+
+from collections.abc import Generator
+
+import numpy as np
+
+from tokenlight.capture.perturbation import Variant
+from tokenlight.errors import BadInput
+from tokenlight.metrics._chance import chance, chances
+from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
+from tokenlight.metrics._metric import Answers, Case, Measured, Search
+
+LEAST = 1e-6  # a range of AOPC below it is rounding
+
+
+class NormalisedAopc(ErasingMetric):
+    r"""AOPC between the lowest and the highest that any order of the text's tokens reaches.
+
+    .. math:: \frac{a(r)-\min_{r'}a(r')}{\max_{r'}a(r')-\min_{r'}a(r')}, \quad
+        a(r) = \frac1m\sum_{i=1}^m p(c\mid x)-p(c\mid x\setminus r_{1..i})
+
+    :math:`a` is AOPC over the m tokens that are not special, taken out one by one in the order r. 0
+    is the worst order there is, 1 the best, whatever the model: AOPC itself cannot be compared
+    across models, since each has another range. Both ends are found by beam search (``beam`` sets a
+    step); an order that reaches beyond them is an end itself. Higher is better. Costs about beam ·
+    m² passes a text, so those with more than ``longest`` tokens are left out. Edin et al., ACL 2025.
+    Differs from the paper: nothing known; it also searches exhaustively where a text is short enough,
+    which a beam as wide as the number of sets does here.
+    """
+
+    perturb: Perturb = "mask"
+    beam: int = 5
+    longest: int = 60
+    protect_special: bool = True
+    cites = "edin2025normalized"
+    searches = True
+
+    def variants(self, case: Case) -> list[Variant]:
+        order = self.ranked(case)
+        return [self._erased(case, order[:count]) for count in range(len(order) + 1)]
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise BadInput(f"beam={self.beam} searches nothing; give 1 or more.")
+
+    def search(self, case: Case) -> Search:
+        places = self.ranked(case)
+        if len(places) > self.longest:
+            raise BadInput(
+                f"the text has {len(places)} tokens, and finding the best of their orders costs the "
+                f"square of that; longest={self.longest} leaves it out."
+            )
+        low = yield from self._best(case, places, -1.0)
+        high = yield from self._best(case, places, 1.0)
+        return low, high
+
+    def _best(
+        self, case: Case, places: np.ndarray, sign: float
+    ) -> Generator[list[Variant], Answers, float]:
+        """The highest (``sign`` 1) or lowest (−1) AOPC found; sets of tokens in place of orders, each
+        with the largest sum of falls on the way to it."""
+        answers = yield [self._erased(case, places[:0])]
+        whole = self._chances(case, answers)[0]
+        beam: dict[frozenset[int], float] = {frozenset(): 0.0}
+        for _ in places:
+            grown: dict[frozenset[int], float] = {}
+            for gone, total in beam.items():
+                for place in map(int, places):
+                    if place not in gone:
+                        larger = gone | {place}
+                        grown[larger] = max(grown.get(larger, -np.inf), total)
+            answers = yield [self._erased(case, np.array(sorted(gone))) for gone in grown]
+            falls = sign * (whole - self._chances(case, answers))
+            totals = {gone: s + f for (gone, s), f in zip(grown.items(), falls, strict=True)}
+            best = sorted(totals, key=lambda gone: -totals[gone])[: self.beam]
+            beam = {gone: float(totals[gone]) for gone in best}
+        return sign * max(beam.values()) / max(1, len(places))
+
+    def measure(self, case: Case, answers: Answers) -> Measured:
+        assert case.bounds is not None, "naopc is measured between the ends that its search found"
+        whole, *changed = chances(case, answers)
+        own = float(np.mean(whole - np.array(changed))) if changed else 0.0
+        low, high = min(case.bounds[0], own), max(case.bounds[1], own)
+        if high - low < LEAST:
+            raise BadInput("every order of the tokens has the same AOPC; none is better.")
+        return Measured(
+            (own - low) / (high - low), parts={"aopc": own, "lowest": low, "highest": high}
+        )
+
+    def _erased(self, case: Case, gone: np.ndarray) -> Variant:
+        return erased(case.original, gone, self.perturb)
+
+    def _chances(self, case: Case, answers: Answers) -> np.ndarray:
+        target = case.attribution.target
+        return np.array([chance(case.head, target, *answer) for answer in answers])
