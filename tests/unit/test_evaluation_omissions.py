@@ -296,7 +296,8 @@ def test_texts_cut_to_several_lengths_name_the_shortest_and_the_longest():
         (
             "a.jsonl",
             '{"text": "good", "label": "positive"}\n\n{"text": "bad", "label": "happy"}\n',
-            "line 3 of a.jsonl: unknown label 'happy'. Known: negative, neutral, positive.",
+            "line 3 of a.jsonl: unknown label 'happy'. Known: negative, neutral, positive. Rename it to one "
+            "of these, or leave the cell empty where a text has no label.",
         ),
         (
             "a.jsonl.gz",

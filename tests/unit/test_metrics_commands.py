@@ -6,6 +6,7 @@ import json
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
@@ -159,6 +160,41 @@ def test_diff_of_a_model_with_itself_passes(bert_folder, data_file, tmp_path):
     assert found["flips"]["mean"] == 0
     assert found["focus"]["mean"] == pytest.approx(1)
     assert found["change"]["mean"] == pytest.approx(0)
+
+
+def test_diff_goes_on_behind_an_empty_row_and_names_it_with_method_and_column(
+    bert_folder, tmp_path
+):
+    data = tmp_path / "reviews.csv"
+    data.write_text('review,stars\nthe film is good,1\n"",2\na dull plot,3\n')
+    done = run(
+        "diff", bert_folder, bert_folder, data, "-x", "attcat", "--json", tmp_path / "d.json"
+    )
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[0] == "2 texts, text from review, explained by attcat"
+    assert "left out: row 2 of reviews.csv, which has no text" in done.output
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert (found["texts"], found["method"]) == (2, "attcat")
+    assert found["left_out"] == ["row 2 of reviews.csv"]
+    data.write_text('review\n""\n" "\n')
+    done = run("diff", bert_folder, bert_folder, data)
+    assert done.exit_code == 2
+    assert "none of the 2 texts has a word" in done.output
+
+
+def test_evaluate_tells_paired_differences_and_that_few_texts_are_few(
+    bert_folder, data_file, tmp_path
+):
+    arguments = ("-m", bert_folder, "-x", "attcat", "-x", "random", "--metric", "aopc")
+    done = run("evaluate", data_file, *arguments, "-o", tmp_path / "o")
+    assert done.exit_code == 0, done.output
+    assert "\ndifference to attcat, text by text" in done.output
+    assert "texts are few: the intervals are rough; give 20 or more" in done.output
+    values = {"attcat": {}, "random": {}}
+    for row in pq.read_table(tmp_path / "o" / "rows.parquet").to_pylist():
+        values[row["method"]][row["text"]] = row["aopc"]
+    gaps = [values["random"][text] - values["attcat"][text] for text in values["attcat"]]
+    assert f"\n  random  aopc {np.mean(gaps):+.3f} [" in done.output
 
 
 def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, tokenizer):

@@ -79,6 +79,7 @@ def diff(
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
     from tokenlight.evaluation.compare import Limits, Side, compare
+    from tokenlight.files.columns import taken
     from tokenlight.files.tables import read
 
     MissingExtra.check(["scipy"], "bench", "tokenlight diff")
@@ -93,6 +94,10 @@ def diff(
         for name, dtype, prompt in ((a, dtype_a, prompt_a), (b, dtype_b, prompt_b))
     ]
     found = compare(sides[0], sides[1], examples, method=wanted, seed=seed)
+    column = taken({one.columns for one in examples}, passed_on=True).split(",")[0].split(";")[0]
+    print(f"{found.texts} texts{f', {column}' * bool(column)}, explained by {found.method}")
+    for place in found.left_out:
+        print(f"left out: {place}, which has no text")
     _show(found)
     if json is not None:
         from tokenlight.files.write import json_text, write_text
@@ -110,7 +115,6 @@ def diff(
 def _show(found: Comparison) -> None:
     from tokenlight.plots.characters import in_line
 
-    print(f"{found.texts} texts")
     lines: tuple[tuple[str, Interval], ...] = (
         ("predictions changed", found.flips),
         ("focus (rank correlation)", found.focus),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,10 @@ from tokenlight.cli.options import (
 from tokenlight.cli.options import methods as methods_option
 from tokenlight.errors import MissingExtra, in_flags
 
+if TYPE_CHECKING:
+    from tokenlight.evaluation.results import Evaluation
+
+FEW = 20  # texts below which intervals are rough
 WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
 NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
 
@@ -107,6 +111,7 @@ def evaluate(
         )
         raise typer.Exit(INTERRUPTED) from None
     print(evaluation.table())
+    _print_differences(evaluation, seed)
     for note in evaluation.notes:  # nothing is left out silently
         tell(note, "")
     with writing(output):
@@ -116,6 +121,27 @@ def evaluate(
     if not evaluation.records:
         complain(f"none of the {len(examples)} texts could be measured; the reason is given above.")
         raise typer.Exit(REFUSED)
+
+
+def _print_differences(evaluation: Evaluation, seed: int) -> None:
+    """How far the others lie from the first method, text by text; few texts are said to be few."""
+    from tokenlight.evaluation.compare import differences
+
+    if len(evaluation.methods) > 1:
+        print(
+            f"\ndifference to {evaluation.methods[0]}, text by text (an interval with 0 tells none):"
+        )
+        for metric, gaps in differences(evaluation, seed=seed).items():
+            for name, gap in gaps.items():
+                apart = "" if gap.low <= 0 <= gap.high else "  (zero lies outside)"
+                print(
+                    f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"
+                )
+    texts = len({record.text for record in evaluation.records})
+    if 0 < texts < FEW:
+        print(
+            f"{texts} texts are few: the intervals are rough; give {FEW} or more to compare methods."
+        )
 
 
 def _columns(place: Path, found: Sequence[Any]) -> str:

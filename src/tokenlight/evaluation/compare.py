@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
-from tokenlight.evaluation.results import evaluate
+from tokenlight.evaluation.results import Evaluation, evaluate
 from tokenlight.explaining.default import AUTO, is_auto
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import Interval, mean_interval
@@ -54,10 +54,12 @@ class Comparison:
 
     ``flips``: share of texts predicted otherwise; ``focus``: rank correlation of the word scores;
     ``before``, ``after``, ``change``: AOPC of A, of B, and B − A text by text; ``moved``: the texts
-    whose focus moved most.
+    whose focus moved most; ``left_out``: those that have no words, by their place.
     """
 
+    method: str
     texts: int
+    left_out: tuple[str, ...]
     flips: Interval
     focus: Interval
     before: Interval
@@ -80,7 +82,8 @@ class Comparison:
         """Plain JSON values."""
         names = ("flips", "focus", "before", "after", "change")
         intervals = {name: getattr(self, name).to_dict() for name in names}
-        return {"texts": self.texts, **intervals, "moved": [list(piece) for piece in self.moved]}
+        about = {"method": self.method, "texts": self.texts, "left_out": list(self.left_out)}
+        return {**about, **intervals, "moved": [list(piece) for piece in self.moved]}
 
 
 def compare(
@@ -93,9 +96,17 @@ def compare(
     long: str = "truncate",
 ) -> Comparison:
     """Explain every text with both sides for the class that A predicts, and compare."""
-    texts = [example.text for example in examples if isinstance(example.text, str)]
-    if len(texts) < len(examples):
+    given = [example.text for example in examples if isinstance(example.text, str)]
+    if len(given) < len(examples):
         raise BadInput("a comparison reads plain texts, not pairs or questions.")
+    texts = [text for text in given if text.strip()]
+    if not texts:
+        raise BadInput(f"none of the {len(examples)} texts has a word; give some that do.")
+    left_out = tuple(
+        example.place or f"text {number} (counted from 0)"
+        for number, example in enumerate(examples)
+        if not given[number].strip()
+    )
     labels_a, labels_b = a.explainer.labels, b.explainer.labels
     if labels_a != labels_b:
         raise BadInput(
@@ -124,7 +135,9 @@ def compare(
     order = np.argsort([1.0 if value is None else value for value in focus], kind="stable")
     moved = tuple(_piece(pairs[i], focus[i]) for i in order[:5] if focus[i] is not None)
     return Comparison(
+        ours[0].method,
         len(texts),
+        left_out,
         mean([float(x.prediction.index != y.prediction.index) for _, x, y in pairs]),
         mean([value for value in focus if value is not None]),
         mean([x for x, _ in both]),
@@ -132,6 +145,25 @@ def compare(
         mean([y - x for x, y in both]),
         moved,
     )
+
+
+def differences(evaluation: Evaluation, *, seed: int = 0) -> dict[str, dict[str, Interval]]:
+    """For each metric, how far every other method lies from the first, text by text: its value − that of
+    the first, as a mean over the texts that both were measured on."""
+    values: dict[str, dict[tuple[Any, Any], dict[str, Any]]] = {}
+    for row in evaluation.rows:
+        values.setdefault(row["method"], {})[row["text"], row["target"]] = row
+    first, *others = values
+    found: dict[str, dict[str, Interval]] = {}
+    for metric in evaluation.metrics:
+        found[metric] = {}
+        for name in others:
+            shared = [(own.get(metric), values[first].get(key, {}).get(metric))
+                      for key, own in values[name].items()]  # fmt: skip
+            gaps = [a - b for a, b in shared if a is not None and b is not None]
+            if gaps:
+                found[metric][name] = mean_interval(gaps, seed=seed)
+    return found
 
 
 def _put(side: Side, text: str) -> str:

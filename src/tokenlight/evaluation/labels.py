@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenlight.data.target import Head, is_number
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, UnknownName
+from tokenlight.errors import BadInput, UnknownName, way
 from tokenlight.metrics._metric import CharacterSpan
 
 
@@ -39,7 +39,9 @@ def _true_label(label: Any, head: Head) -> int:
         label = str(label)
     named = isinstance(label, str) and not head.writes and not is_number(label)
     if named and label not in head.labels:
-        raise UnknownName.among("label", label, head.labels)
+        empty = way("give None", "leave the cell empty")
+        remedy = f"Rename it to one of these, or {empty} where a text has no label."
+        raise UnknownName(f"{UnknownName.among('label', label, head.labels)} {remedy}")
     return head.label_index(label)
 
 
