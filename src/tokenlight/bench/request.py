@@ -45,7 +45,7 @@ def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
     with progress_bar("checking", len(pairs)) as advance:
         for pair in pairs:
             found = examples.get(pair.data.name, [])
-            fitness = Fitness(refused=pair.reason)
+            fitness = Fitness(refused="" if pair.place else "no local model")
             if found and pair.place:
                 fitness = pair.examined(doctor, found, metrics, problems)
             cells += pair.cells(len(cells), fitness, len(found))
@@ -84,11 +84,6 @@ class _Pair:
         if hub and (not self.request.offline or hub.startswith(embedded.PREFIX)):
             return hub
         return "" if self.request.models else self.model.twin
-
-    @property
-    def reason(self) -> str:
-        """Why nothing is loaded."""
-        return "" if self.place else "no local model"
 
     @property
     def stands_in(self) -> bool:
@@ -157,7 +152,7 @@ class _Pair:
 
     def cells(self, first: int, fitness: Fitness, examples: int) -> list[Cell]:
         found: list[Cell] = []
-        reason = self.reason or fitness.refused
+        reason = fitness.refused
         for entry, options, makes_heads in self.entries(fitness.layers):
             if entry.each and not reason:
                 reason = "the model does not tell how many layers it has"
@@ -265,18 +260,20 @@ def _settings(
 def _hashes(cells: Sequence[Cell], metrics: Sequence[MetricEntry]) -> dict[str, Any]:
     """Hashes of the models, and of what options name: heads, language models, corpora."""
     weights = {place: folder_digest(place) for place in sorted({c.checkpoint for c in cells})}
-    heads = {str(cell.options["heads"]) for cell in cells if "heads" in cell.options}
-    lms = {str(cell.options["lm"]) for cell in cells if cell.options.get("lm")}
-    corpora = {str(one.options["corpus"]) for one in metrics if one.options.get("corpus")}
-    further = {
-        "language models": {place: folder_digest(place) for place in sorted(lms)},
-        "corpora": {place: digest_of(place) for place in sorted(corpora)},
-    }
-    return {
-        "heads files": {place: digest_of(place) for place in sorted(heads)},
+    options = [one.options for one in cells] + [one.options for one in metrics]
+    heads, lms, corpora = (
+        sorted({str(one[key]) for one in options if one.get(key)})
+        for key in ("heads", "lm", "corpus")
+    )
+    found = {
+        "heads files": {place: digest_of(place) for place in heads},
         "models": {
             f"{cell.model}/{cell.data}": f"{cell.checkpoint} {weights[cell.checkpoint]}"
             for cell in cells
         },
-        **{name: hashed for name, hashed in further.items() if hashed},
     }
+    if lms:
+        found["language models"] = {place: folder_digest(place) for place in lms}
+    if corpora:
+        found["corpora"] = {place: digest_of(place) for place in corpora}
+    return found

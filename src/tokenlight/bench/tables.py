@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isclose, isnan, nan
+from math import isclose, isnan
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +18,7 @@ from tokenlight.evaluation.results import Evaluation, frequencies_for, plain
 from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.files.documents import json_of
 from tokenlight.files.write import csv_text, write_text
-from tokenlight.metrics._metric import Measured, Metric
+from tokenlight.metrics._metric import Metric
 from tokenlight.models.digests import digest_of
 
 CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
@@ -112,25 +112,17 @@ def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:
 
 
 def _record(row: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Record:
-    measured, skipped = {}, {}
-    for label in metrics:
-        if row[f"{label}.skipped"] is not None:
-            skipped[label] = row[f"{label}.skipped"]
-            continue
-        value = row[label]
-        measured[label] = Measured(
-            value=nan if value is None else value,
-            curve=tuple(row[f"{label}.curve"] or ()),
-            parts=json_of(row[f"{label}.parts"] or "{}"),
-            detail=json_of(row[f"{label}.detail"] or "{}"),
-        )
-    return Record(
-        text=row["example"],
-        method=row["method"],
-        target=row["target"],
-        predicted=row["predicted"],
-        label=row["label"],
-        tokens=row["tokens"],
-        measured=measured,
-        skipped=skipped,
-    )
+    names = ("method", "target", "predicted", "label", "tokens")
+    why = {label: row[f"{label}.skipped"] for label in metrics}
+    measured = {
+        label: {
+            "value": row[label],
+            "curve": row[f"{label}.curve"] or (),
+            "parts": json_of(row[f"{label}.parts"] or "{}"),
+            "detail": json_of(row[f"{label}.detail"] or "{}"),
+        }
+        for label in metrics
+        if why[label] is None
+    }
+    values = {name: row[name] for name in names} | {"text": row["example"], "measured": measured}
+    return Record.from_dict(values | {"skipped": {k: v for k, v in why.items() if v is not None}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from tokenlight.cli.failures import INTERRUPTED, clean, complain, tell, writing
 from tokenlight.cli.options import Address, EngineName, Verbose, Workers
+from tokenlight.errors import BadInput, TokenlightError
 
 if TYPE_CHECKING:
     from tokenlight.bench.run import RunSummary
@@ -105,6 +107,7 @@ def run(
     """
     from tokenlight.bench.plan import Request
     from tokenlight.bench.run import run_suite
+    from tokenlight.bench.store import RunFolder
     from tokenlight.scale.engine import Engine
     from tokenlight.scale.worker import DiskFull
 
@@ -130,7 +133,11 @@ def run(
                 tell=tell,
             )
     except KeyboardInterrupt:
-        tell(f"stopped: {_kept(output)}; the same command continues from there.")
+        kept = "nothing was begun"
+        with suppress(TokenlightError):
+            done, total = RunFolder.open(output).progress()
+            kept = f"{done} of {total} parts are kept in {output}"
+        tell(f"stopped: {kept}; the same command continues from there.")
         raise typer.Exit(INTERRUPTED) from None
     except DiskFull as full:
         complain(str(full))
@@ -238,8 +245,6 @@ def report(
 
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     """``NAME=PATH`` entries; a bare PATH is for everything."""
-    from tokenlight.errors import BadInput
-
     found: dict[str, str] = {}
     for entry in given or ():
         name, equals, path = entry.rpartition("=")
@@ -249,17 +254,6 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
             raise BadInput(f"{option} names {name or 'everything'} twice.")
         found[name] = path
     return found
-
-
-def _kept(folder: Path) -> str:
-    from tokenlight.bench.store import RunFolder
-    from tokenlight.errors import TokenlightError
-
-    try:
-        done, total = RunFolder.open(folder).progress()
-    except TokenlightError:
-        return "nothing was begun"
-    return f"{done} of {total} parts are kept in {folder}"
 
 
 def _summary(finished: RunSummary) -> None:

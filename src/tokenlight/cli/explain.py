@@ -30,7 +30,6 @@ from tokenlight.cli.options import (
 )
 from tokenlight.cli.outputs import Output
 from tokenlight.cli.scale import explain_into_folder, is_for_folder
-from tokenlight.cli.targets import Wish, answer_asked, asked
 from tokenlight.errors import BadInput, MissingExtra, in_flags
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ def explain(
         {"--image": image, "--chat": chat, "--file": file},
         {f"--{name[1:]}": to for name, to in files.items()},
     )
-    wish = Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
+    wish = inputs.Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
     if image is None:
         inputs.only_images(png, fill)
     if file is None:
@@ -219,7 +218,7 @@ def explain(
         asked_about = inputs.texts(*others) if chat is None else inputs.chat(chat, model, others)
     many = isinstance(asked_about, Texts)
     answers = asked_about.questions if many else question is not None
-    wanted_target = answer_asked(wish) if answers else asked(wish)
+    wanted_target = inputs.answer_asked(wish) if answers else inputs.asked(wish)
     if model is None:
         _not_of_the_default_model(wish)
     how = {
@@ -280,7 +279,7 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
     return wanted
 
 
-def _not_of_the_default_model(wish: Wish) -> None:
+def _not_of_the_default_model(wish: inputs.Wish) -> None:
     """Without --model a text goes to the sentiment classifier, which has no tokens to explain."""
     for option, value in wish.of_a_token.items():
         fitting = (

@@ -19,12 +19,7 @@ from tokenlight.metrics._metric import Case, Metric
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-_STEPS = {
-    "absolute": postprocess.absolute,
-    "l1_normalise": postprocess.l1_normalise,
-    "max_normalise": postprocess.max_normalise,
-    "without_special": postprocess.without_special,
-}
+_STEPS = ("absolute", "l1_normalise", "max_normalise", "without_special")
 Further = list[list[Attribution] | TokenlightError]
 
 
@@ -53,17 +48,11 @@ def further_explanations(explainer: Explainer, cases: Sequence[Case], metric: Me
         )
         for stage, model in cascade(explainer.live, getattr(metric, "seed", 0))
     ]
-    return [_joined([stage[i] for stage in stages]) for i in range(len(cases))]
-
-
-def _joined(
-    parts: Sequence[list[Attribution] | TokenlightError],
-) -> list[Attribution] | TokenlightError:
-    joined: list[Attribution] = []
-    for part in parts:
-        if isinstance(part, TokenlightError):
-            return part
-        joined += part
+    joined: Further = []
+    for of_one in zip(*stages, strict=True):
+        refused = [part for part in of_one if isinstance(part, TokenlightError)]
+        made = [one for part in of_one if isinstance(part, list) for one in part]
+        joined.append(refused[0] if refused else made)
     return joined
 
 
@@ -109,7 +98,7 @@ def _explained_batch(
         progress=False,
     )
     for step in first.steps:
-        made = [_STEPS[step](a) for a in made]
+        made = [getattr(postprocess, step)(a) for a in made]
     share = len(made) // len(rows)
     return [made[i * share : (i + 1) * share] for i in range(len(rows))]
 
