@@ -190,8 +190,8 @@ def explain(
     """
     given = dict(locals())
     if is_for_folder(given):
-        wish = Wish(target, rather_than, occurrence, no_answer, token, None, None)
-        explain_into_folder(given, _methods(method or ["auto"], None), asked(wish))
+        wish = inputs.Wish(target, rather_than, occurrence, no_answer, token, None, None)
+        explain_into_folder(given, _methods(method or ["auto"], None), inputs.asked(wish))
         return
     files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
     output = Output(files, words, layers, reference, verbose)
