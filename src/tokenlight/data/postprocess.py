@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnknownName
 
 _MERGERS: dict[str, Callable[[np.ndarray], float]] = {
@@ -59,12 +60,7 @@ def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
     merge, row = _MERGERS[how], attribution.row
     if row.image is not None:
         return attribution  # every patch stands for itself
-    groups: list[list[int]] = []
-    for position, word in enumerate(row.words):
-        if groups and word is not None and word == row.words[groups[-1][-1]]:
-            groups[-1].append(position)
-        else:
-            groups.append([position])
+    groups = word_groups(row)
     merged = replace(
         row.take([group[0] for group in groups]),
         pieces=tuple("".join(row.pieces[i] for i in group) for group in groups),
@@ -77,6 +73,17 @@ def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
         return np.array([merge(values[group]) for group in groups])
 
     return _stepped(attribution, f"merge_words({how})", of_words, row=merged)
+
+
+def word_groups(row: TokenRow) -> list[list[int]]:
+    """The places of each word's tokens, in order; what belongs to no word stands by itself."""
+    groups: list[list[int]] = []
+    for position, word in enumerate(row.words):
+        if groups and word is not None and word == row.words[groups[-1][-1]]:
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    return groups
 
 
 def _stepped(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.plots.characters import in_line, visible
 
@@ -85,7 +87,8 @@ def lines(panels: Mapping[str, Mapping[str, Line]], axis: Mapping[str, str] | No
             how = _style(place)
             axes.plot(line.points, line.means, markersize=3.5, label=in_line(name), **how)
             if len(line.lows):
-                _shade(axes, line.points, line.lows, line.highs, color=how["color"], alpha=0.12)
+                style = {"color": how["color"], "alpha": 0.12, "linewidth": 0}
+                axes.fill_between(line.points, line.lows, line.highs, **style)
         axes.set_xlabel((axis or {}).get(title, "share of tokens removed"))
         many = len(panel) > 12
         axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)
@@ -99,12 +102,9 @@ def bands(panels: Mapping[str, Band], axis: str) -> Any:
 
     def draw(axes: Any, band: Band, _: str) -> None:
         axes.plot(band.x, band.means, color=OURS, marker="o", markersize=3.5, label="mean")
-        both = list(zip(band.means, band.spreads, strict=True))
-        low, high = (
-            [mean - spread for mean, spread in both],
-            [mean + spread for mean, spread in both],
-        )
-        _shade(axes, band.x, low, high, color=OURS, alpha=0.2, label="± one standard deviation")
+        means, spreads = np.array(band.means), np.array(band.spreads)
+        style = {"color": OURS, "alpha": 0.2, "linewidth": 0, "label": "± one standard deviation"}
+        axes.fill_between(band.x, means - spreads, means + spreads, **style)
         for place, (name, level) in enumerate(band.levels.items()):
             dash = DASHES[1:][place % 3]
             axes.axhline(level, color=f"C{place + 1}", linestyle=dash, label=in_line(name))
@@ -198,12 +198,6 @@ def _style(number: int) -> dict[str, Any]:
     """Colour and mark of the n-th line; ten colours, so the dash changes every ten."""
     dash, mark = DASHES[number // 10 % 4], MARKS[number % len(MARKS)]
     return {"color": f"C{number % 10}", "marker": mark, "linestyle": dash}
-
-
-def _shade(
-    axes: Any, x: Sequence[float], low: Sequence[float], high: Sequence[float], **how: Any
-) -> None:
-    axes.fill_between(x, low, high, linewidth=0, **how)
 
 
 def titled(axes: Any, title: str, size: int = 11) -> None:

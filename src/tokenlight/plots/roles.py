@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import word_groups
 from tokenlight.inputs.prompt import WRITTEN
 from tokenlight.plots.passages import SegmentText, Stretch
 
@@ -99,7 +100,8 @@ def token_roles(attribution: Attribution) -> Roles:
 
 def word_roles(attribution: Attribution) -> Roles:
     """The same for the words they merge to; a word begun before, or explained, is not later."""
-    numbers = _word_numbers(attribution)
+    groups = word_groups(attribution.row)
+    numbers = [number for number, group in enumerate(groups) for _ in group]
     found = {
         role: frozenset(numbers[i] for i in places)
         for role, places in token_roles(attribution).items()
@@ -167,12 +169,3 @@ def _behind(
         yield Stretch(own), (EXPLAINED,)
     if len(core) > len(own):
         yield Stretch(core[len(own) :]), (LATER,)
-
-
-def _word_numbers(attribution: Attribution) -> list[int]:
-    """Where each token's word stands in the merged row."""
-    numbers: list[int] = []
-    for place, word in enumerate(attribution.row.words):
-        joined = place > 0 and word is not None and word == attribution.row.words[place - 1]
-        numbers.append(numbers[-1] if joined else numbers[-1] + 1 if numbers else 0)
-    return numbers

@@ -40,7 +40,7 @@ class Wanted:
     @classmethod
     def of(cls, asked: ExplainAsked, served: Served) -> Wanted:
         """Check methods and options before anything waits; one that is asked for twice counts once."""
-        named = served.methods(asked.methods, asked.inputs)
+        named = served.methods(asked.method, asked.inputs)
         specs = [spec("methods", one, served.heads) for one in named]
         model = served.explainer.live.model
         methods = tuple(Method.asked(*one, seed=asked.seed, model=model) for one in specs)

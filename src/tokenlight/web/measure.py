@@ -135,7 +135,7 @@ def _methods(served: Served, asked: EvaluateAsked) -> tuple[list[Method], dict[s
     """The methods that can be built, and what explanations of each will be; of one that is refused,
     text by text when its turn comes, what it was asked for as."""
     methods, kinds = [], {}
-    for method in served.methods(asked.methods):
+    for method in served.methods(asked.method):
         try:
             how = spec("methods", method, served.heads)
             built = Method.asked(*how, seed=asked.seed, model=served.explainer.live.model)

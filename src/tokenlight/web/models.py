@@ -89,9 +89,10 @@ class Served:
             "examples": [{"title": _title(example), **example} for example in self.examples],
         }
 
-    def methods(self, asked: Sequence[str], given: Any = "") -> tuple[str, ...]:
+    def methods(self, given: str | list[str], inputs: Any = "") -> tuple[str, ...]:
         """The methods asked for, once each; ``auto`` by the name it has for this model."""
-        own = self.explainer.default_method(given) if AUTO in asked else AUTO
+        asked = given if isinstance(given, list) else [given]
+        own = self.explainer.default_method(inputs) if AUTO in asked else AUTO
         return tuple(dict.fromkeys(own if one == AUTO else one for one in asked))
 
 

@@ -102,11 +102,6 @@ class ExplainAsked(TextAsked):
     long: Literal["error", "truncate", "stride"] = "error"
     seed: Seed = 0
 
-    @property
-    def methods(self) -> list[str]:
-        """The methods, always as a list."""
-        return self.method if isinstance(self.method, list) else [self.method]
-
 
 class TrustAsked(Strict):
     """Test one explanation that was made here."""
@@ -168,11 +163,6 @@ class EvaluateAsked(Strict):
         if self.labels is not None and len(self.labels) != len(self.texts):
             raise ValueError(f"{len(self.labels)} labels for {len(self.texts)} texts")
         return self
-
-    @property
-    def methods(self) -> list[str]:
-        """The methods, always as a list."""
-        return self.method if isinstance(self.method, list) else [self.method]
 
     @property
     def asked(self) -> list[TextAsked]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.postprocess import merge_words
+from tokenlight.data.postprocess import merge_words, word_groups
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.web.explain import Explained
 from tokenlight.web.requests import ExplainAsked
@@ -114,25 +114,17 @@ def _merged(attribution: Attribution) -> Attribution:
 
 def _words(attribution: Attribution) -> list[dict[str, Any]]:
     """Words in order with their tokens, their score (the tokens' sum) and their place."""
-    row = attribution.row
-    groups: list[list[int]] = []
-    for position, word in enumerate(row.words):
-        if row.special[position]:
+    row, found = attribution.row, []
+    for group in word_groups(row):
+        if row.special[group[0]]:
             continue
-        if groups and word is not None and word == row.words[groups[-1][-1]]:
-            groups[-1].append(position)
-        else:
-            groups.append([position])
-    found = []
-    for group in groups:
-        first, last, segment = row.spans[group[0]], row.spans[group[-1]], row.segments[group[0]]
-        start, end = (first[0], last[1]) if first and last else (None, None)
+        start, end = row.span(group) or (None, None)
         found.append(
             {
                 "text": row.written(group) or "".join(row.pieces[i] for i in group),
                 "positions": group,
                 "score": float(attribution.scores[group].sum()),
-                "segment": segment,
+                "segment": row.segments[group[0]],
                 "start": start,
                 "end": end,
             }

@@ -239,7 +239,7 @@ class Service:
                 "Give a shorter text or fewer methods, or try when fewer people ask.",
             ) from None
         finally:
-            job.abandon()
+            job.future.cancel()  # nobody waits any more: it is dropped where it stands
 
 
 def _fits(attribution: Attribution, served: Served) -> bool:

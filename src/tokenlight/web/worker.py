@@ -15,7 +15,6 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
 from tokenlight.capture.pauses import pausing
@@ -49,10 +48,6 @@ class Job:
     size: int = 0
     future: Future[Any] = field(default_factory=Future)
 
-    def abandon(self) -> None:
-        """Nobody waits any more: it is dropped where it stands."""
-        self.future.cancel()
-
     def answer(self, result: Any) -> None:
         """The result, or the error in its place."""
         with suppress(InvalidStateError):  # who waited has gone, or was told that the server closes
@@ -60,13 +55,6 @@ class Job:
                 self.future.set_exception(result)
             else:
                 self.future.set_result(result)
-
-
-@dataclass
-class _Share:
-    """Until when work that was kept waiting makes no pause."""
-
-    until: float = 0.0
 
 
 class Worker:
@@ -197,42 +185,43 @@ class Worker:
             room -= job.size
         if not jobs:
             return
+        self._answer(Lane.QUICK, jobs, lambda: self._batch([job.asked for job in jobs]))
+
+    def _done(self, lane: Lane, job: Job) -> None:
+        def work() -> Sequence[Any]:
+            with pausing(self._pauses(lane, job)):
+                return [job.asked()]
+
+        self._answer(lane, [job], work)
+
+    def _answer(self, lane: Lane, jobs: Sequence[Job], work: Callable[[], Sequence[Any]]) -> None:
+        """Give each job its part of what ``work`` comes to, and remember how long that took."""
         began = time.monotonic()
         try:
-            answers = self._batch([job.asked for job in jobs])
+            answers = work()
+        except GivenUp:
+            answers = [closing()] * len(jobs)
         except BaseException as broken:  # noqa: BLE001 - whatever it is, the thread must live on
             answers = [caught(broken)] * len(jobs)
         for job, answer in zip(jobs, answers, strict=True):
-            self._answered(Lane.QUICK, job, answer)
-        self._remember(Lane.QUICK, time.monotonic() - began)
+            with self._change:
+                self._in_hand.remove((lane, job))
+            job.answer(answer)
+        self._takes[lane] += NEWEST * (time.monotonic() - began - self._takes[lane])
 
-    def _done(self, lane: Lane, job: Job) -> None:
-        began = time.monotonic()
-        try:
-            with pausing(partial(self._pause, lane, job, _Share())):
-                answer = job.asked()
-        except GivenUp:
-            answer = closing()
-        except BaseException as broken:  # noqa: BLE001 - whatever it is, the thread must live on
-            answer = caught(broken)
-        self._answered(lane, job, answer)
-        self._remember(lane, time.monotonic() - began)
-
-    def _pause(self, lane: Lane, job: Job, share: _Share) -> None:
+    def _pauses(self, lane: Lane, job: Job) -> Callable[[], None]:
         """Let what is shorter through; work that nobody waits for ends here. However much is asked,
         the work then goes on for as long as it was kept waiting, up to ``share_seconds``."""
-        began = time.monotonic()
-        if began >= share.until and not job.future.done() and not self._stopping:
-            self._turn(Lane(lane - 1))
-            now = time.monotonic()
-            share.until = now + min(now - began, self._limits.share_seconds)
-        if job.future.done() or self._stopping:
-            raise GivenUp
+        until = 0.0  # it makes no pause before
 
-    def _answered(self, lane: Lane, job: Job, answer: Any) -> None:
-        with self._change:
-            self._in_hand.remove((lane, job))
-        job.answer(answer)
+        def pause() -> None:
+            nonlocal until
+            began = time.monotonic()
+            if began >= until and not job.future.done() and not self._stopping:
+                self._turn(Lane(lane - 1))
+                now = time.monotonic()
+                until = now + min(now - began, self._limits.share_seconds)
+            if job.future.done() or self._stopping:
+                raise GivenUp
 
-    def _remember(self, lane: Lane, seconds: float) -> None:
-        self._takes[lane] += NEWEST * (seconds - self._takes[lane])
+        return pause
