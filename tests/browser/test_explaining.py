@@ -99,7 +99,7 @@ def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
     correlation = float(np.dot(unit_ranks(one), unit_ranks(other)))
     cell = visit.page.locator(".matrix tbody tr").first.locator("td").nth(1)
     assert float(cell.text_content().replace("−", "-")) == pytest.approx(correlation, abs=0.006)
-    visit.page.get_by_label("Difference to").select_option("attcat")
+    visit.page.get_by_label("Show the difference from").select_option("attcat")
     visit.page.get_by_text("compared with attcat").wait_for()
     ours = [s for _, s in rounded(difference(other, one))]
     assert [s for _, s in visit.scores("gae")] == pytest.approx(ours, rel=2e-2, abs=1e-5)
@@ -223,9 +223,9 @@ def test_the_weight_on_special_tokens_is_said_as_the_file_says_it(visit, explain
     assert lines.all_text_contents() == [said], "gae puts little on them, which need not be said"
     assert said in page([one])
     visit.page.locator("#why").get_by_label("special tokens").check()
-    more = f"special tokens · {weight(other.segment_shares()[-1])}"
+    more = special_line(other, other.segment_shares()[-1])
     assert lines.all_text_contents() == [said, more]
-    visit.page.get_by_label("Difference to").select_option("gae")
+    visit.page.get_by_label("Show the difference from").select_option("gae")
     visit.page.get_by_text("compared with gae").wait_for()
     assert " difference" in lines.first.text_content()
 
@@ -235,11 +235,11 @@ def test_the_parts_of_a_pair_weigh_what_the_library_says(visit):
 
     pair = ("The club sold its striker.", "Shares rose by ten percent.")
     visit.open(model="tokenlight/topics", text=pair[0], pair=pair[1])
-    parts = Explainer.from_pretrained("tokenlight/topics").explain(pair, "attcat").segment_shares()
-    named = ("first", "second", "special tokens")
+    made = Explainer.from_pretrained("tokenlight/topics").explain(pair, "attcat")
+    first, second, special = made.segment_shares()
     assert visit.page.locator("#why .segment").all_text_contents() == [
-        f"{name} · {weight(part)}" for name, part in zip(named, parts, strict=True)
-    ]
+        f"first · {weight(first)}", f"second · {weight(second)}", special_line(made, special),
+    ]  # fmt: skip
 
 
 def test_no_other_class_is_named_where_one_is_explained_alone(visit):

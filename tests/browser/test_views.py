@@ -113,7 +113,7 @@ def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
         summary = json.loads((shelf / "run" / "summary.json").read_text())
         shown = visit.page.locator(".benchmark tbody").first.text_content()
         for method in ("attcat", "random"):
-            assert f"{summary['methods'][method]['aopc']['mean']:.3f}" in shown
+            assert f"{summary['methods'][method]['aopc']['mean']:z.3f}".replace("-", "−") in shown
         assert visit.page.locator(".benchmark .curve").count() >= 2
 
 

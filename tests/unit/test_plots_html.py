@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import re
 from dataclasses import replace
 
@@ -9,13 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
 from tests.unit.reading_html import Reader
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.errors import BadInput, UnknownName
+from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.html import fragment, page
+from tokenlight.plots.terminal import show
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -215,10 +219,20 @@ def test_the_heat_map_has_a_row_a_layer_and_their_sum():
     table = source[source.index('<table class="heat summed">') : source.index("</table>")]
     assert re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table) == ["L0", "L1", "L2", "Sum"]
     last = table[table.index(">Sum</th>") :]
-    shown = [float(x.replace("−", "-")) for x in re.findall(r">([+−]\d\.\d\d)</td>", last)]
-    words = np.vstack([a.layers, a.scores])[:, 1:-1]
-    expected = a.scores / np.linalg.norm(words)
-    np.testing.assert_allclose(shown, expected, atol=0.0051)
+    shown = re.findall(r">([^<]*)</td>", last)
+    assert shown == [facts.number(score) for score in a.scores], "as in the list of the strongest"
+    assert "-0<" not in table
+    assert "−0<" not in table
+
+
+def test_how_a_method_was_chosen_is_told_once_and_other_notes_beside_each_text():
+    chosen, cut = "method='auto': attcat, the most faithful", "the text was cut"
+    texts = [replace(sample(text), notes=(chosen, cut)) for text in ("one film", "two films")]
+    source = page(texts)
+    assert source.count(chosen.replace("'", "&#39;")) == 1
+    assert source.count(cut) == 2
+    assert printed(texts).count(chosen) == 1
+    assert printed(texts).count(cut) == 2
 
 
 def test_the_page_shows_the_product_of_the_layers_on_request():
@@ -226,6 +240,12 @@ def test_the_page_shows_the_product_of_the_layers_on_request():
     table = source[source.index('<table class="heat summed">') : source.index("</table>")]
     names = re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table)
     assert names == ["L0", "L1", "L2", "Rollout", "Sum"]
+
+
+def printed(attributions):
+    stream = io.StringIO()
+    show(attributions, console=Console(file=stream, width=200))
+    return stream.getvalue()
 
 
 def layer_cells(source):
@@ -243,7 +263,7 @@ def test_special_tokens_neither_pale_the_words_nor_shrink_their_numbers():
     first, _, total = layer_cells(source)
     assert [look for look, _ in first] == ["f12 special", "f12", "a6", "a12 special"]
     assert [look for look, _ in total] == ["f12 special", "f12", "a8", "a12 special"]
-    assert [number for _, number in total][1:3] == ["+0.67", "−0.45"]
+    assert [number for _, number in total][1:3] == ["+1.5", "−1"]
     assert "Colours are scaled to the words; special tokens may exceed the scale." in source
     alone = attribution_of(row_of(["good film"], [split("good film")], special=False), [1, 2],
                            layers=np.array([[1.0, 2.0]]))  # fmt: skip

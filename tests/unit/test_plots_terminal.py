@@ -173,14 +173,15 @@ def test_page_and_terminal_agree_when_special_tokens_are_worth_a_word(monkeypatc
     assert (line in page(a)) is said
 
 
-def test_layers_are_hundredths_of_the_strongest_and_the_sum_is_last():
+def test_layers_show_their_terms_and_the_sum_is_the_score_of_the_list():
     row = row_of(["up down"], [split("up down")])
     layers = np.array([[9, 1.0, -0.5, 9], [9, 2.0, 0.5, 9]])
     a = attribution_of(row, layers.sum(axis=0), layers=layers)
     output = printed(a, colours=None, layers=True)
     assert re.search(r"L0\s+L1\s+Sum", output)
-    assert re.search(r"up\s+\+50\s+\+100\s+\+100", output)
-    assert re.search(r"down\s+-25\s+\+25\s+\+0", output)
+    assert re.search(r"up\s+\+1\s+\+2\s+\+3\n", output)
+    assert re.search(r"down\s+-0.5\s+\+0.5\s+0\n", output)
+    assert output.count("+3") == 3, "at the word, in the list and in the table"
 
 
 def test_a_method_without_layers_says_so_where_they_are_asked_for():

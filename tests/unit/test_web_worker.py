@@ -90,7 +90,7 @@ def test_those_who_left_take_no_place_in_the_queue(gate):
     worker.quick(1)
     assert gate.entered.wait(20)
     for _ in range(64):
-        worker.quick(2).abandon()
+        worker.quick(2).future.cancel()
     last = worker.quick(3)
     gate.open.set()
     assert last.future.result(20) == 30
@@ -191,7 +191,7 @@ def test_an_abandoned_job_is_dropped_where_it_stands():
 
     job = worker.work(Lane.LONG, work)
     assert reached.wait(20)
-    job.abandon()
+    job.future.cancel()
     go.set()
     assert worker.work(Lane.LONG, lambda: "next").future.result(20) == "next"
     assert done == [0]

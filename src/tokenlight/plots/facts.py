@@ -31,8 +31,8 @@ class ChanceBar:
 
 
 def number(value: float) -> str:
-    """A score with its sign, three digits, and the minus that is as wide as the plus."""
-    return f"{value:+.3g}".replace("-", "−")
+    """A score with its sign, three digits, and the minus that is as wide as the plus; 0 has none."""
+    return f"{value:+.3g}".replace("-", "−") if value else "0"
 
 
 def even(value: float, largest: float) -> str:
@@ -41,7 +41,7 @@ def even(value: float, largest: float) -> str:
         return "0"
     decimals = 2 - floor(log10(largest)) if largest else 0
     written = f"{value:+.2e}" if decimals > 9 else f"{value:+.{max(0, decimals)}f}"
-    return written.replace("-", "−")
+    return written.replace("-", "−") if float(written) else "0"
 
 
 def null_line(attribution: Attribution) -> str:
@@ -58,13 +58,17 @@ def null_line(attribution: Attribution) -> str:
 
 def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
     """The names the model chooses among; tokens of a language model in quotes, without the blank
-    that begins a word unless it tells two of them apart."""
-    said = attribution.prediction
+    that begins a word unless it tells two of them apart; ``…`` before what goes on with a word."""
+    said, row = attribution.prediction, attribution.row
     if not said.ids:
         return said.labels
     short = [label.strip(" ") or label for label in said.labels]
+    # Where words begin with a blank, a letter behind a letter goes on with the text's last word.
+    blanks = row.at is None and any(label.startswith(" ") for label in said.labels)
+    last = max((i for i, seen in enumerate(row.attention) if seen), default=0)
+    within = blanks and row.surface[last][-1:].isalnum()
     return tuple(
-        f"‘{label if short.count(name) > 1 else name}’"
+        f"‘{'…' * (within and label[:1].isalnum())}{label if short.count(name) > 1 else name}’"
         for label, name in zip(said.labels, short, strict=True)
     )
 
@@ -117,7 +121,7 @@ def weight_on_special(attribution: Attribution, *, always: bool) -> SegmentShare
 def special_line(attribution: Attribution, own: SegmentShare) -> str:
     """What special tokens weigh, in words where it is most of all."""
     if own.share <= HALF:
-        return f"special tokens · {weight(own)}"
+        return f"{100 * own.share:.0f} % of the weight lies on special tokens, which are not words"
     row = attribution.row
     places = [i for i, special in enumerate(row.special) if special and attribution.scores[i]]
     *others, last = dict.fromkeys(row.pieces[i] for i in places)

@@ -104,7 +104,6 @@ class HeatCell(NamedTuple):
 
 def _cells(table: ScoreTable) -> Iterator[tuple[str, list[HeatCell]]]:
     """The rows of a table; numbers stand in the sum of the layers, else in every word's cell."""
-    shares = table.normalised().values
     for row, (name, scale) in enumerate(zip(table.rows, table.scales, strict=True)):
         cells = []
         for column, (token, special) in enumerate(zip(table.columns, table.special, strict=True)):
@@ -112,10 +111,8 @@ def _cells(table: ScoreTable) -> Iterator[tuple[str, list[HeatCell]]]:
             if table.unread[row, column]:
                 cells.append(HeatCell(LATER, "", f"{about}not yet written", special))
                 continue
-            shown = "" if special else facts.number(score)
-            if table.summed:
-                share = f"{shares[row, column]:+.2f}".replace("-", "−")
-                shown = share if name == SUM else ""
+            said = name == SUM if table.summed else not special
+            shown = facts.number(score) if said else ""
             look = step_name(step(score, scale))
             cells.append(HeatCell(look, shown, about + facts.number(score), special))
         yield name, cells

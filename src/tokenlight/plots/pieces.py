@@ -69,6 +69,15 @@ def piece_in_word(row: TokenRow, position: int) -> Piece:
     return Piece(before, text, after)
 
 
+def goes_on(row: TokenRow, token: str) -> bool:
+    """Whether a token that is written behind the row carries its last word on."""
+    segment, span = row.segments[-1], row.spans[-1]
+    if segment is None or span is None or not token or not _is_letter(token[0]):
+        return False
+    text, end = row.texts[segment], span[1]
+    return text[end:].startswith(token) and end > 0 and _is_letter(text[end - 1])
+
+
 def _joins(character: str) -> bool:
     return _is_letter(character) or character in "'’-_"
 

@@ -16,6 +16,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import word_groups
 from tokenlight.inputs.prompt import WRITTEN
 from tokenlight.plots.passages import SegmentText, Stretch
+from tokenlight.plots.pieces import goes_on, piece_in_word
 
 ANSWER, RIVAL = "answer", "rival"
 EXPLAINED, LATER = "explained", "later"
@@ -68,7 +69,7 @@ def unread_whole(a: Attribution, segment: int | None) -> bool:
 
 def explained_text(a: Attribution) -> str:
     """The written token that is explained, out of the quotes of its target's name."""
-    return a.target.name.partition("‘")[2].removesuffix("’")
+    return a.target.name.partition("‘")[2].removesuffix("’").removeprefix("…")
 
 
 def _key(a: Attribution) -> object:
@@ -83,13 +84,20 @@ def _over(a: Attribution, whole: Attribution) -> Attribution:
         return a
     behind = len(whole) - len(a)
     number = 1 + sum(segment == len(a.row.names) - 1 for segment in a.row.segments)
+    name = a.target.name
+    if behind:  # of a word in pieces: ‘L…’, ‘…ily’
+        piece = piece_in_word(whole.row, len(a))
+        marked = f"‘{'…' * bool(piece.before)}{piece.text}{'…' * bool(piece.after)}’"
+        name = marked if name == f"‘{piece.text}’" else name
+    elif len(a) and goes_on(a.row, explained_text(a)):
+        name = name.replace("‘", "‘…", 1)
     layers = None if a.layers is None else np.pad(a.layers, ((0, 0), (0, behind)))
     return replace(
         a,
         row=whole.row.masked([place >= len(a) for place in range(len(whole))]),
         scores=np.pad(a.scores, (0, behind)),
         layers=layers,
-        target=replace(a.target, name=f"{number}. {a.target.name}"),
+        target=replace(a.target, name=f"{number}. {name}"),
     )
 
 

@@ -117,10 +117,12 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class MethodScene:
-    """One explanation: what is known of it in words, and its views."""
+    """One explanation: what is known of it in words, and its views. ``notes``: those that the picture
+    has not told yet."""
 
     attribution: Attribution
     views: tuple[View, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -184,10 +186,13 @@ class Scenery:
         groups = grouped(attributions)
         if self.reference is not None:
             check_reference(groups, self.reference)
-        return [self._text(group) for group in groups]
+        told: set[str] = set()
+        return [self._text(group, told) for group in groups]
 
-    def _text(self, group: TextGroup) -> TextScene:
-        made = {id(a): self._method(a, group.alike(a)) for a in group}
+    def _text(self, group: TextGroup, told: set[str]) -> TextScene:
+        made = {}
+        for a in group:
+            made[id(a)] = replace(self._method(a, group.alike(a)), notes=_untold(a.notes, told))
         classes = [
             ClassScene(tuple(made[id(a)] for a in found), tuple(self._tables(found)))
             for found in group.by_class()
@@ -247,6 +252,13 @@ class Scenery:
             tuple(strongest_pieces(a)),
             layer_table(a, rollout=self.rollout) if layered else None,
         )
+
+
+def _untold(notes: Sequence[str], told: set[str]) -> tuple[str, ...]:
+    """The notes; how a method was chosen (``method='auto': …``) is told once a picture."""
+    new = tuple(note for note in notes if note not in told)
+    told |= {note for note in new if note.startswith("method=")}
+    return new
 
 
 def _sentences(

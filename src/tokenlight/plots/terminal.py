@@ -172,7 +172,7 @@ def _head(method: MethodScene) -> Text:
         head.append(
             said.removeprefix(graded) if graded in VERDICTS else f"  {said}", "not bold dim"
         )
-    for note in attribution.notes:
+    for note in method.notes:
         head.append(f"  {in_line(note)}", "not bold dim")
     return head
 
@@ -196,18 +196,12 @@ def _highlighted(view: View, paint: Paint | None) -> Text:
             text.append("\n" * (number > 0) + f"{weighs}  ", "dim")
         _append(text, line.marks, paint)
     if view.special is not None:
-        text.append(f"\n{_special(view, view.special)}", "dim")
+        text.append(f"\n{in_line(facts.special_line(view.attribution, view.special))}", "dim")
     return text
 
 
 def _weight(part: SegmentShare) -> str:
     return f"{in_line(part.name)} {100 * part.share:.0f} % ({part.total:+.2g})"
-
-
-def _special(view: View, own: SegmentShare) -> str:
-    if own.share <= facts.HALF:
-        return _weight(own)
-    return in_line(facts.special_line(view.attribution, own))
 
 
 def _append(text: Text, marks: Iterable[Mark], paint: Paint | None) -> None:
@@ -228,7 +222,6 @@ def _sentences(view: View, paint: Paint | None) -> Text:
     """The strongest sentences of a long text, in its order, each with its sum."""
     found, kept = [one for one in view.sentences if one.read], view.strongest
     weights = [line.share for line in view.lines if line.share is not None]
-    weights += [view.special] if weights and view.special is not None else []
     text = Text(", ".join(map(_weight, weights)) + "\n" if weights else "", "dim")
     if len(found) > len(kept):
         unread = len(view.sentences) > len(found)
@@ -241,6 +234,6 @@ def _sentences(view: View, paint: Paint | None) -> Text:
         text.rstrip()
         text.append("\n")
     text.rstrip()
-    if view.special is not None and view.special.share > facts.HALF:
-        text.append(f"\n{_special(view, view.special)}", "dim")
+    if view.special is not None:
+        text.append(f"\n{in_line(facts.special_line(view.attribution, view.special))}", "dim")
     return text

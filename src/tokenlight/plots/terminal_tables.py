@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.colours import STEPS, Paint, step
+from tokenlight.plots.facts import number
 from tokenlight.plots.pieces import Piece
 from tokenlight.plots.scene import MethodScene, View
 from tokenlight.plots.tables import ScoreTable, layer_maps
@@ -55,7 +56,7 @@ def _top_cells(
     cells = []
     for cell, (_, score) in zip(names, best, strict=True):
         cell.truncate(widest, overflow="ellipsis", pad=True)
-        cell.append(f"  {score:+.3g}".ljust(12))
+        cell.append(f"  {_score(score)}".ljust(12))
         if bars and score:
             length = max(1, round(BAR * abs(score) / largest))
             if paint is not None:
@@ -78,34 +79,37 @@ def class_tables(whole: ScoreTable, paint: Paint | None, width: int) -> Iterable
     """Tokens down, classes across, in as many blocks as the width needs; one scale for all."""
     table = whole.without_special().strongest(MOST_TOKENS)
     yield from _table(table, paint, width)
-    left_out = f"; {table.left_out} weaker tokens left out" if table.left_out else ""
-    later = "; empty: not yet written" if table.unread.any() else ""
-    yield Text(f"  hundredths of the strongest score{later}{left_out}", style="dim")
+    notes = ["empty: not yet written"] if table.unread.any() else []
+    notes += [f"{table.left_out} weaker tokens left out"] if table.left_out else []
+    if notes:
+        yield Text(f"  {'; '.join(notes)}", style="dim")
 
 
 def layer_tables(view: View, paint: Paint | None, width: int) -> Iterable[RenderableType]:
-    """Tokens down, layers across, the sum last, in as many blocks as the width needs.
-
-    Terms are written in hundredths of the strongest: of all layers for a layer, of the sum for it.
-    """
+    """Tokens down, layers across, the sum last, in as many blocks as the width needs."""
     if view.layers is None:  # of a picture
         maps = layer_maps(view.attribution)
         largest = float(np.abs(maps).max())
-        for number, terms in enumerate(maps):
-            yield Text(f"  L{number}", style="dim")
+        for layer, terms in enumerate(maps):
+            yield Text(f"  L{layer}", style="dim")
             yield Padding(blocks(terms, largest, paint), (0, 0, 0, 2))
         return
     yield from _table(view.layers.without_special(), paint, width)
-    yield Text("  hundredths of the strongest term; the sum has a scale of its own", style="dim")
+    if paint is not None:
+        yield Text("  the colours of the sum have a scale of their own", style="dim")
 
 
 def _table(table: ScoreTable, paint: Paint | None, width: int) -> Iterable[RenderableType]:
-    """Blocks of a table with a line a token; numbers are hundredths of each row's scale, a cell
-    not yet written is empty."""
+    """Blocks of a table with a line a token, its scores as they are everywhere; a cell not yet
+    written is empty."""
     names = [in_line(token) for token in table.columns]
     heads = [Text(in_line(name)) for name in table.rows]
     widest = min(16, max((Text(name).cell_len for name in names), default=1))
-    broad = min(14, max(4, *(head.cell_len for head in heads)))
+    cells = [
+        [_cell(table, row, place, paint) for place in range(len(names))]
+        for row in range(len(heads))
+    ]
+    broad = min(14, max(cell.cell_len for line in (heads, *cells) for cell in line))
     per_block = max(1, (width - widest - 4) // (broad + 1))
     for start in range(0, len(heads), per_block):
         block = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
@@ -116,16 +120,21 @@ def _table(table: ScoreTable, paint: Paint | None, width: int) -> Iterable[Rende
                 heads[row], justify="right", no_wrap=True, min_width=4, max_width=broad
             )
         for place, name in enumerate(names):
-            block.add_row(Text(name), *(_cell(table, row, place, paint) for row in chosen))
+            block.add_row(Text(name), *(cells[row][place] for row in chosen))
         yield Padding(block, (0, 0, 0, 2))
 
 
 def _cell(table: ScoreTable, row: int, column: int, paint: Paint | None) -> Text:
     if table.unread[row, column]:
         return Text()
-    value, scale = float(table.values[row, column]), table.scales[row]
-    style = paint(step(value, scale)) if paint is not None else Style()
-    return Text(f"{100 * value / scale if scale else 0.0:+4.0f}", style)
+    value = float(table.values[row, column])
+    style = paint(step(value, table.scales[row])) if paint is not None else Style()
+    return Text(_score(value), style)
+
+
+def _score(value: float) -> str:
+    """As everywhere, with the keyboard's minus: what is printed is searched, too."""
+    return number(value).replace("−", "-")
 
 
 def blocks(values: np.ndarray, scale: float, paint: Paint | None = None) -> Text:
@@ -133,8 +142,8 @@ def blocks(values: np.ndarray, scale: float, paint: Paint | None = None) -> Text
     strongest."""
     space = "" if 3 * values.shape[1] > NARROW else " "
     text = Text()
-    for number, line in enumerate(values):
-        if number:
+    for place, line in enumerate(values):
+        if place:
             text.append("\n")
         for value in map(float, line):
             if paint is not None:

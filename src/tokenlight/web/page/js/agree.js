@@ -1,6 +1,7 @@
 // Do the methods agree? Rank correlation of every two, as a small table in words and colour.
 
 import { make } from "./dom.js";
+import { decimals } from "./numbers.js";
 import { agreement, sameTokens } from "./scores.js";
 import { state } from "./store.js";
 
@@ -26,7 +27,7 @@ export function agreementTable() {
 
 /** Blue where alike, paper where unrelated, orange where opposite, whatever the palette. */
 function cell(number, same) {
-  const text = number === null ? "–" : number.toFixed(2).replace("-", "−");
+  const text = number === null ? "–" : decimals(number);
   const element = make("td", { class: same ? "same" : "", text });
   if (!same && number !== null) {
     element.classList.add(number < 0 ? "opposite" : "alike");
@@ -43,7 +44,7 @@ function inWords(entries, value) {
   if (!pairs.length) return "At least one method ranks nothing here, so they cannot be compared.";
   const told = ([number, one, other]) => {
     const [, word] = WORDS.find(([least]) => number >= least);
-    return `${one} and ${other} ${word} (${number.toFixed(2).replace("-", "−")})`;
+    return `${one} and ${other} ${word} (${decimals(number)})`;
   };
   return pairs.length === 1 ? `${told(pairs[0])}.` : `${told(pairs[0])}; ${told(pairs.at(-1))}.`;
 }

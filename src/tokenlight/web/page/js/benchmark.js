@@ -2,6 +2,7 @@
 
 import { chart, chartLegend } from "./curves.js";
 import { make } from "./dom.js";
+import { decimals } from "./numbers.js";
 
 const ARROWS = { higher: "↑", lower: "↓" };
 
@@ -64,8 +65,8 @@ function table(numbers, methods) {
 
 function cell(found, best) {
   if (!found || found.mean === null || !found.count) return make("td", { class: "number", text: "–" });
-  const mean = make(found.mean === best ? "b" : "span", { text: found.mean.toFixed(3) });
-  return make("td", { class: "number" }, mean, make("small", { text: ` [${found.low.toFixed(3)}, ${found.high.toFixed(3)}] · ${found.count}` }));
+  const mean = make(found.mean === best ? "b" : "span", { text: decimals(found.mean, 3) });
+  return make("td", { class: "number" }, mean, make("small", { text: ` [${decimals(found.low, 3)}, ${decimals(found.high, 3)}] · ${found.count}` }));
 }
 
 function curves(found, methods) {
@@ -91,5 +92,5 @@ function agreement(pairs) {
   return make("div", {}, make("h3", { text: "Agreement between methods (mean rank correlation)" }),
     make("table", { class: "numbers" }, make("tbody", {}, entries.map(([pair, { mean, low, high }]) => make("tr", {},
       make("th", { scope: "row", text: pair }),
-      make("td", { class: "number", text: mean === null ? "–" : `${mean.toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]` }))))));
+      make("td", { class: "number", text: mean === null ? "–" : `${decimals(mean)} [${decimals(low)}, ${decimals(high)}]` }))))));
 }

@@ -14,6 +14,12 @@ function power(size) {
   return `${Number(digits)}e${exponent.replace("-", "−")}`;
 }
 
+/** A number with so many decimals; what rounds to zero has no sign. */
+export function decimals(value, digits = 2) {
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
+}
+
 /** A probability in per cent that never claims a certainty it does not have. */
 export function percent(chance) {
   if (chance > 0.999 && chance < 1) return ">99.9 %";

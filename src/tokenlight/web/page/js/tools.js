@@ -55,8 +55,8 @@ export function legend(against = "against", speaksFor = "for") {
 }
 
 function referenceChoice() {
-  const choices = [["", "nothing"], ...state.entries.map((entry) => [entry.method, entry.method])];
-  return selection("Difference to", state.reference, choices, (reference) => change({ reference }));
+  const choices = [["", "– (no other method)"], ...state.entries.map((entry) => [entry.method, entry.method])];
+  return selection("Show the difference from", state.reference, choices, (reference) => change({ reference }));
 }
 
 function check(label, checked, choose) {

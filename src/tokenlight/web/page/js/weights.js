@@ -33,7 +33,8 @@ export function specialLine(reading, { always = false, of } = {}) {
   if (!own || !(always || reading.row.texts.length > 1 || own.share > HALF)) return null;
   return make("p", {
     class: "segment on-special",
-    text: own.share > HALF ? mostOnSpecial(reading, own, of) : `special tokens · ${weighed(own, of)}`,
+    text: own.share > HALF ? mostOnSpecial(reading, own, of)
+      : `${Math.round(100 * own.share)} % of the ${of ?? "weight"} lies on special tokens, which are not words`,
     title: "[CLS], [SEP] and their kin are scored like all tokens, but are no words of yours and stay uncoloured.",
   });
 }
