@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Iterable, Sequence
 from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
+from tokenlight.plots.charts import Line, lines, plain_png, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +26,6 @@ AXES = {
     "revealing_game": "share of tokens revealed",
     "sufficiency": "share of tokens kept",
 }
-MARKS = "osv^D*PX<>hp"  # told apart without colours, too
 MOST = 12  # lines that can be told apart; of more, the best and chance are named
 NAMED = 6
 
@@ -36,42 +34,25 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figu
     """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
     told apart those best by their mean place over all panels are named, and chance; the others are
     grey."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise MissingExtra.naming("matplotlib", "plots", "a figure of curves") from missing
     wanted = evaluation.metrics if metrics is None else metrics
-    keys = _with_curve(evaluation, wanted)
-    across = min(2, max(1, len(keys)))
-    down = -(-len(keys) // across) or 1
-    # A Figure of its own, never pyplot: no global state, no window, nothing to close.
-    drawn = Figure(figsize=(6.2 * across, 4.2 * down), layout="constrained")
-    named = _named(evaluation, keys)
-    for number, key in enumerate(keys):
-        axes = drawn.add_subplot(down, across, number + 1)
+    panels, axis, keys = {}, {}, _with_curve(evaluation, wanted)
+    for key in keys:
         metric = evaluation.metrics[key]
-        others = 0
-        for name, part in evaluation.by_method.items():
-            if key not in part.curves:
-                continue
-            points, intervals = part.curves[key]
-            means = [interval.mean for interval in intervals]
-            if name not in named:
-                others += 1
-                label = None if others > 1 else f"{len(evaluation.methods) - len(named)} others"
-                axes.plot(points, means, color="0.8", linewidth=0.8, zorder=1, label=label)
-                continue
-            place = named.index(name)
-            colour, mark = f"C{place % 10}", MARKS[place % len(MARKS)]
-            axes.plot(points, means, color=colour, marker=mark, markersize=3.5, label=in_line(name))
-            low, high = ([getattr(i, side) for i in intervals] for side in ("low", "high"))
-            axes.fill_between(points, low, high, color=colour, alpha=0.15, linewidth=0)
         title = f"{in_line(key)} {ARROWS[metric.direction]}".rstrip()
-        axes.set_title(title, parse_math=False, fontsize=11)
-        axes.set_xlabel(AXES.get(metric.name, "share of tokens removed"))
-        axes.set_ylabel(in_line(metric.name), parse_math=False)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize=7)
+        found = {
+            n: part.curves[key] for n, part in evaluation.by_method.items() if key in part.curves
+        }
+        panels[title] = {
+            name: Line(
+                points,
+                *([getattr(i, side) for i in intervals] for side in ("mean", "low", "high")),
+            )
+            for name, (points, intervals) in found.items()
+        }
+        axis[title] = AXES.get(metric.name, "share of tokens removed")
+    drawn: Figure = lines(panels, axis, _named(evaluation, keys)) or sheet(6.2, 4.2)
+    for axes, key in zip(drawn.axes, keys, strict=True):
+        axes.set_ylabel(in_line(evaluation.metrics[key].name), parse_math=False)
     return drawn
 
 
@@ -148,9 +129,7 @@ def _png(evaluation: Evaluation) -> bytes:
     """The figure; empty where no metric has a curve."""
     if not _with_curve(evaluation, evaluation.metrics):
         return b""
-    into = io.BytesIO()
-    figure(evaluation).savefig(into, format="png", dpi=150)
-    return into.getvalue()
+    return plain_png(figure(evaluation), 150)
 
 
 def save(evaluation: Evaluation, folder: Path) -> None:

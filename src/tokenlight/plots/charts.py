@@ -78,13 +78,22 @@ def sheet(
     return Figure(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)
 
 
-def lines(panels: Mapping[str, Mapping[str, Line]], axis: Mapping[str, str] | None = None) -> Any:
+def lines(
+    panels: Mapping[str, Mapping[str, Line]],
+    axis: Mapping[str, str] | None = None,
+    named: Sequence[str] | None = None,
+) -> Any:
     """One panel a title, one line a method, the 95 % interval as a band; ``axis``: title to what
-    its x stands for."""
+    its x stands for. ``named``: the methods with a colour and a name; all others are grey."""
 
     def draw(axes: Any, panel: Mapping[str, Line], title: str) -> None:
-        for place, (name, line) in enumerate(panel.items()):
-            how = _style(place)
+        known = list(panel) if named is None else named
+        others = [line for name, line in panel.items() if name not in known]
+        for place, line in enumerate(others):
+            label = None if place else f"{len(others)} others"
+            axes.plot(line.points, line.means, color="0.8", linewidth=0.8, zorder=1, label=label)
+        for name, line in ((name, panel[name]) for name in known if name in panel):
+            how = _style(known.index(name))
             axes.plot(line.points, line.means, markersize=3.5, label=in_line(name), **how)
             if len(line.lows):
                 style = {"color": how["color"], "alpha": 0.12, "linewidth": 0}
