@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from tokenlight.capture.perturbation import stream_logits
 from tokenlight.errors import TokenlightError
@@ -13,14 +14,26 @@ from tokenlight.metrics._metric import Bounds, Case, Metric
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
+Key = tuple[str, str, str, bytes]
+_found: WeakKeyDictionary[Explainer, dict[Key, Bounds | TokenlightError]] = WeakKeyDictionary()
+
+
+def _key(case: Case, metric: Metric) -> Key:
+    """Equal for explanations of one target of one text. The logits tell a model whose weights have
+    changed; rounded, since another batch gives other last digits."""
+    one = case.attribution
+    return metric.label, one.row.fingerprint, one.target.name, one.logits.round(1).tobytes()
+
 
 def extremes(
     explainer: Explainer, cases: Sequence[Case], metric: Metric, batch_tokens: int | None
 ) -> list[Bounds | TokenlightError]:
     """What the metric's search finds for each case; once for all explanations of one target."""
-    keys = [(one.attribution.row.fingerprint, one.attribution.target.name) for one in cases]
-    searches = {key: metric.search(case) for key, case in zip(keys, cases, strict=True)}
-    found: dict[tuple[str, str], Bounds | TokenlightError] = {}
+    keys = [_key(case, metric) for case in cases]
+    found = _found.setdefault(explainer, {})
+    searches = {
+        key: metric.search(case) for key, case in zip(keys, cases, strict=True) if key not in found
+    }
     asked = {}
     for key, search in searches.items():
         try:
