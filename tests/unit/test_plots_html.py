@@ -374,7 +374,7 @@ def test_trust_and_conservation_are_shown_where_known():
     extras = {"trust": {"verdict": "holds up"}, "conservation": [1.0, 0.98]}
     source = page(sample(extras=extras))
     assert "<small>holds up</small>" in source
-    assert "between 98.0 % and 100.0 % of the target&#39;s relevance arrives" in source
+    assert "98.0 % to 100.0 % of the target&#39;s relevance is left, by layer" in source
 
 
 def test_provenance_names_all_that_is_needed_to_repeat():

@@ -26,13 +26,15 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What both tests must reach for each grade; ``alone``: where one test by itself says much."""
+    """What both tests must reach for each grade; ``alone``: where one test by itself says much;
+    ``leaning``: where both say too much to be called chance."""
 
     order: float = 0.95
     words: float = 0.8
     faithful_order: float = 0.97
     faithful_words: float = 0.9
     alone: float = 0.95
+    leaning: float = 0.8
     special: float = 0.5
     shortest: int = 5
 
@@ -48,12 +50,18 @@ def graded(seen: Evidence, limits: Limits = LIMITS) -> tuple[str, str]:
     if all(rank <= 1 - limit for rank, limit in both):
         return WORSE, ""
     if not all(rank >= limit for rank, limit in both):
-        if max(seen.order, seen.words) < limits.alone:
-            return CHANCE, ""
-        order = "its order beats chance, its top words do not"
-        words = "its top words beat chance, its order does not"
-        return UNSURE, order if seen.order > seen.words else words
+        return _not_better(seen, limits)
     if seen.special > limits.special:
         return BETTER, "most of its weight lies on special tokens, which are not words"
     strong = seen.order >= limits.faithful_order and seen.words >= limits.faithful_words
     return (FAITHFUL if strong else BETTER), ""
+
+
+def _not_better(seen: Evidence, limits: Limits) -> tuple[str, str]:
+    if max(seen.order, seen.words) >= limits.alone:
+        order = "its order beats chance, its top words do not"
+        words = "its top words beat chance, its order does not"
+        return UNSURE, order if seen.order > seen.words else words
+    if min(seen.order, seen.words) >= limits.leaning:
+        return UNSURE, "both tests lean its way, but not so far that one text can tell"
+    return CHANCE, ""

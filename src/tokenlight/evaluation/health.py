@@ -44,7 +44,9 @@ def _conservation(attribution: Attribution) -> Iterator[dict[str, str]]:
         yield _check(
             "conservation",
             "good" if good else "doubtful",
-            f"relevance kept to {worst:.3f}" if not good else "relevance conserved",
+            "relevance conserved"
+            if good
+            else f"relevance kept to {worst:.3f}, biases and the softmax take or add the rest",
         )
 
 

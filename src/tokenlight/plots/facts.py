@@ -197,7 +197,10 @@ def conserved(shares: Sequence[float]) -> str:
     low, high = 100 * min(shares), 100 * max(shares)
     if max(abs(low - 100), abs(high - 100)) < 0.05:
         return "all of the target's relevance arrives at every layer"
-    return f"between {low:.1f} % and {high:.1f} % of the target's relevance arrives at the layers"
+    return (
+        f"{low:.1f} % to {high:.1f} % of the target's relevance is left, by layer: biases and the "
+        "softmax take or add the rest"
+    )
 
 
 def provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:
