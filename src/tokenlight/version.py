@@ -1,7 +1,5 @@
 """The version, written once in pyproject.toml and read from the installed package."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 
 

@@ -1,7 +1,5 @@
 """The explanations in a folder of Parquet files, read when they are asked for."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Tables in memory as texts: a data frame of pandas, a table of Arrow, a Dataset or IterableDataset."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ docs/format.md says what each column holds. Scores and logits are rounded to flo
 layer are not kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Where files stand: a folder here, or behind s3://, gs://, hf:// and whatever else fsspec knows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,7 +29,7 @@ class StoredFile:
     changed: str = ""  # another one, when its content may be
 
     @classmethod
-    def at(cls, root: str, path: str) -> StoredFile:
+    def at(cls, root: str, path: str) -> "StoredFile":
         """The file as it is now."""
         system, _ = filesystem(root)
         try:
@@ -51,7 +49,7 @@ class StoredFile:
         """It was found as one."""
         return True
 
-    def stat(self) -> StoredFile:
+    def stat(self) -> "StoredFile":
         """Itself, which knows its size."""
         return self
 

@@ -1,7 +1,5 @@
 """Rows of a model that writes after a source: what its encoder reads, then what its decoder does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

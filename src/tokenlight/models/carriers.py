@@ -2,8 +2,6 @@
 ``SentenceTransformer`` of sentence-transformers. They are known by the names of their classes, so that
 neither library need be there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

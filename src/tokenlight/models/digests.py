@@ -1,7 +1,5 @@
 """What a file or a model is, as a hash: another one, another number."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
