@@ -117,14 +117,12 @@ def table_of(columns: Mapping[str, Any], kept: Any = None) -> Any:
 
 def parquet_of(table: Any, said: Mapping[str, Any]) -> bytes:
     """A table as the bytes of a Parquet file that ``said`` describes; the same table, the same bytes."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as missing:
-        raise MissingExtra.naming("pyarrow", "bench", "Parquet output") from missing
+    parquet = MissingExtra.importing("pyarrow.parquet", "bench", "Parquet output")
+    import pyarrow
+
     sink = pyarrow.BufferOutputStream()
     about = {"tokenlight": _text({"format": FORMAT, **said})}
-    pyarrow.parquet.write_table(
+    parquet.write_table(
         table.replace_schema_metadata(about), sink, compression="zstd", write_page_checksum=True
     )
     content: bytes = sink.getvalue().to_pybytes()

@@ -294,13 +294,11 @@ def _json_list(place: Path) -> Numbered:
 def _parquet(place: Path) -> Numbered:
     if place.name.lower().endswith(".gz"):
         raise BadInput(f"cannot read {place.name}: Parquet is not read from .gz; gunzip it first.")
+    parquet = MissingExtra.importing("pyarrow.parquet", "bench", "a Parquet file")
+    import pyarrow
+
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as missing:
-        raise MissingExtra.naming("pyarrow", "bench", "a Parquet file") from missing
-    try:
-        with pyarrow.parquet.ParquetFile(place) as opened:
+        with parquet.ParquetFile(place) as opened:
             _refuse_doubles(opened.schema_arrow.names, place)
             batches = (batch.to_pylist() for batch in opened.iter_batches(1024))
             yield from enumerate(chain.from_iterable(batches), 1)

@@ -8,7 +8,7 @@ from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._gradient import Gradient, GradientMethod
 
 
-class EmbeddingGradientMethod(GradientMethod, base=True):
+class EmbeddingGradientMethod(GradientMethod):
     """Reads the gradient at h^0, or (``at="words"``) at the token tables' output."""
 
     at: At = "hidden"

@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.entrance_search import At
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._embedding_gradient import EmbeddingGradientMethod
-from tokenlight.methods._gradient import Gradient
 
 
 class GradientTimesInput(EmbeddingGradientMethod):
@@ -20,8 +18,6 @@ class GradientTimesInput(EmbeddingGradientMethod):
     Differs from the paper: nothing, with the model's own ``gradient`` (others: as in cat).
     """
 
-    at: At = "hidden"
-    gradient: Gradient = "model"
     cites = "shrikumar2017learning"
 
     def __call__(self, tape: Tape) -> Tensor:

@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.entrance_search import At
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._embedding_gradient import EmbeddingGradientMethod
-from tokenlight.methods._gradient import Gradient
 
 
 class Saliency(EmbeddingGradientMethod):
@@ -20,8 +18,6 @@ class Saliency(EmbeddingGradientMethod):
     Differs from the paper: the length of the gradient, where the paper takes its largest entry.
     """
 
-    at: At = "hidden"
-    gradient: Gradient = "model"
     cites = "simonyan2014deep"
     signed = False
 
