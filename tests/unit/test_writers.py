@@ -159,6 +159,26 @@ def test_rollout_goes_through_both_attentions_of_a_decoder_block(bart: Explainer
     np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["t5", "t5-gated", "umt5"])
+def test_relevance_is_conserved_through_cross_attention(name: str) -> None:
+    """These have no biases, and cp_lrp takes attention as given: the scores share out the logit. Their
+    fifteen norms compute the variance in float32, whatever the model does."""
+    rounding = 16 * torch.finfo(torch.float32).eps
+    explainer = Explainer(writer(name), writing_tokenizer())
+    for a in explainer.explain(SOURCE, "cp_lrp", Continuation(WRITTEN)):
+        logit = a.logits[a.target.index]
+        assert a.scores.sum() == pytest.approx(logit, abs=rounding * np.abs(a.scores).sum())
+        assert np.abs(a.scores[:S]).max() > 0
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "marian"])
+def test_attnlrp_of_a_writer_follows_the_maps_that_cp_lrp_holds_constant(name: str) -> None:
+    explainer = Explainer(writer(name), writing_tokenizer())
+    whole = explainer.explain(SOURCE, "attnlrp", Continuation(WRITTEN))[-1]
+    constant = explainer.explain(SOURCE, "cp_lrp", Continuation(WRITTEN))[-1]
+    assert np.abs(whole.scores - constant.scores).max() > 1e-3 * np.abs(whole.scores).max()
+
+
 def test_occlusion_replaces_tokens_of_the_source_and_of_what_was_written(bart: Explainer) -> None:
     found = bart.explain(SOURCE, ("occlusion", {"window": 1}), Continuation(WRITTEN))[-1]
     model = writer("bart")
@@ -210,8 +230,10 @@ def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart:
 
 
 def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> None:
-    for method in ("transatt", "gradcam", "decoded_gradcam", "att_grads", "lrp"):
-        with pytest.raises(UnsupportedModel, match=f"{method} has no form for BartFor"):
+    by_rules = ("attnlrp", {"way": "rules"})
+    for method in ("transatt", "gradcam", "decoded_gradcam", "att_grads", "lrp", by_rules):
+        name = method if isinstance(method, str) else method[0]
+        with pytest.raises(UnsupportedModel, match=f"{name} has no form for BartFor"):
             bart.explain(SOURCE, method, Continuation(WRITTEN))
 
 

@@ -68,8 +68,11 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
     seed = torch.zeros_like(logits)
     value = logits.detach()[at]
     seed[at] = value if route.rules.starts_at_value else torch.ones_like(value)
+    rewritten = route.rules.rewrites_gradients
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
     attention = recording.attention[-1:] if route.top_only else recording.attention
+    if rewritten:
+        hidden, attention = recording.bottom, ()
     caught = [*hidden, *attention]
     with passage.carrying(route.rules), _gated(recording, route.gates) as before:
         source, put_in = logits, seed
@@ -83,7 +86,7 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
         found = torch.autograd.grad(source, caught, put_in, retain_graph=True, allow_unused=True)
     start = seed.flatten(1).sum(dim=1)
     layers = _layers(hidden, found)
-    if route.rules.rewrites_gradients:
+    if rewritten:
         start = start * value.to(start)
         pairs = zip(hidden, layers, strict=True)
         layers = [widened(state.detach()) * gradient for state, gradient in pairs]

@@ -46,7 +46,8 @@ class RelevanceMethod(Method):
         """That half precision, or an adapter beside the weights, gives other numbers; that a decoder
         has a share that is in none."""
         model, dtype = tape.recording.live.model, tape.recording.logits.dtype
-        found = [ENCODER] if model.config.is_encoder_decoder else []
+        one_part = tape.recording.parts is None
+        found = [ENCODER] if model.config.is_encoder_decoder and one_part else []
         divides = Site.RELEVANCE in self.needs  # a gradient does not
         if divides and dtype in (torch.float16, torch.bfloat16):
             found.append(HALF.format(str(dtype).removeprefix("torch.")))
@@ -103,6 +104,10 @@ class InputRelevance(RelevanceMethod):
     def needs(self) -> frozenset[Site]:
         return frozenset({Site.RELEVANCE if self.way == "rules" else Site.RELEVANCE_GRADIENT})
 
+    @property
+    def after_source(self) -> bool:  # type: ignore[override]  # as its option has it
+        return self.way == "gradient"
+
     def route(self, tape: Tape) -> Route:
         model = tape.recording.live.model
         if model.config.model_type == "gpt_oss":
@@ -113,15 +118,15 @@ class InputRelevance(RelevanceMethod):
         return Route(self.by_rules if self.way == "rules" else self.by_gradient)
 
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
-        """By rules the meter ``conservation``; a gradient's is named apart, since neither its softmax
-        nor biases conserve and it claims no such thing."""
-        found = super().extras(tape)
-        if self.way == "rules":
-            return found
-        return [{"relevance_at_layers": one["conservation"]} for one in found]
+        """By rules the meter ``conservation``; a gradient has none: neither its softmax nor biases
+        conserve, and what it asks for at h^0 alone it would have to ask for at every layer."""
+        return super().extras(tape) if self.way == "rules" else [{} for _ in tape.rows]
 
     def of_logit(self, tape: Tape) -> Tensor:
-        return self.flow(tape).hidden[0].sum(dim=-1)
+        found = self.flow(tape).hidden
+        if tape.recording.parts is None:
+            return found[0].sum(dim=-1)
+        return torch.cat([own.sum(dim=-1) for own in found], dim=1)  # the source, then the written
 
 
 class RuledRelevance(RelevanceMethod, base=True):
