@@ -72,7 +72,9 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
     attention = recording.attention[-1:] if route.top_only else recording.attention
     if rewritten:
-        hidden, attention = recording.bottom, ()
+        # h^0: of a model that writes after a source, its encoder's and its decoder's.
+        parts, attention = recording.parts, ()
+        hidden = hidden[:1] if parts is None else hidden[:: parts.states][:2]
     caught = [*hidden, *attention]
     with passage.carrying(route.rules), _gated(recording, route.gates) as before:
         source, put_in = logits, seed

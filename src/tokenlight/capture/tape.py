@@ -108,11 +108,6 @@ class Recording:
             raise NotFinite(first_not_finite(self.hidden, int(finite.argmin())))
         return values
 
-    @property
-    def bottom(self) -> tuple[Tensor, ...]:
-        """h^0: of a model that writes after a source, its encoder's and its decoder's."""
-        return self.hidden[:1] if self.parts is None else self.hidden[:: self.parts.states][:2]
-
     def shortened(self) -> list[np.ndarray]:
         """The logits of each example: of a span head, those of its own tokens."""
         if self.live.head.kind != "span":
