@@ -47,7 +47,7 @@ from tokenlight import Attribution, Explainer
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation import grade
 from tokenlight.evaluation.grade import Evidence, Limits, graded
-from tokenlight.evaluation.removal import Asked, Chance, Sizes, Watched, wilson
+from tokenlight.evaluation.removal import Asked, Chance, Sizes, Watched
 from tokenlight.evaluation.trust import UNMOVED
 from tokenlight.files.tables import read
 from tokenlight.files.write import write_text
@@ -169,7 +169,7 @@ def of_text(explainer: Explainer, made: dict[str, Attribution], seed: int) -> di
     # All at once, so that what follows finds its answers.
     orders = [ranked_among(one, seen.places) for one in scores.values()]
     watched.left([order[:count] for order in orders for count in seen.counts])
-    hidden.aopc(orders)
+    masked.left([order[:count] for order in orders for count in hidden.counts])
     found = {}
     for name, one in scores.items():
         own, words = seen.of_order(one), seen.of_words_taken(one)
@@ -187,7 +187,8 @@ def of_text(explainer: Explainer, made: dict[str, Attribution], seed: int) -> di
 def candidates(seen: Chance, tokens: int, draw: np.random.Generator) -> dict[str, np.ndarray]:
     """Scores of known worth. Near-best and inverted ones weigh a token by one over its rank, so that the
     sum of a long word's tokens does not outweigh a short one's."""
-    best = {"greedy": greedy(seen), "leave-one-out": seen.places[ranking(seen.alone)]}
+    alone = seen.before - seen.watched.left([np.array([place]) for place in seen.places])
+    best = {"greedy": greedy(seen), "leave-one-out": seen.places[ranking(alone)]}
     orders = {**best, **{f"inverted {name}": order[::-1] for name, order in best.items()}}
     found = {}
     for name, order in orders.items():
@@ -292,7 +293,7 @@ def chosen(tasks: dict[str, list[Any]]) -> Limits:
 
     def safe(limits: Limits) -> bool:
         counts = (share(own, limits, RANDOM, GOOD) for own in tasks.values())
-        return all(wilson(k / n, n)[1] <= 0.05 for k, n in counts if n)
+        return all(upper(k, n) <= 0.05 for k, n in counts if n)
 
     grid = product(np.arange(0.80, 0.97, 0.02), np.arange(0.5, 0.96, 0.05))
     better = [replace(base, order=round(float(o), 2), words=round(float(w), 2)) for o, w in grid]
@@ -312,6 +313,13 @@ def chosen(tasks: dict[str, list[Any]]) -> Limits:
         for o, w in grid
     ]
     return max(filter(sound, faithful), key=lambda one: known(one, GOOD[:1]))
+
+
+def upper(some: int, count: int) -> float:
+    """Upper end of the 95 % interval of a share (Wilson 1927)."""
+    p, z = some / count, 1.959964
+    reach = z * np.sqrt(p * (1 - p) / count + z * z / (4 * count * count))
+    return float((p + z * z / (2 * count) + reach) / (1 + z * z / count))
 
 
 def shortest(rows: Sequence[Any]) -> int:

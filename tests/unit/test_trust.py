@@ -17,7 +17,7 @@ from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
 from tokenlight.evaluation.grade import Evidence, graded
 from tokenlight.evaluation.health import health
-from tokenlight.evaluation.removal import Sizes, wilson
+from tokenlight.evaluation.removal import Sizes
 from tokenlight.evaluation.trust import Chances, all_trusted, removal_test, trusted
 
 WORDS = list(range(10, 26))
@@ -38,8 +38,6 @@ def test_the_oracle_is_faithful_and_beats_chance():
     trust = of("oracle")
     assert trust["grade"] == "faithful"
     assert trust["percentile"] > 95
-    assert trust["low"] <= trust["percentile"] <= trust["high"]
-    assert trust["aopc"] >= trust["leave_one_out"] - 0.01
     assert trust["aopc"] > trust["random"]
 
 
@@ -318,11 +316,3 @@ def test_the_explanation_itself_stays(tokenizer):
     np.testing.assert_array_equal(a.scores, b.scores)
     assert "trust" not in a.extras
     assert torch.is_grad_enabled()
-
-
-@pytest.mark.parametrize(("share", "count"), [(0.0, 100), (1.0, 100), (0.5, 10), (0.97, 200)])
-def test_wilson_interval(share, count):
-    from scipy.stats import binomtest
-
-    found = binomtest(round(share * count), count).proportion_ci(method="wilson")
-    assert wilson(share, count) == pytest.approx((found.low, found.high), abs=1e-6)

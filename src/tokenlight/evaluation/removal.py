@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from math import comb, factorial, sqrt
+from math import comb, factorial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,42 +139,29 @@ class Chance:
         )
         steps = [order[:count] for order in self.orders for count in self.counts]
         words = [self.of_words(choice) for choice in self.choices]
-        singles = [np.array([place]) for place in self.places]
-        left = watched.left([np.empty(0, int), *singles, *steps, *words])
+        left = watched.left([np.empty(0, int), *steps, *words])
         self.before = float(left[0])
         falls = self.before - left[1:]
         self.moved = float(np.abs(falls).max(initial=0.0))
-        first, second = len(singles), len(singles) + len(steps)
-        self.alone = falls[:first]
-        self.means = falls[first:second].reshape(-1, len(self.counts)).mean(axis=1)
-        self.falls = falls[second:]
+        self.means = falls[: len(steps)].reshape(-1, len(self.counts)).mean(axis=1)
+        self.falls = falls[len(steps) :]
 
     def of_words(self, choice: Sequence[int]) -> np.ndarray:
         """The tokens of some words."""
         return np.concatenate([self.words[i] for i in choice]) if choice else np.empty(0, int)
 
-    def aopc(self, orders: Sequence[np.ndarray]) -> np.ndarray:
-        """Mean fall of the probability while tokens go in each order."""
-        left = self.watched.left([order[:count] for order in orders for count in self.counts])
-        means: np.ndarray = (self.before - left.reshape(len(orders), -1)).mean(axis=1)
-        return means
-
     def of_order(self, scores: np.ndarray) -> dict[str, Any]:
-        """Where the order of the scores stands among the others, and beside leave-one-out."""
-        own, alone = self.aopc(
-            [ranked_among(scores, self.places), self.places[ranking(self.alone)]]
-        )
+        """Where the order of the scores stands among the others, by AOPC."""
+        order = ranked_among(scores, self.places)
+        left = self.watched.left([order[:count] for count in self.counts])
+        own = float((self.before - left).mean())
         share, beaten = _rank(own, self.means, among=self.every_order)
-        low, high = (share, share) if self.every_order else wilson(share, len(self.means))
         return {
-            "aopc": float(own),
+            "aopc": own,
             "percentile": 100 * share,
-            "low": 100 * low,
-            "high": 100 * high,
             "orders": len(self.means) - self.every_order,
             "all_orders": self.every_order,
             "beaten": 100 * beaten,
-            "leave_one_out": float(alone),
             "random": float(self.means.mean()),
         }
 
@@ -206,13 +193,3 @@ def _rank(own: float, others: np.ndarray, *, among: bool) -> tuple[float, float]
     count = len(others) - among
     beaten = (points - 0.5 * among) / count if count else 0.0
     return (points + 0.5 * (not among)) / (count + 1), beaten
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """95 % interval of a share seen in ``count`` draws (Wilson 1927): right near 0 and 1 too."""
-    z = 1.959964
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    reach = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    reach /= 1 + z * z / count
-    # Rounding must not push the share itself out of its interval.
-    return min(share, max(0.0, middle - reach)), max(share, min(1.0, middle + reach))

@@ -33,8 +33,8 @@ def measured_trust(served: Served, attribution: Attribution, limits: Limits) -> 
     """The attribution with ``extras["trust"]``; of a longer text fewer random orders are tried."""
     tokens = len(attribution)
     for orders, choices in ((50, 100), (20, 40)):
-        # Leave-one-out asks about every token; a random order about eleven texts, half as long.
-        if tokens * (tokens + 6 * orders + choices) <= limits.trust_passes:
+        # A random order asks about eleven texts, half as long.
+        if tokens * (6 * orders + choices) <= limits.trust_passes:
             return trusted(served.explainer, attribution, orders=orders, choices=choices)
     raise Refusal(
         422,
