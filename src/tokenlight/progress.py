@@ -3,7 +3,9 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Lock, Timer
+from time import monotonic
 from typing import Any, Protocol
 
 DELAY = 1.0  # seconds: what is done by then needs no bar
@@ -37,6 +39,7 @@ class _Bar:
     def __init__(self, what: str, total: int | None) -> None:
         self.what, self.total, self.done = what, total, 0.0
         self.lock, self.closed = Lock(), False  # the bar begins in a thread of its own
+        self.since = monotonic()
         self.drawn: Any = None
         self.task: Any = None
         self.timer = Timer(DELAY, self._begin)
@@ -47,7 +50,14 @@ class _Bar:
         with self.lock:
             self.done += done
             if self.drawn is not None:
-                self.drawn.update(self.task, completed=int(self.done))
+                self.drawn.update(self.task, completed=int(self.done), left=self._left())
+
+    def _left(self) -> str:
+        """How long the rest will take if it goes on as it went so far."""
+        if not self.done or self.total is None:
+            return ""
+        seconds = (monotonic() - self.since) / self.done * (self.total - self.done)
+        return f"{timedelta(seconds=round(seconds))} left"
 
     def _begin(self) -> None:
         try:
@@ -58,11 +68,10 @@ class _Bar:
                 Progress,
                 TextColumn,
                 TimeElapsedColumn,
-                TimeRemainingColumn,
             )
         except ImportError:
             return
-        counted = [MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left")]
+        counted = [MofNCompleteColumn(), TextColumn("{task.fields[left]}")]
         drawn = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -71,12 +80,12 @@ class _Bar:
             transient=True,
             # What is printed meanwhile stands above the bar, unless it goes to a file.
             redirect_stdout=sys.stdout.isatty(),
-            speed_estimate_period=3600,
         )
         with self.lock:
             if not self.closed:
                 drawn.start()
-                self.task = drawn.add_task(self.what, total=self.total, completed=int(self.done))
+                done, left = int(self.done), self._left()
+                self.task = drawn.add_task(self.what, total=self.total, completed=done, left=left)
                 self.drawn = drawn
 
     def close(self) -> None:

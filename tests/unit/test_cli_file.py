@@ -119,7 +119,7 @@ def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, revie
     assert {row["token"] for row in rows} >= {"charming", "dull", "never"}
     assert {row["place"] for row in rows} == {one.extras["place"] for one in found}
     assert {row["stars"] for row in rows} == {"1", "2", "3"}
-    texts = held(places["html"].read_text(encoding="utf-8"))["texts"]
+    texts = held(places["html"].read_text(encoding="utf-8"))
     assert [one["number"] for one in texts] == [1, 3, 4, 5]
     assert [made["name"] for made in texts[0]["explained"]] == ["attcat", "gae", "attcat − gae"]
     assert texts[0]["columns"] == {"stars": "3"}

@@ -158,6 +158,7 @@ def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):
 
 def test_a_resumed_evaluation_says_the_same(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD", 2)
+    monkeypatch.setattr(resuming, "FIRST", ())
     given = [Example(text) for text in (LONG, SHORT, EMPTY, LONG, EMPTY, SHORT)]
     job = Experiment(
         [("attcat", {}), ("random", {})], [("aopc", {})], {"long": "truncate"}, 0, "six.txt"

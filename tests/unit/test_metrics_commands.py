@@ -64,6 +64,7 @@ def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file,
 
 def test_evaluate_stopped_says_what_is_kept(bert_folder, data_file, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD", 2)
+    monkeypatch.setattr(resuming, "FIRST", ())
     real, turns = resuming._shard, []
 
     def interrupted(*given):

@@ -502,6 +502,7 @@ def plain(evaluation: Evaluation):
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD", 3)
+    monkeypatch.setattr(resuming, "FIRST", ())
     whole, _ = evaluate_file(explainer, examples(), JOB, tmp_path / "whole")
     real, shards = resuming._shard, []
 

@@ -13,7 +13,8 @@ import tokenlight
 from tests.unit.hand_made import attribution_of, row_of
 from tests.unit.reading_html import Reader
 from tokenlight.plots import dataset
-from tokenlight.plots.dataset import Report, true_label
+from tokenlight.plots.dataset import Report
+from tokenlight.plots.entries import true_label
 from tokenlight.plots.html import page
 
 
@@ -25,7 +26,7 @@ def told(text: str, scores=None, **extras):
     return replace(attribution_of(row, [0.1, *values, -0.2]), extras=extras)
 
 
-def held(content: str) -> dict:
+def held(content: str) -> list[dict]:
     """What the page hands to its script."""
     found = re.search(
         r'<script type="application/json" id="data">(.*?)</script>', content, re.DOTALL
@@ -49,7 +50,7 @@ def test_a_text_is_kept_with_its_row_labels_chance_columns_and_scores():
     report = Report("reviews.csv")
     place = "row 7 of reviews.csv"
     report.add([told("good  film", [0.5, -0.25], place=place, label=0, columns={"id": "a<7"})])
-    (entry,) = held(only_page(report))["texts"]
+    (entry,) = held(only_page(report))
     assert entry["number"] == 7
     assert (entry["label"], entry["predicted"], entry["chance"]) == ("negative", "positive", 0.982)
     assert entry["columns"] == {"id": "a<7"}
@@ -65,7 +66,7 @@ def test_a_text_is_kept_with_its_row_labels_chance_columns_and_scores():
 def test_a_single_blank_before_a_token_is_its_sign():
     report = Report("x")
     report.add([told("a good film")])
-    (entry,) = held(only_page(report))["texts"]
+    (entry,) = held(only_page(report))
     assert entry["lines"][0]["cuts"] == [5, 1, -4, -4, 5]
     assert entry["lines"][0]["looks"] == {"0": "chip", "6": "chip"}
 
@@ -84,7 +85,7 @@ def test_no_text_label_or_column_leaves_the_place_it_was_given(hostile):
     report = Report(hostile)
     report.add([told(hostile, label=hostile, columns={hostile: hostile}, place=hostile)])
     content = only_page(report)
-    (entry,) = held(content)["texts"]
+    (entry,) = held(content)
     assert redrawn(entry) == f"[CLS]{hostile}[SEP]"
     scripts = [values for tag, values in Reader(content).tags if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
@@ -101,7 +102,7 @@ def test_what_is_too_much_for_one_page_goes_on_in_the_next(tmp_path, monkeypatch
         report.add([told(f"text number {number}")])
     written = report.write(tmp_path / "all.html")
     assert [one.name for one in written] == ["all.html", "all-2.html", "all-3.html"]
-    found = [held(one.read_text(encoding="utf-8"))["texts"] for one in written]
+    found = [held(one.read_text(encoding="utf-8")) for one in written]
     assert [[entry["number"] for entry in part] for part in found] == [[1, 2, 3], [4, 5, 6], [7]]
     second = written[1].read_text(encoding="utf-8")
     assert 'href="all.html"' in second
@@ -116,7 +117,7 @@ def test_a_page_ends_where_its_bytes_would_be_too_many(monkeypatch):
         report.add([told("ä" * 400)])
     pages = dict(report.pages("x.html"))
     assert len(pages) == 5
-    assert all(len(held(content)["texts"]) == 2 for content in pages.values())
+    assert all(len(held(content)) == 2 for content in pages.values())
 
 
 def test_words_of_a_class_weigh_their_shares_and_rare_words_weigh_more():
@@ -144,19 +145,10 @@ def test_right_predictions_are_counted_among_labelled_texts_only():
     assert "1 of 2 (50.0 %)" in only_page(report)
 
 
-def test_a_note_of_many_texts_is_written_once():
-    report = Report("x")
-    for number in range(3):
-        report.add([replace(told(f"text {number}"), notes=("chosen by default",))])
-    data = held(only_page(report))
-    assert data["notes"] == ["chosen by default"]
-    assert [entry["explained"][0]["notes"] for entry in data["texts"]] == [[0], [0], [0]]
-
-
 def test_saving_a_list_of_texts_as_html_is_a_report_and_one_text_stays_a_page(tmp_path):
     several = [told("one text"), told("another text")]
     place = tokenlight.save(several, tmp_path / "all.html")
-    assert len(held(place.read_text(encoding="utf-8"))["texts"]) == 2
+    assert len(held(place.read_text(encoding="utf-8"))) == 2
     one = [several[0], replace(several[0], method="grads")]
     place = tokenlight.save(one, tmp_path / "one.html")
     assert place.read_text(encoding="utf-8") == page(one)
@@ -166,6 +158,6 @@ def test_differences_from_a_reference_stand_beside_the_methods():
     one = told("good film")
     report = Report("x", reference="grads")
     report.add([one, replace(one, method="grads", scores=-one.scores)])
-    (entry,) = held(only_page(report))["texts"]
+    (entry,) = held(only_page(report))
     kinds = [(made["name"], made.get("kind")) for made in entry["explained"]]
     assert kinds == [("attcat", None), ("grads", None), ("attcat − grads", "difference")]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation
 
 FEW = 20  # texts below which intervals are rough
-WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
+WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html", "texts.html")
 NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
 
 

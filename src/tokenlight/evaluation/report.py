@@ -13,6 +13,9 @@ from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import Line, lines, plain_png, sheet
+from tokenlight.plots.dataset import Report
+from tokenlight.plots.entries import compact
+from tokenlight.plots.html import _environment, sealed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,8 +85,6 @@ def _with_curve(evaluation: Evaluation, keys: Iterable[str]) -> list[str]:
 
 def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     """Tables and curves as one page: no script, no outside resource."""
-    from tokenlight.plots.html import _environment, sealed
-
     template = _environment().get_template("evaluation.html.j2")
     return template.render(
         title=title,
@@ -122,6 +123,7 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
         "about": evaluation.about,
         "cut": str(evaluation.cut) if evaluation.cut.texts else "",
         "left_out": evaluation.left_out,
+        "texts": "texts.html" if evaluation.drawn else "",
     }
 
 
@@ -132,10 +134,30 @@ def _png(evaluation: Evaluation) -> bytes:
     return plain_png(figure(evaluation), 150)
 
 
+def _texts(evaluation: Evaluation) -> Report:
+    """Each text with its explanations, and every number that was measured of them."""
+    values: dict[int, dict[str, str]] = {}
+    for record in evaluation.records:
+        for key, measured in record.measured.items():
+            name = f"{key} {record.method}" if len(evaluation.methods) > 1 else key
+            if not isnan(measured.value):
+                values.setdefault(record.text, {})[name] = f"{measured.value:.3g}"
+    about = {
+        name: evaluation.about[name] for name in ("model", "target") if name in evaluation.about
+    }
+    report = Report(evaluation.about.get("data", "Faithfulness"), about=about)
+    for number, drawn in evaluation.drawn:
+        report.texts.append(compact({**drawn, "values": values.get(number, {})}))
+    return report
+
+
 def save(evaluation: Evaluation, folder: Path) -> None:
-    """Write report.html and, where a metric has a curve, curves.png into ``folder``."""
+    """Write report.html and, where a metric has a curve, curves.png into ``folder``; where the texts were
+    drawn, texts.html with each of them."""
     from tokenlight.files.write import write_bytes
 
+    if evaluation.drawn:
+        _texts(evaluation).write(folder / "texts.html")
     if drawn := _png(evaluation):
         write_bytes(folder / "curves.png", drawn)
     write_bytes(folder / "report.html", page(evaluation).encode("utf-8"))

@@ -40,7 +40,8 @@ class Evaluation:
     classes or by several methods, are averaged first, since texts are drawn and not classes.
     ``by_method[name]`` is the same for one method alone; ``rows`` has one flat row an explanation;
     ``curves[metric]`` the points of its curve; ``notes`` says in words what the numbers do not cover.
-    ``about``: what was evaluated and how, as the report says it.
+    ``about``: what was evaluated and how, as the report says it; ``drawn``: each text by its number, as
+    the report draws it.
     """
 
     records: tuple[Record, ...]
@@ -49,6 +50,7 @@ class Evaluation:
     frequencies: Mapping[str, DocumentFrequencies] = field(default_factory=dict)
     refusals: tuple[Failure, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
+    drawn: tuple[tuple[int, dict[str, Any]], ...] = field(default=(), repr=False)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:

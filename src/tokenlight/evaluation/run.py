@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenlight.data.target import Head
 from tokenlight.data.tokens import TokenRow
@@ -27,6 +28,8 @@ from tokenlight.explaining.batch import versions
 from tokenlight.files.documents import json_in, json_of
 from tokenlight.files.tables import Example
 from tokenlight.files.write import write_text
+from tokenlight.plots.entries import entry
+from tokenlight.plots.scene import TOKENS, Scenery
 from tokenlight.progress import progress as progress_bar
 
 if TYPE_CHECKING:
@@ -35,6 +38,15 @@ if TYPE_CHECKING:
 TRUTHS = "true labels and marks"
 DIGESTS = ("weights", "tokenizer", "files", TRUTHS)
 SHARD = 16  # texts: what an interrupt loses; the same on every device, so that any may go on
+FIRST = (1, 3, 12)  # shards that come before: an early interrupt loses less
+
+
+class _Part(NamedTuple):
+    """What a finished shard holds; ``drawn``: the texts as a report draws them, by their number."""
+
+    records: list[Record]
+    refusals: list[Failure]
+    drawn: list[tuple[int, dict[str, Any]]]
 
 
 def evaluate_file(
@@ -61,38 +73,49 @@ def evaluate_file(
     settings = _fingerprint(explainer, examples, job)
     bound = _digest(sorted(settings.items()))
     _claim(folder, settings, bound)
-    records: list[Record] = []
-    refusals: list[Failure] = []
+    whole = _Part([], [], [])
     with progress_bar("evaluating", len(examples), progress) as advance:
-        for first in range(0, len(examples), SHARD):
-            shard = examples[first : first + SHARD]
-            place = folder / "parts" / f"{first:08d}.jsonl"
-            numbers = range(first, first + len(shard))
+        for turn, numbers in enumerate(_shards(len(examples))):
+            place = folder / "parts" / f"{numbers.start:08d}.jsonl"
             found = _read(place, bound, numbers)
-            if found is None and first // SHARD % share[1] != share[0]:
+            if found is None and turn % share[1] != share[0]:
                 continue
             if found is None:
-                entries = _shard(explainer, shard, job, metrics, names, first)
+                shard = examples[numbers.start : numbers.stop]
+                entries = _shard(explainer, shard, job, metrics, names, numbers.start)
                 lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries)
                 end = {"settings": bound, "lines": _digest([lines])}
                 write_text(place, f"{lines}{json.dumps(end)}\n", durable=True)
                 found = _read(place, bound, numbers)
                 assert found is not None
-            records += found[0]
-            refusals += found[1]
-            advance(len(shard))
+            whole.records.extend(found.records)
+            whole.refusals.extend(found.refusals)
+            whole.drawn.extend(found.drawn)
+            advance(len(numbers))
     counted = frequencies_for(explainer.tokenizer, metrics)
     about = _about(settings, job, len(examples))
-    evaluation = Evaluation(tuple(records), metrics, job.seed, counted, tuple(refusals), about)
-    return evaluation, refusals
+    records, refused, drawn = tuple(whole.records), tuple(whole.refusals), tuple(whole.drawn)
+    evaluation = Evaluation(records, metrics, job.seed, counted, refused, about, drawn)
+    return evaluation, whole.refusals
+
+
+def _shards(count: int) -> Iterator[range]:
+    """The numbers of the texts of each shard."""
+    first = 0
+    for size in chain(FIRST, repeat(SHARD)):
+        if first >= count:
+            return
+        last = min(first + min(size, SHARD), count)
+        yield range(first, last)
+        first = last
 
 
 def finished(folder: Path) -> int:
     """How many texts stand in finished shards."""
     texts: set[int] = set()
     for place in sorted((folder / "parts").glob("*.jsonl")):
-        records, refusals = _read(place) or ([], [])
-        texts |= {one.text for one in records} | {one.text for one in refusals}
+        if found := _read(place):
+            texts |= {one.text for one in found.records} | {one.text for one in found.refusals}
     return len(texts)
 
 
@@ -117,11 +140,14 @@ def _shard(
         yield {"refused": {**asdict(refusal), "text": refusal.text + first}}
     for record in records:
         yield {"record": {**record.to_dict(), "text": record.text + first}}
+    for text, found in made.items():
+        for scene in Scenery((TOKENS,)).of(found) if found and found[0].row.image is None else ():
+            yield {"drawn": [text + first, entry(scene, text + first + 1)]}
 
 
 def _read(
     place: Path, bound: str | None = None, texts: Sequence[int] | None = None
-) -> tuple[list[Record], list[Failure]] | None:
+) -> _Part | None:
     """What a finished shard holds; None where there is none, or what is there is not as it was
     written: it is made again. One of other settings is refused."""
     try:
@@ -133,6 +159,7 @@ def _read(
         entries = [json_of(line) for line in lines]
         records = [Record.from_dict(one["record"]) for one in entries if "record" in one]
         refusals = [Failure(**one["refused"]) for one in entries if "refused" in one]
+        drawn = [(one["drawn"][0], one["drawn"][1]) for one in entries if "drawn" in one]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if bound is not None and end.get("settings") != bound:
@@ -142,7 +169,7 @@ def _read(
         )
     there = {one.text for one in records} | {one.text for one in refusals}
     whole = texts is None or there == set(texts)
-    return (records, refusals) if whole else None
+    return _Part(records, refusals, drawn) if whole else None
 
 
 def _fingerprint(
@@ -178,7 +205,7 @@ def _fingerprint(
         "seed": str(job.seed),
         "texts": f"{len(examples)}, {texts}",
         TRUTHS: truths,
-        "shard": str(SHARD),
+        "shard": f"{FIRST}, {SHARD}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
 

@@ -48,7 +48,7 @@ def explained(
 ) -> tuple[dict[int, list[Attribution]], list[Failure]]:
     """Explanations of each text by its number, and what was refused. ``names``: of the job's methods,
     where they are known already."""
-    texts = [example.text for example in examples]
+    texts = list(examples)  # with what is known of them, which their explanations keep
     how = {"seed": job.seed, "progress": False, **job.how}
     own = [how.get("target", "predicted")] * len(texts)
     if job.how.get("target") == TRUTH:

@@ -6,33 +6,26 @@ Pages stand for themselves and load nothing; what is too much for one goes on in
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
-from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.files.write import write_text
-from tokenlight.plots import facts
-from tokenlight.plots.characters import in_line, visible
+from tokenlight.plots.entries import compact, entry
 from tokenlight.plots.html import _environment, _style, page, sealed
-from tokenlight.plots.scene import TOKENS, WORDS, Mark, MethodScene, Scenery, TextScene
+from tokenlight.plots.scene import TOKENS, WORDS, Scenery, TextScene
 
 MOST_TEXTS, MOST_BYTES = 1000, 2_000_000  # of one page
 TOP_WORDS = 15
-_UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 @dataclass(slots=True)
 class Report:
-    """Texts are added one by one; ``write`` makes the pages.
-
-    ``words``: one score a word. ``values`` of a text are numbers of an evaluation, by their names.
-    """
+    """Texts are added one by one; ``write`` makes the pages. ``words``: one score a word."""
 
     title: str
     words: bool = False
@@ -43,19 +36,16 @@ class Report:
     weights: dict[tuple[str, str], dict[str, tuple[float, int]]] = field(default_factory=dict)
     models: dict[str, None] = field(default_factory=dict)
     told: Counter[str] = field(default_factory=Counter)
-    notes: dict[str, int] = field(default_factory=dict)  # said of many texts, written once
 
-    def add(self, found: Iterable[Attribution], values: Mapping[str, float] | None = None) -> None:
+    def add(self, found: Iterable[Attribution]) -> None:
         """The explanations of one text, or of several in a row."""
         scenery = Scenery((WORDS if self.words else TOKENS,), self.reference)
         for text in scenery.of(found):
-            entry = _entry(text, len(self.texts) + 1, self.notes)
+            made = entry(text, len(self.texts) + 1)
             self._gather(text)
-            self.told["right"] += entry.get("label") == entry["predicted"]
-            self.told["labelled"] += "label" in entry
-            if values:
-                entry["values"] = {name: f"{value:.3g}" for name, value in values.items()}
-            self.texts.append(_compact(entry))
+            self.told["right"] += made.get("label") == made["predicted"]
+            self.told["labelled"] += "label" in made
+            self.texts.append(compact(made))
 
     def _gather(self, text: TextScene) -> None:
         """What each word weighs for the predicted class: its share of all scores in the text."""
@@ -111,7 +101,6 @@ class Report:
                     place=place,
                     first=first + 1,
                     last=first + len(part),
-                    notes=_compact([*self.notes]),
                     texts=",".join(part),
                     **sealed(style, script),
                 ),
@@ -138,92 +127,6 @@ def write(attributions: Sequence[Attribution], place: Path) -> None:
     report.write(place)
 
 
-def true_label(attribution: Attribution) -> str | None:
-    """The text's true label as the model names it; as it was given where the model has no such."""
-    given: Any = attribution.extras.get("label")
-    labels = attribution.prediction.labels
-    if given is None or attribution.prediction.ids:
-        return None if given is None else str(given)
-    if isinstance(given, int) and 0 <= given < len(labels) and str(given) not in labels:
-        return labels[given]
-    alike = [label for label in labels if label.casefold() == str(given).casefold()]
-    return alike[0] if len(alike) == 1 else str(given)
-
-
-def _entry(text: TextScene, number: int, notes: dict[str, int]) -> dict[str, Any]:
-    """A text as the browser reads it; what is empty is left out."""
-    first = text.group.first
-    where, columns = str(first.extras.get("place", "")), first.extras.get("columns", {})
-    lines: dict[str, int] = {}  # explanations of one text mostly share its lines
-    shown = [(method, "") for method in text.methods]
-    shown += [(m, "difference") for target in text.targets for m in target.differences]
-    bars, more = facts.prediction_bars(text.group)
-    said = [f"{bar.name} {bar.number}" for bar in bars]
-    entry = {
-        "number": int(found[0]) if (found := re.findall(r"^\w+ (\d+) of", where)) else number,
-        "place": where,
-        "label": None if (truth := true_label(first)) is None else in_line(truth),
-        "predicted": in_line(first.prediction.label),
-        "chance": round(max(first.prediction.probabilities, default=0.0), 4),
-        "chances": in_line(" · ".join(said) + (f" · and {more} less probable" if more else "")),
-        "grade": facts.grade(first),
-        "cut": first.row.cut,
-        "columns": {k: in_line(str(v)) for k, v in columns.items() if v is not None},
-        "explained": [_explained(method, kind, lines, notes) for method, kind in shown],
-    }
-    entry["lines"] = [json.loads(one) for one in lines]
-    return {name: value for name, value in entry.items() if value not in (None, "", {}, [], 0)}
-
-
-def _explained(
-    method: MethodScene, kind: str, lines: dict[str, int], notes: dict[str, int]
-) -> dict[str, Any]:
-    """One explanation: its name, what is known of it, and its scores line by line."""
-    view, a = method.views[0], method.attribution
-    told = [*method.badges, *([facts.special_line(a, view.special)] if view.special else [])]
-    found: dict[str, Any] = {
-        "name": in_line(method.label),
-        "target": in_line(a.target.name),
-        "scale": float(f"{view.scale:.4g}"),
-        "told": [in_line(one) for one in told],
-        "notes": [notes.setdefault(in_line(one), len(notes)) for one in a.notes],
-        "lines": [],
-        **({"kind": kind} if kind else {}),
-    }
-    for part in view.lines:
-        shape, scores = _line(part.marks)
-        if part.share:
-            shape["name"] = in_line(part.share.name)
-        place = lines.setdefault(json.dumps(shape), len(lines))
-        found["lines"].append([place, scores])
-    return found
-
-
-def _line(marks: Sequence[Mark]) -> tuple[dict[str, Any], str]:
-    """A line's text, how it is cut into marks, and the marks' scores, each with three digits.
-
-    ``cuts``: the length of each mark, negative where a blank stands before it; after ``null`` that of
-    a stretch without a score. ``looks``: by their number, marks that look otherwise.
-    """
-    text, cuts, looks, scores = "", list[int | None](), dict[int, str](), list[str]()
-    for number, mark in enumerate(marks):
-        shown = visible(mark.text)
-        look = " ".join(filter(None, [*mark.roles, "masked" * mark.masked]))
-        if mark.score is None:
-            cuts += [None, len(shown)]
-        else:
-            if cuts[-2:] == [None, 1] and text[-1] == " " and shown and number - 1 not in looks:
-                cuts[-2:] = [-len(shown)]
-            else:
-                cuts.append(len(shown))
-            scores.append(re.sub(r"^(-?)0\.", r"\1.", f"{mark.score:.3g}"))
-            look = f"chip {look}".strip() if mark.special else look
-        if look:
-            looks[number] = look
-        text += shown
-    return {"text": text, "cuts": cuts, **({"looks": looks} if looks else {})}, " ".join(scores)
-
-
 def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """The texts of each page."""
     part: list[str] = []
@@ -236,12 +139,6 @@ def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         part.append(text)
         size += own
     yield part
-
-
-def _compact(value: Any) -> str:
-    """JSON that may stand in a script element: nothing in it can end the element."""
-    plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return plain.translate(_UNSAFE)
 
 
 def _script() -> str:

@@ -1,7 +1,7 @@
 "use strict";
 // Every value enters the page as text or through a closed list of classes; no markup is made of any.
 const STEPS = 12, LONG = 2500, GOOD = ["faithful", "better than chance"];
-const { notes, texts } = JSON.parse(document.getElementById("data").textContent);
+const texts = JSON.parse(document.getElementById("data").textContent);
 const form = document.getElementById("filters"), table = document.getElementById("index");
 const body = table.tBodies[0];
 
@@ -62,8 +62,7 @@ function drawText(entry) {
       if (shape.text.length > LONG) text.classList.add("long");
       text.append(drawLine(shape, scores.split(" ").map(Number), one.scale));
     }
-    const told = [...one.told, ...one.notes.map(place => notes[place])];
-    drawn.append(head, text, ...told.map(said => make("p", "note", said)));
+    drawn.append(head, text, ...one.told.map(said => make("p", "note", said)));
   }
   const known = Object.entries(entry.columns || {}).map(([name, value]) => `${name}: ${value}`);
   drawn.append(make("p", "note", [entry.place || [], ...known].flat().join(" · ")));
