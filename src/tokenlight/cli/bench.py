@@ -13,6 +13,7 @@ import typer
 from tokenlight.cli.failures import INTERRUPTED, clean, complain, tell, writing
 from tokenlight.cli.options import Address, EngineName, Verbose, Workers
 from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.progress import progress
 
 if TYPE_CHECKING:
     from tokenlight.bench.run import RunSummary
@@ -105,11 +106,12 @@ def run(
 
     However it is stopped, the same command continues where it left off.
     """
-    from tokenlight.bench.plan import Request
-    from tokenlight.bench.run import run_suite
-    from tokenlight.bench.store import RunFolder
-    from tokenlight.scale.engine import Engine
-    from tokenlight.scale.worker import DiskFull
+    with progress("loading libraries", None):
+        from tokenlight.bench.plan import Request
+        from tokenlight.bench.run import run_suite
+        from tokenlight.bench.store import RunFolder
+        from tokenlight.scale.engine import Engine
+        from tokenlight.scale.worker import DiskFull
 
     request = Request(
         models=_pairs("--models", models),

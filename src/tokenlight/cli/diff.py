@@ -19,6 +19,7 @@ from tokenlight.cli.options import (
     completed,
 )
 from tokenlight.errors import MissingExtra, in_flags
+from tokenlight.progress import progress
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.compare import Comparison
@@ -78,11 +79,12 @@ def diff(
     """
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
-    from tokenlight.evaluation.compare import Limits, Side, compare
     from tokenlight.files.columns import taken
     from tokenlight.files.tables import read
 
     MissingExtra.check(["scipy"], "bench", "tokenlight diff")
+    with progress("loading libraries", None):
+        from tokenlight.evaluation.compare import Limits, Side, compare
     spare({"DATA": data}, {"--json": json})
     wanted = registry.parse(method)
     if wanted != ("auto", {}):

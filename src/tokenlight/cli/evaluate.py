@@ -25,6 +25,7 @@ from tokenlight.cli.options import (
 )
 from tokenlight.cli.options import methods as methods_option
 from tokenlight.errors import MissingExtra, in_flags
+from tokenlight.progress import progress
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation
@@ -82,22 +83,23 @@ def evaluate(
     examples = read(data, text=text, label=label, limit=limit, split=split)
     columns = _columns(Path(data), [one.columns for one in examples])
 
-    # What takes seconds to import comes after what a person may have mistyped.
     from tokenlight.cli.loading import loaded
-    from tokenlight.evaluation.preflight import refused_options
-    from tokenlight.evaluation.results import built
-    from tokenlight.evaluation.run import evaluate_file, finished
-    from tokenlight.evaluation.shard import Experiment
+
+    # What takes seconds to import comes after what a person may have mistyped.
+    with progress("loading libraries", None):
+        from tokenlight.evaluation.preflight import refused_options
+        from tokenlight.evaluation.results import built
+        from tokenlight.evaluation.run import evaluate_file, finished
+        from tokenlight.evaluation.shard import Experiment
 
     built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name not in ("auto", "best")):
         registry.find("methods", name)
     explainer = loaded(model, device=device, verbose=verbose)
     # Before the folder is claimed: of several methods one may fail, but not all of them.
-    if all(options for _, options in methods):
-        refused = refused_options(explainer, methods, seed)
-        if len(refused) == len(methods):
-            raise refused[0]
+    optional = all(options for _, options in methods)
+    if optional and len(refused := refused_options(explainer, methods, seed)) == len(methods):
+        raise refused[0]
     methods = _without_best(explainer, methods, [example.text for example in examples], seed)
     job = Experiment(methods, metrics, {"target": target, "long": long}, seed, data, columns)
     try:

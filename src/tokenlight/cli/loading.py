@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
 from logging import getLogger
 from typing import TYPE_CHECKING
+
+from tokenlight.progress import progress
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -25,10 +25,8 @@ def hushed(*, verbose: bool) -> None:
 def loaded(
     name: str, *, dtype: str | None = None, device: str | None = None, verbose: bool = False
 ) -> Explainer:
-    """The Explainer of a model; a spinner on the terminal while it loads."""
-    from tokenlight.plots.terminal import console_on
-
-    with console_on(sys.stderr).status(f"loading {name}") if sys.stderr.isatty() else nullcontext():
+    """The Explainer of a model; a bar on the terminal while it loads."""
+    with progress(f"loading {name}", None):
         hushed(verbose=verbose)
         from tokenlight.explainer import Explainer
 
