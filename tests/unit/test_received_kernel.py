@@ -53,7 +53,7 @@ def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, widt
     mask = masks(kind, (batch, heads[0], n), real)
     weights = real / real.sum(dim=1, keepdim=True) / heads[0]
     how = Scoring(width**-0.5)
-    ours = attention.received(query, key, mask, how, weights)
+    ours = attention.received(query, key, mask, how, weights).sum(dim=1)
     # In float64, from the same rounded inputs; its products and sums take n · width roundings of float32.
     added = None if mask.added is None else mask.added.double()
     twin_mask = Mask(mask.allowed, added, mask.causal)
@@ -62,7 +62,7 @@ def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, widt
     )
     bound = 4 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
     assert (ours - twin).abs().max() <= bound * twin.abs().max()
-    again = attention.received(query, key, mask, how, weights)
+    again = attention.received(query, key, mask, how, weights).sum(dim=1)
     assert torch.equal(ours, again)
 
 
@@ -89,6 +89,6 @@ def test_row_sums_of_the_fused_forward_serve_as_well(heads, causal):
         assert (ours - theirs).abs().max() <= 2**-7 * theirs.abs().max()
     real = torch.ones(2, n, dtype=torch.bool, device="cuda")
     weights = real / real.sum(dim=1, keepdim=True) / heads[0]
-    by_sums = attention.received(query, key, mask, how, weights, sums)
-    alone = attention.received(query, key, mask, how, weights)
+    by_sums = attention.received(query, key, mask, how, weights, sums).sum(dim=1)
+    alone = attention.received(query, key, mask, how, weights).sum(dim=1)
     assert (by_sums - alone).abs().max() <= 1e-4 * alone.abs().max()

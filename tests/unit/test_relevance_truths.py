@@ -87,7 +87,7 @@ def test_a_module_is_what_it_computes(name, shape):
 def test_weights_that_change_after_a_norm_was_known_are_seen():
     module = filled(LlamaRMSNorm(16))
     features = torch.randn(2, 3, 16, dtype=torch.float64)
-    before = norm_of(module, unit_of(module, features), features).weight
+    before = norm_of(module, unit_of(module, features), features).weight.clone()
     module.weight.data *= 2
     after = norm_of(module, unit_of(module, features), features).weight
     torch.testing.assert_close(after, 2 * before)

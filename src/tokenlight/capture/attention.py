@@ -25,6 +25,11 @@ class Scoring:
     softcap: float | None = None
     sinks: Tensor | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Whether a fused kernel knows it."""
+        return self.softcap is None and self.sinks is None
+
 
 @dataclass(frozen=True)
 class Mask:
@@ -38,6 +43,11 @@ class Mask:
     def plain(self) -> bool:
         """Whether no table says who sees whom: everybody sees all, or what stands before."""
         return self.allowed is None and self.added is None
+
+    @property
+    def active(self) -> bool:
+        """Whether a gradient goes through it."""
+        return self.added is not None and self.added.requires_grad
 
 
 def mask_of(
@@ -125,10 +135,11 @@ def received(
     """What each key receives over all heads and queries, ``batch key``, outside the graph.
 
     ``weights``: of each query, ``batch query``. By one kernel on a GPU, which ``sums`` spares half of
-    its work (the row sums that :func:`attend_fast` gives), else in chunks.
+    its work (the row sums that :func:`attend_fast` gives) and which leaves the heads apart (``batch
+    head key``: summed in one step for all layers), else in chunks.
     """
-    fits = query.is_cuda and query.dtype in KERNEL_TYPES and how.softcap is None
-    kernel = _kernel() if fits and how.sinks is None else None
+    fits = query.is_cuda and query.dtype in KERNEL_TYPES and how.plain
+    kernel = _kernel() if fits else None
     if kernel is None:
         return received_in_chunks(query, key, mask, how, weights)
     with torch.no_grad():
@@ -186,8 +197,6 @@ def attend_fast(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, how: Scoring
 ) -> tuple[Tensor, Tensor | None]:
     """The output, and the log-sum-exp of every row (``batch head query``) where a kernel tells it."""
-    if how.softcap is not None or how.sinks is not None:  # no fused kernel knows them
-        return torch.matmul(attention_map(query, key, mask, how), value), None
     grouped = query.shape[1] != key.shape[1]
     if mask.plain and query.is_cuda and query.shape[-1] % 8 == 0:
         chosen = torch._fused_sdp_choice(

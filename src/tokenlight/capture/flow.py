@@ -26,7 +26,8 @@ Gate = Callable[[Tensor], Tensor]
 class Route:
     """How relevance is sent down.
 
-    ``rules``: the rule set. ``top_only``: no lower than the last block's attention map. ``spread``:
+    ``rules``: the rule set; a rewritten gradient is caught at h^0 alone. ``top_only``: no lower than the
+    last block's attention map. ``spread``:
     the row of an answer position is laid over all tokens, as the official question-answering code
     does. ``gates``: block (0 is the lowest) to gate; ``key`` then tells these gates from others.
     """
@@ -42,7 +43,8 @@ class Route:
 class Flow:
     """Relevance where it was caught; layers in order, bottom first.
 
-    ``hidden``: at h^l, each ``batch token hidden`` (with ``top_only`` at the last alone);
+    ``hidden``: at h^l, each ``batch token hidden`` (with ``top_only`` at the last alone, of a
+    rewritten gradient at h^0 alone);
     ``attention``: at A^l, each ``batch head query key``; ``start``: ``batch``, what was put in;
     ``contexts``: what arrived before each gate.
     """
@@ -98,7 +100,8 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
         for tensor, relevance in zip(attention, found[len(hidden) :], strict=True)
     ]
     flow = Flow(layers, maps, start, [before[block] for block in sorted(before)])
-    require_finite(flow.hidden, route.rules.name)
+    if not rewritten:  # whose scores are looked at in the end; here the device is waited for
+        require_finite(flow.hidden, route.rules.name)
     return flow
 
 

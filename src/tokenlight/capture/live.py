@@ -15,11 +15,11 @@ from torch.nn.functional import normalize
 from tokenlight.capture import seam
 from tokenlight.capture.head import head_of, unwrapped
 from tokenlight.capture.patches import VOCABULARY, Patches
-from tokenlight.capture.probe import verified
+from tokenlight.capture.probe import is_verified, verified
 from tokenlight.capture.rewired import locked, rewired, takes_seam, token_embeddings
 from tokenlight.capture.transfer import sent
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 
 OWN = ("at", "anchor")  # arguments that are read here and not handed to the model
 Pooling = Literal["mean", "cls", "last"]
@@ -38,6 +38,7 @@ class LiveModel:
         with locked(self.model):  # another thread may have lent it a padding id for its pass
             self.pad_id: int | None = getattr(config, "pad_token_id", None)
         self.route: Route = "seam" if takes_seam(self.model) else "eager"
+        self._fusable = self.route == "seam"
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         self._embedding = token_embeddings(self.model)[0]
         self.patches = Patches(self.model) if self.head.reads == "image" else None
@@ -251,11 +252,21 @@ class LiveModel:
             return hidden[torch.arange(len(ends), device=ends.device), ends]
         return (hidden * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True)
 
-    def verify(self, row: TokenRow, *, maps: bool) -> None:
+    def verify(self, row: TokenRow, *, maps: bool, seam: bool = False) -> None:
         """Before a model's first use: find out whether its weights are numbers and whether padding
         beside a text changes its logits; and before its attention is first listened to (``maps``),
-        whether that changes them."""
+        whether that changes them. ``seam``: it may go through the seam, if that changes nothing."""
         self.padding_proof = verified(self, row, maps=maps)
+        if seam and self._fusable and not self.heard:
+            try:
+                verified(self, row, maps=True)
+            except (UnsupportedModel, NotFinite):
+                self.route, self._fusable = "seam", False
+
+    @property
+    def heard(self) -> bool:
+        """Whether attention through the seam was seen to change no logit."""
+        return self.route == "seam" and is_verified(self.model)
 
     def hidden_states_of(self, outputs: Any) -> tuple[Tensor, ...]:
         """h^0 … h^L, each ``batch token hidden``; none where the model does not give them. Of one

@@ -73,6 +73,11 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     return _padding_proof[model]
 
 
+def is_verified(model: nn.Module) -> bool:
+    """Whether a model's attention was listened to and found to give the same logits."""
+    return model in _routes
+
+
 def spoilt_weights(model: nn.Module, but: Sequence[Any] = ()) -> list[str]:
     """Names of the weights that hold NaN or infinity; those of ``but`` are not looked at.
 

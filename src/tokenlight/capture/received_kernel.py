@@ -145,7 +145,7 @@ def received(
     causal: bool = False,
     sums: Tensor | None = None,
 ) -> Tensor:
-    """``batch key``, of ``query`` (``batch head query width``) and ``key``, which may have fewer heads.
+    """``batch head key``, of ``query`` (``batch head query width``) and ``key``, which may have fewer heads.
 
     ``weights``: ``batch query``. ``allowed`` (bool) and ``added`` broadcast to ``batch head query key``.
     ``sums``: the log-sum-exp of each row, ``batch head query``, where the fused forward gave it.
@@ -169,7 +169,7 @@ def received(
             query, key, *masks, weights, out, scale, n, width, rows, cols, steps,
             BM=min(wide, max(16, 8192 // wide)), BN=wide, **shape, num_warps=4,
         )  # fmt: skip
-        return out.sum(dim=1)
+        return out
     tall, broad = (128, 64) if D <= 128 else (64, 32)
     if sums is None:
         sums = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
@@ -181,4 +181,4 @@ def received(
         query, key, *masks, sums, weights, out, scale, n, width, sums.stride(-2), rows, cols, steps,
         BM=tall, BN=broad, **shape, PLAIN=given is None, num_warps=8, num_stages=3,
     )  # fmt: skip
-    return out.sum(dim=1)
+    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import chain
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,6 +15,7 @@ from tokenlight.capture import seam
 from tokenlight.capture.entrance import kept
 from tokenlight.capture.entrance_search import At, entrance_of, own_backwards
 from tokenlight.capture.live import LiveModel, source_of
+from tokenlight.capture.loan import lent
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.parts import Parts
 from tokenlight.capture.rewired import rewired
@@ -22,7 +24,7 @@ from tokenlight.capture.transfer import Fetched
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.rulesets import ATTNLRP_GRADIENT
-from tokenlight.relevance.tracing import Ways, forked
+from tokenlight.relevance.tracing import Ways, attended, forked
 from tokenlight.relevance.walk import check
 
 WANTING: dict[At, Sites] = {
@@ -43,8 +45,10 @@ def record(
     source = source_of(rows)
     wanted = _wanted(sites, source)
     eager = live.route == "eager" and wanted != "nothing"
-    # A method that reads no attention sees the bare model, whatever its attention is.
-    name = "own" if wanted == "nothing" else live.listened
+    # A method that reads no attention sees the bare model, whatever its attention is; where gradients
+    # are rewritten, attention is one operation.
+    rewritten = Site.RELEVANCE_GRADIENT in sites and live.heard
+    name = live.listened if rewritten or wanted != "nothing" else "own"
     entrances = [
         entrance_of(live, rows[0], at) if sites & wanting else None
         for at, wanting in WANTING.items()
@@ -60,8 +64,7 @@ def record(
     mixing = MixingListener(listener) if Site.MIXING in sites else None
     # Passes of one model over batches of one shape run the same operations: looked at once.
     shape = sites, real.shape[1], len({len(row) for row in rows}) > 1
-    looked_at = _looked_at.setdefault(live.model, set())
-    watch = shape not in looked_at
+    watch = shape not in (looked_at := _looked_at.setdefault(live.model, set()))
     ways = Ways(
         rules=Site.RELEVANCE in sites,
         gradients=Site.RELEVANCE_GRADIENT in sites,
@@ -84,6 +87,9 @@ def record(
         seam.listening(listener),
         mixing.hearing(live.encoder) if mixing else nullcontext(),
         forking as fork,
+        lent([listener], attended=partial(attended, *fork))
+        if rewritten and fork
+        else nullcontext(),
         kept(live, entrances[0], real, source) as embedded,
         kept(live, entrances[1], real, source) as words,
     ):

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -46,6 +47,10 @@ HARMLESS = frozenset(
 Wanted = Literal["nothing", "received", "maps"]
 
 
+def _plainly(attend: Callable[..., Any], *given: Tensor) -> Any:
+    return attend(*given)
+
+
 @dataclass
 class Listener:
     """What one forward pass wants of its attention maps, and what it has been shown.
@@ -68,6 +73,8 @@ class Listener:
     contexts: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     sunk: bool = False  # some of each row went to a sink, so it sums to less than one
+    # How fused attention is called, where its gradient is to be rewritten.
+    attended: Callable[..., tuple[Tensor, Tensor | None]] = _plainly
     _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     def query_weights(self, query: Tensor) -> Tensor:
@@ -81,7 +88,7 @@ class Listener:
 
 
 class _Running(threading.local):
-    listener: Listener | None = None
+    listener = Listener("nothing", torch.empty(0), lambda _: False)
     own: str = ""  # the attention of the model's own that this one stands in for
 
 
@@ -122,33 +129,35 @@ def attend(
     causal = getattr(module, "is_causal", True) if causal is None else causal
     how = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, sinks)
     mask = mask_of(attention_mask, bias, bool(causal), query, key)
-    fused = listener is None or (listener.fused and listener.wanted != "maps")
-    if not (fused and query.is_cuda and mask.plain and softcap is None and sinks is None):
+    fused = listener.fused and listener.wanted != "maps"
+    if not (fused and query.is_cuda and mask.plain and how.plain):
         # Only the fused kernels of a GPU read grouped keys as they are, where no mask is given.
         key, value = (one_per_query_head(t, query.shape[1]) for t in (key, value))
-    listens = listener is not None and listener.listens_to(module)
-    if listens and listener is not None and listener.wanted != "nothing":
+    listens = listener.wanted != "nothing" and listener.listens_to(module)
+    if listens:
         if not listener.crosses:
             _only_self_attention(module, query, key)
         listener.heard.append(module)
-    if listens and listener is not None and listener.wanted == "maps":
+        listener.sunk = listener.sunk or sinks is not None
+    if listens and listener.wanted == "maps":
         maps = attention_map(query, key, mask, how)
         listener.maps.append(maps)
-        listener.sunk = listener.sunk or sinks is not None
         output = torch.matmul(maps, value)
         if listener.keeps_values:
             listener.contexts.append(output)
             listener.values.append(value)
     else:
         sums: Tensor | None = None
-        if listener is None or listener.fused:
-            output, sums = attend_fast(query, key, value, mask, how)
+        if listener.fused and how.plain:
+            attend = partial(attend_fast, mask=mask, how=how)
+            # A mask that is computed from the text is a fourth factor, which no share is known of.
+            call = _plainly if mask.active else listener.attended
+            output, sums = call(attend, query, key, value)
         else:
             output = torch.matmul(attention_map(query, key, mask, how), value)
-        if listens and listener is not None and listener.wanted == "received":
+        if listens and listener.wanted == "received":
             weights = listener.query_weights(query)
             listener.received.append(received(query, key, mask, how, weights, sums))
-            listener.sunk = listener.sunk or sinks is not None
     return output.transpose(1, 2).contiguous(), None
 
 

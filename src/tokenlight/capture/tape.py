@@ -7,9 +7,9 @@ one target an example: gradients are asked of recorded tensors only, never of we
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -22,8 +22,9 @@ from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
 from tokenlight.capture.objective import first_not_finite, slopes, sum_of_targets
 from tokenlight.capture.parts import Parts
+from tokenlight.capture.readout import Readout, read_somewhere
 from tokenlight.capture.rerun import Rerun
-from tokenlight.capture.transfer import Fetched, sent, widened
+from tokenlight.capture.transfer import Fetched, dotted, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
@@ -150,23 +151,6 @@ class Recording:
 
 
 @dataclass(frozen=True, eq=False)
-class Readout:
-    """Which tokens the head reads: where the gradient at the last hidden state is not zero.
-
-    ``weights``: ``batch token``, equal over the rows that are read, summing to one. ``single``:
-    ``batch``, true where one token alone is read ([CLS], the last token, a span's start).
-    """
-
-    weights: Tensor
-    single: Tensor
-
-    @property
-    def own(self) -> Tensor:
-        """``batch token``: the one token that is read, where there is only one."""
-        return (self.weights > 0) & self.single[:, None]
-
-
-@dataclass(frozen=True, eq=False)
 class Tape:
     """Values and gradients of one batch for one target an example; layers in order, bottom first.
 
@@ -180,6 +164,8 @@ class Tape:
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
     _parts: dict[tuple[object, ...], Tape] = field(default_factory=dict)
     rules: RuleSet | None = None  # by which its gradients are rewritten
+    # What is asked of the device's answers before any score is believed.
+    checks: list[Callable[[], None]] = field(default_factory=list)
 
     def rewritten(self, rules: RuleSet | None) -> Tape:
         """With gradients rewritten by ``rules`` (needs Site.RELEVANCE_GRADIENT), or the model's own."""
@@ -189,7 +175,8 @@ class Tape:
         key = targets, rules and rules.name
         if key not in self._parts:
             with carrying(self.recording.passage, rules):
-                self._parts[key] = replace(self.recording.tape(targets, last=False), rules=rules)
+                seen = self.recording.tape(targets, last=False)
+            self._parts[key] = replace(seen, rules=rules, checks=self.checks)
         return self._parts[key]
 
     @property
@@ -233,15 +220,25 @@ class Tape:
         return gradients
 
     @cached_property
-    def received(self) -> list[Tensor]:
-        """Attention each token receives, mean over heads and real queries; each ``batch token``."""
+    def received(self) -> Tensor:
+        """Attention each token receives, mean over heads and real queries: ``batch layer token``."""
         if self.recording.received:
-            return [self._out(share) for share in self.recording.received]
+            shares = torch.stack([self._out(share) for share in self.recording.received], dim=1)
+            return shares.sum(dim=2) if shares.dim() == 4 else shares  # a kernel leaves heads apart
         means = [maps.mean(dim=1) for maps in self.attention]
         parts = self.recording.parts
         if parts is None:
-            return [self.mean_query(mean) for mean in means]
-        return parts.received(means, self.real)
+            return torch.stack([self.mean_query(mean) for mean in means], dim=1)
+        return torch.stack(parts.received(means, self.real), dim=1)
+
+    @cached_property
+    def activations(self) -> Tensor:
+        r""":math:`\sum_k h^l_{i,k}\,\partial y/\partial h^l_{i,k}` of h^0 … h^L: ``batch layer token``."""
+        found = self._gradients["hidden state"]
+        states, slopes = self.recording.hidden, [found[i] for i in sorted(found)]
+        if self.recording.parts is not None:
+            states, slopes = tuple(self.hidden), self.hidden_gradient
+        return dotted(states, slopes, self.recording.logits.device)
 
     @cached_property
     def hidden(self) -> list[Tensor]:
@@ -286,13 +283,8 @@ class Tape:
         last = self._state(top, self._gradients["hidden state"][top])
         read = (last.abs().amax(dim=-1) > 0) & self.real
         count = read.sum(dim=1)
-        if bool((count == 0).any()):
-            row = int((count == 0).nonzero()[0])
-            raise NotFinite(
-                f"the target {self.targets[row].name!r} has gradient zero at every token of text "
-                f"{row} of the batch, so the token the head reads cannot be found; the head may be "
-                "saturated or dead for this text."
-            )
+        self.checks.append(partial(read_somewhere, Fetched(count), self.targets))
+        count = count.clamp(min=1)
         weights = read.to(self._dtype) / count[:, None].to(self._dtype)
         return Readout(weights, count == 1)
 

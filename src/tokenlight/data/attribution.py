@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ class Attribution:
 
     ``scores[token]``: positive speaks for the target, negative against it. ``layers[layer, token]``:
     the terms the scores are the sum of, where a method has them. Nothing is normalised, merged or
-    made absolute here: see :mod:`tokenlight.data.postprocess`.
+    made absolute here: see :mod:`tokenlight.data.postprocess`. One of a large batch is a light view:
+    its fields are made when one of them is first read (:meth:`later`).
     """
 
     row: TokenRow
@@ -34,13 +35,14 @@ class Attribution:
     target: ResolvedTarget
     prediction: Prediction
     logits: np.ndarray
-    layers: np.ndarray | None = None
+    # By factories all: a default would be an attribute of the class, and be read from there.
+    layers: np.ndarray | None = field(default_factory=lambda: None)
     options: Mapping[str, Any] = field(default_factory=dict)
-    model: str = ""
+    model: str = field(default_factory=str)
     versions: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 0
-    notes: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()  # postprocessing done since, in order
+    seed: int = field(default_factory=int)
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    steps: tuple[str, ...] = field(default_factory=tuple)  # postprocessing done since, in order
     extras: Mapping[str, Any] = field(default_factory=dict)  # trust, conservation, windows: JSON
 
     def __post_init__(self) -> None:
@@ -65,16 +67,29 @@ class Attribution:
                     )
                 object.__setattr__(self, name, values)
 
-    def scored(
-        self, scores: np.ndarray, layers: np.ndarray | None, extras: Mapping[str, Any]
-    ) -> "Attribution":
-        """The same explanation with these numbers, which the caller knows to be finite and one a
-        token. All else of a batch is made ready while the device works; only this waits for it."""
-        found = object.__new__(Attribution)
-        found.__dict__.update(self.__dict__, scores=_frozen(scores), extras=extras)
-        if layers is not None:
-            found.__dict__["layers"] = _frozen(layers)
+    @classmethod
+    def later(cls, fields: Callable[[], dict[str, Any]]) -> "Attribution":
+        """The explanation with these ``fields``, all but ``steps``, made when one is first read; the
+        caller knows its numbers to be finite and its scores one a token."""
+        found = object.__new__(cls)
+        found.__dict__["_fields"] = fields
         return found
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("_fields")
+        if fields is not None:
+            known = {"steps": (), **fields()}
+            for one in ("scores", "logits", "layers"):
+                known[one] = None if known[one] is None else _frozen(known[one])
+            self.__dict__.update(known)  # first all that is new, for another thread's sake
+            self.__dict__.pop("_fields", None)
+        if name in self.__dict__:
+            return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.row  # noqa: B018 - a copy holds numbers, not the batch they come from
+        return dict(self.__dict__)
 
     def __len__(self) -> int:
         return len(self.row)

@@ -6,7 +6,8 @@ Everything that does not wait for the scores is done while the device computes t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ import transformers
 
 from tokenlight.capture.packing import in_halves
 from tokenlight.capture.recording import record
-from tokenlight.capture.tape import Recording, Sites, Tape
+from tokenlight.capture.tape import Sites, Tape
 from tokenlight.capture.transfer import Fetched
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import TargetLike
+from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite
 from tokenlight.explaining.options import How
@@ -53,7 +54,6 @@ def explain_batch(
         head.resolve(target, values, row)
         for target, values, row in zip(targets, logits, rows, strict=True)
     ]
-    seen: list[dict[str, Any]] = []
     found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
     rounds = max(len(options) for options in resolved)
     for turn in range(rounds):
@@ -62,56 +62,85 @@ def explain_batch(
         tape = recording.tape(chosen, last=turn == rounds - 1)
         # All is queued before scores are waited for; some methods ask the device a question first.
         queued = _queued(how.methods, tape)
-        seen = seen or _seen(session, recording, plain)
-        drafts = [_drafts(session, method, tape, seen, how) for method in how.methods]
-        extras = [method.extras(tape) or [{} for _ in rows] for method in how.methods]
+        seen = _Seen(session, masked, recording.shortened(), plain.shortened(), recording.sunk)
+        notes = [method.note(tape) for method in how.methods]
+        extras = [method.extras(tape) for method in how.methods]
+        checks = tape.checks
         del tape
         if turn == rounds - 1:
             del recording, plain  # taking the graph apart is work too
+        for check in checks:
+            check()
         for number, one in enumerate(queued):
-            sums, layers = one.arrived(rows)
-            for i, draft in enumerate(drafts[number]):
-                if turn < len(resolved[i]):
-                    terms = None if layers is None else layers[i, :, : len(rows[i])]
-                    scores = sums[i, : len(rows[i])]
-                    found[i][number, turn] = draft.scored(scores, terms, extras[number][i])
+            shared = _shared(session, how, number, notes[number])
+            columns = _Columns(seen, shared, chosen, *one.arrived(rows), extras[number])
+            for i, options in enumerate(resolved):
+                if turn < len(options):
+                    found[i][number, turn] = Attribution.later(partial(columns.fields, i))
     return [[entry[key] for key in sorted(entry)] for entry in found]
 
 
-def _seen(session: Session, recording: Recording, plain: Recording) -> list[dict[str, Any]]:
-    """What the forward pass tells of each row, whatever is asked of it; ``plain`` predicts."""
-    head = session.live.head
-    both = zip(recording.rows, recording.shortened(), plain.shortened(), strict=True)
-    return [
-        {
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the forward pass tells of each row, whatever is asked of it; ``said``: the logits of the
+    text as it is, which predict."""
+
+    session: Session
+    rows: Sequence[TokenRow]
+    logits: list[np.ndarray]
+    said: list[np.ndarray]
+    sunk: bool
+
+    def fields(self, i: int) -> dict[str, Any]:
+        row, values = self.rows[i], self.logits[i]
+        return {
             "row": row,
-            "prediction": head.predict(said, row),
+            "prediction": self.session.live.head.predict(self.said[i], row),
             "logits": values.T.ravel() if values.ndim == 2 else values,
-            "notes": (*session.row_notes(row), *((SUNK,) if recording.sunk else ())),
+            "notes": (*self.session.row_notes(row), *((SUNK,) if self.sunk else ())),
         }
-        for row, values, said in both
-    ]
 
 
-def _drafts(
-    session: Session, method: Method, tape: Tape, seen: list[dict[str, Any]], how: How
-) -> list[Attribution]:
-    """The Attributions of a batch by one method, their scores still zero."""
-    why = how.why[1] if how.why is not None and how.why[0] == method.name else None
-    notes = tuple(note for note in (why, method.note(tape)) if note)
-    shared: dict[str, Any] = {"method": method.name, "model": session.name, "seed": how.seed}
-    options = method.options
-    return [
-        Attribution(
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The results of a batch by one method for one target an example, as they came from the device:
+    ``sums`` ``batch token``, ``layers`` ``batch layer token``."""
+
+    seen: _Seen
+    shared: dict[str, Any]
+    targets: Sequence[ResolvedTarget]
+    sums: np.ndarray
+    layers: np.ndarray | None
+    extras: Sequence[dict[str, Any]] | None
+
+    def fields(self, i: int) -> dict[str, Any]:
+        """All that the Attribution of one example holds."""
+        own, tokens = self.seen.fields(i), len(self.seen.rows[i])
+        shared = self.shared
+        return {
             **shared,
-            options=dict(options),  # each its own: a user may write into them
-            versions=dict(versions()),
-            **each | {"notes": (*notes, *each["notes"])},
-            scores=np.zeros(len(each["row"])),
-            target=target,
-        )
-        for each, target in zip(seen, tape.targets, strict=True)
-    ]
+            **own,
+            "options": dict(shared["options"]),  # each its own: a user may write into them
+            "versions": dict(versions()),
+            "notes": (*shared["notes"], *own["notes"]),
+            "target": self.targets[i],
+            "scores": self.sums[i, :tokens],
+            "layers": None if self.layers is None else self.layers[i, :, :tokens],
+            "extras": self.extras[i] if self.extras else {},
+        }
+
+
+def _shared(session: Session, how: How, number: int, note: str | None) -> dict[str, Any]:
+    """What all explanations of a batch by one method have in common."""
+    method = how.methods[number]
+    why = how.why[1] if how.why is not None and how.why[0] == method.name else None
+    return {
+        "method": method.name,
+        "model": session.name,
+        "seed": how.seed,
+        "options": method.options,
+        "notes": tuple(one for one in (why, note) if one),
+    }
 
 
 def _queued(methods: Sequence[Method], tape: Tape) -> list[_Queued]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenlight.capture.live import LiveModel, Pooling
 from tokenlight.capture.packing import packs
-from tokenlight.capture.tape import ENTERED, UNLISTENED
+from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
 from tokenlight.data.tokens import TokenRow, explain_masked
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.explaining.options import How, one_of
@@ -48,6 +48,14 @@ class Session:
         known = [limit for limit in limits if limit is not None and 0 < limit < 1 << 30]
         return min(known, default=None)
 
+    @cached_property
+    def token_types(self) -> int | None:
+        """How many token types the model knows; None where it looks up none, so that any do."""
+        if "token_type_ids" not in self.live.accepts:
+            return None
+        config = self.live.model.config.get_text_config()
+        return int(getattr(config, "type_vocab_size", self.live.vocabulary)) or None
+
     @property
     def pad_id(self) -> int | None:
         """The id of padding: the model's, else the tokenizer's."""
@@ -64,8 +72,9 @@ class Session:
                         "writes after a source; use integrated_gradients, attnlrp, attcat, gae or "
                         "occlusion."
                     )
-        maps = any(method.sites - UNLISTENED for method in how.methods)
-        self.live.verify(row, maps=maps)
+        sites: Sites = frozenset().union(*(method.sites for method in how.methods))
+        fused = Site.RELEVANCE_GRADIENT in sites
+        self.live.verify(row, maps=bool(sites - UNLISTENED), seam=fused)
 
     def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
         """Which rows go through the model together."""

@@ -22,22 +22,13 @@ def read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
         )
     row = trimmed(given, session.pad_id)
     session.live.check_ids(min(row.ids), max(row.ids))
-    types, count = row.token_types or (0,), _type_count(session)
+    types, count = row.token_types or (0,), session.token_types
     if count is not None and not 0 <= min(types) <= max(types) < count:
         raise BadInput(
             f"token_type_ids run from {min(types)} to {max(types)}, but this model knows 0 to "
             f"{count - 1}."
         )
     return _fitting(session, named(row, session.tokenizer), how)
-
-
-def _type_count(session: Session) -> int | None:
-    """How many token types a model knows; None where it looks up none, so that any do."""
-    live = session.live
-    if "token_type_ids" not in live.accepts:
-        return None
-    known = getattr(live.model.config.get_text_config(), "type_vocab_size", live.vocabulary)
-    return int(known) if known else None
 
 
 def _fitting(session: Session, row: TokenRow, how: How) -> TokenRow:

@@ -60,10 +60,10 @@ class RelevanceMethod(Method):
     def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
         """The official code has rules of its own for GPT-2's Conv1D, so ``preset="official"`` takes
         them (``rules="gpt2_official"``) for a model built of it; ``rules`` that are given win."""
+        if options.get("preset") != "official" or "rules" in options:
+            return options
         conv1d = any(type(module).__name__ == "Conv1D" for module in model.modules())
-        if conv1d and options.get("preset") == "official" and "rules" not in options:
-            return {**options, "rules": "gpt2_official"}
-        return options
+        return {**options, "rules": "gpt2_official"} if conv1d else options
 
     @abc.abstractmethod
     def route(self, tape: Tape) -> Route:

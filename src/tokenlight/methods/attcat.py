@@ -62,7 +62,8 @@ class AttentiveClassActivationTokens(GradientMethod):
         if self.attn_reduce == "cls":
             rows = [tape.read(maps.mean(dim=1), zero_readout=False) for maps in tape.attention]
             return activations * torch.stack(rows, dim=1)
-        received = list(tape.received)
-        if tape.recording.parts is not None and self.hidden == "output":
-            del received[tape.recording.parts.states - 1]  # that state was counted as it left
-        return activations * torch.stack(received, dim=1)
+        received, parts = tape.received, tape.recording.parts
+        if parts is not None and self.hidden == "output":
+            # That state was counted as it left.
+            received = received[:, [i for i in range(received.shape[1]) if i != parts.states - 1]]
+        return activations * received

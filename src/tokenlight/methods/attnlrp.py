@@ -14,7 +14,7 @@ class AttentionAwareRelevance(InputRelevance):
     of an activation is output over input (0 where the input is below 1e-12), products of two
     activations leave half to each factor (attention: V 1/2, Q and K 1/4; a mixture of experts: half to
     an expert's output, half to its router's weight), the softmax is its own gradient. Biases keep what
-    they brought: the meter shows how much. No other stabiliser, no n × n map. Achtibat et al., ICML
+    they brought. No other stabiliser, no n × n map. Achtibat et al., ICML
     2024.
     Differs from the paper: relevance ends at h^0, after the embeddings' own sum and norm.
     ``way="rules"`` sends relevance rule by rule, as the paper writes it, with the epsilon of its code

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
@@ -15,8 +14,8 @@ def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
     """``CAT^l_i = Σ_k g^l_{i,k} h^l_{i,k}``, ``batch layer token``: of the states that enter each
     block (``input``: h^0 … h^{L-1}) or leave it (``output``: h^1 … h^L)."""
     chosen = tape.states(hidden)
-    pairs = ((tape.hidden[layer], tape.hidden_gradient[layer]) for layer in chosen)
-    return torch.stack([torch.linalg.vecdot(state, grad) for state, grad in pairs], dim=1)
+    in_a_row = len(chosen) == chosen[-1] - chosen[0] + 1
+    return tape.activations[:, slice(chosen[0], chosen[-1] + 1) if in_a_row else chosen]
 
 
 class ClassActivationTokens(GradientMethod):

@@ -1,6 +1,5 @@
 """Grad-CAM at one hidden layer."""
 
-import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Site, Tape
@@ -30,5 +29,5 @@ class GradCam(GradientMethod):
 
     def __call__(self, tape: Tape) -> Tensor:
         (layer,) = layers_of(tape, self.layer)
-        scores: Tensor = torch.linalg.vecdot(tape.hidden[layer], tape.hidden_gradient[layer])
+        scores = tape.activations[:, layer]
         return scores.clamp(min=0) if self.relu else scores

@@ -18,11 +18,11 @@ class Passage:
     """What the backward passes over one recorded forward carry: gradient, unless told otherwise.
 
     The state lives here and not in the thread, since autograd runs a device's backward in a thread
-    of its own. ``examples`` is the size of the batch.
+    of its own. ``examples`` is the size of the batch; ``ruled``: whether rules may be carried.
     """
 
-    def __init__(self, examples: int) -> None:
-        self.examples = examples
+    def __init__(self, examples: int, *, ruled: bool = True) -> None:
+        self.examples, self.ruled = examples, ruled
         self.rules: RuleSet | None = None
 
     @contextmanager
@@ -38,7 +38,7 @@ class Passage:
         self, operation: Operation, value: Tensor, operands: tuple[Tensor | None, ...], detail: Any
     ) -> Tensor:
         """``value``, which the model computed from ``operands``, with a rule's way back as well."""
-        for operand in operands:
+        for operand in operands if self.ruled else ():
             made_by = None if operand is None else operand.grad_fn
             # The node of a value is the context of the fork that made it.
             if getattr(made_by, "_forward_cls", None) is Fork:
@@ -46,13 +46,13 @@ class Passage:
         forked: Tensor = Fork.apply(self, operation, detail, value, *operands)  # type: ignore[no-untyped-call]
         return forked
 
-    def shared(self, operation: Operation, operands: Sequence[Any]) -> list[Any]:
-        """``operands`` of a product, each with its share of the gradient where that is rewritten."""
+    def shared(self, operation: Operation, operands: Sequence[Any], of: int = 0) -> list[Any]:
+        """``operands`` of a product, each with its share of the gradient where that is rewritten;
+        ``of``: with the share that each of so many factors would have."""
         active = tuple(isinstance(one, Tensor) and one.requires_grad for one in operands)
-        return [
-            Share.apply(self, operation, active, index, one) if active[index] else one  # type: ignore[no-untyped-call]
-            for index, one in enumerate(operands)
-        ]
+        given = [one for one, on in zip(operands, active, strict=True) if on]
+        found = iter(Share.apply(self, operation, active if not of else (True,) * of, *given))  # type: ignore[no-untyped-call]
+        return [next(found) if on else one for one, on in zip(operands, active, strict=True)]
 
 
 def carrying(passage: Passage | None, rules: RuleSet | None) -> AbstractContextManager[None]:
@@ -79,7 +79,9 @@ class Fork(torch.autograd.Function):
         ctx.forked = passage, operation, detail
         ctx.operation = operation
         ctx.consumers = 0  # operations that read the value
-        ctx.save_for_backward(value, *operands)
+        # A gradient through a norm asks for its input alone.
+        kept = passage.ruled or operation is not Operation.NORM
+        ctx.save_for_backward(value if kept else None, *operands)
         ctx.set_materialize_grads(False)  # the way not taken stays empty and costs nothing
         return value.detach()
 
@@ -90,6 +92,10 @@ class Fork(torch.autograd.Function):
         rules: RuleSet | None = passage.rules
         if carried is None or rules is None or operation not in rules.rules:
             return None, None, None, carried, *(None,) * (len(ctx.needs_input_grad) - 4)
+        if rules.rewrites_gradients:
+            value, *operands = ctx.saved_tensors
+            case = RuleCase(value, tuple(operands), passage.examples, detail)
+            return None, None, None, None, *rules.rules[operation](carried, case)
         # Rules compute in float32 at least: half precision cannot hold their stabilisers, and a
         # forward under autocast leaves operands of several dtypes.
         with torch.autocast(carried.device.type, enabled=False):
@@ -113,7 +119,8 @@ def _wide(tensors: Sequence[Any]) -> list[Any]:
 
 
 class Share(torch.autograd.Function):
-    """Hand on an operand, and of its gradient the share that the rule set gives it."""
+    """Hand on the operands of a product that are activations, and of each one's gradient the share
+    that the rule set gives it."""
 
     @staticmethod
     def forward(
@@ -121,22 +128,25 @@ class Share(torch.autograd.Function):
         passage: Passage,
         operation: Operation,
         active: tuple[bool, ...],
-        index: int,
-        operand: Tensor,
-    ) -> Tensor:
-        ctx.shared = passage, operation, active, index
-        return operand.detach()
+        *operands: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.shared = passage, operation, active
+        ctx.set_materialize_grads(False)
+        return tuple(operand.detach() for operand in operands)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
-        (carried,) = incoming
-        kept = Share.kept(ctx, ctx.shared[0].rules)
-        none = (None,) * 4
-        return *none, None if kept == 0 else carried if kept == 1 else carried * kept
+        shares = zip(incoming, Share.kept(ctx, ctx.shared[0].rules), strict=False)
+        found = (
+            None if carried is None or not kept else carried if kept == 1 else carried * kept
+            for carried, kept in shares
+        )
+        return None, None, None, *found
 
     @staticmethod
-    def kept(ctx: Any, rules: RuleSet | None) -> float:
-        """The share of the gradient that ``rules`` leave."""
-        _, operation, active, index = ctx.shared
+    def kept(ctx: Any, rules: RuleSet | None) -> list[float]:
+        """The share of each one's gradient that ``rules`` leave."""
+        _, operation, active = ctx.shared
         split = None if rules is None else rules.splits.get(operation)
-        return 1.0 if split is None else split(active)[index]
+        shares = (1.0,) * len(active) if split is None else split(active)
+        return [share for share, on in zip(shares, active, strict=True) if on]

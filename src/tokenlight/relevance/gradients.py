@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tokenlight.relevance.case import RuleCase
 
@@ -17,9 +18,9 @@ NEXT_TO_ZERO = 1e-12  # below it an activation's slope y/x counts as 0
 
 def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`."""
-    features = case.operand(0)
-    slope = (case.output / features).masked_fill_(features.abs() < NEXT_TO_ZERO, 0.0)
-    return (slope.mul_(gradient),)
+    features = functional.hardshrink(_wide(case.operand(0)), NEXT_TO_ZERO)
+    slope = torch.div(case.output, features).nan_to_num_(0.0, 0.0, 0.0)
+    return (_product(slope, gradient),)
 
 
 def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
@@ -33,15 +34,27 @@ def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     centres, stabiliser = case.detail
     features, weight = case.operand(0), case.operands[1]
     if centres:
-        square = features.var(dim=-1, correction=0, keepdim=True)
+        square = _wide(features).var(dim=-1, correction=0, keepdim=True)
     else:
-        square = features.square().mean(dim=-1, keepdim=True)
-    share = gradient * torch.rsqrt(square + stabiliser)
-    if weight is not None:
-        share = share * weight
+        wide = torch.promote_types(features.dtype, torch.float32)
+        length = torch.linalg.vector_norm(features, dim=-1, keepdim=True, dtype=wide)
+        square = length.square_().div_(features.shape[-1])
+    slope = square.add_(stabiliser).rsqrt_()
+    share = _product(slope if weight is None else slope * weight, gradient)
     if centres:
         share = share - share.mean(dim=-1, keepdim=True)
     return share, *(None,) * (len(case.operands) - 1)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _product(slope: Tensor, gradient: Tensor) -> Tensor:
+    """Their product, computed in the wider dtype and written in the gradient's, in one step."""
+    if slope.dtype == gradient.dtype:
+        return slope * gradient
+    return torch.mul(slope, gradient, out=torch.empty_like(gradient))
 
 
 def equal_parts(active: tuple[bool, ...]) -> tuple[float, ...]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +20,19 @@ from tokenlight.relevance.case import WITHOUT_RULE, Operation
 from tokenlight.relevance.fork import Passage
 from tokenlight.relevance.operations import AUGMENTED, READERS, REWRITES, Call, active
 from tokenlight.relevance.roots import Roots
-from tokenlight.relevance.units import Unit, is_candidate, norm_of, unit_of
-from tokenlight.relevance.walk import Strangers, is_fork, is_structural, nodes_above, unshifted
+from tokenlight.relevance.units import is_candidate, norm_of, unit_of
+from tokenlight.relevance.walk import (
+    Strangers,
+    is_fork,
+    is_share,
+    is_structural,
+    nodes_above,
+    unshifted,
+)
 
 _READ = READERS.keys() | REWRITES.keys() | AUGMENTED.keys()
+# Neither do these rewrite a gradient, nor are they part of what does.
+_PLAIN = frozenset({"linear", "addmm", "softmax", "sum", "mean"})
 _NONLINEAR = frozenset(
     {Operation.ACTIVATION, Operation.NORM}
 )  # a rewritten gradient replaces theirs
@@ -38,6 +49,26 @@ class Ways:
     own: bool = True
 
 
+@dataclass
+class _Seen:
+    """What watched passes of a model showed of its modules, by their classes: those that were called;
+    those in whose own code a gradient is rewritten (None: in no module's); and those of them whose
+    whole output goes through one product of activations (LlamaMLP), so that the gradient may be
+    halved behind them as well, and those of which this was not so."""
+
+    called: set[type] = field(default_factory=set)
+    rewriting: set[type | None] = field(default_factory=set)
+    halved: set[type] = field(default_factory=set)
+    unlike: set[type] = field(default_factory=set)
+
+    def harmless(self, cls: type) -> bool:
+        """Whether no gradient is rewritten in modules of this class."""
+        return cls in self.called and cls not in self.rewriting
+
+
+_seen: WeakKeyDictionary[nn.Module, _Seen] = WeakKeyDictionary()
+
+
 @contextmanager
 def forked(
     model: nn.Module, *, examples: int, watch: bool = True, ways: Ways | None = None
@@ -45,24 +76,44 @@ def forked(
     """Every operation inside the ``with`` keeps its value and gets other ways back.
 
     ``examples`` is the size of the batch. Also given: the operations that were not understood, for
-    :func:`tokenlight.relevance.walk.check`; without ``watch``, for a pass whose like was checked
-    before, they are not looked for. Values and gradients stay the model's own.
+    :func:`tokenlight.relevance.walk.check`. Without ``watch``, for a pass whose like was checked
+    before, they are not looked for, and where nothing but gradients is rewritten modules that
+    rewrite none are left alone. Values and gradients stay the model's own.
     """
-    passage, strangers = Passage(examples), Strangers(model)
-    mode = _Forking(passage, strangers, ways or Ways(), watch=watch)
-    handles = [
-        handle
+    ways, seen = ways or Ways(), _seen.setdefault(model, _Seen())
+    passage, strangers = Passage(examples, ruled=ways.rules), Strangers(model, watching=watch)
+    mode = _Forking(passage, strangers, ways, seen)
+    chosen = [
+        module
         for module in modules_of(model)
-        if is_candidate(module)
-        for handle in _unit_hooks(module, mode)
+        if watch or is_candidate(module) or not (mode.everywhere or seen.harmless(type(module)))
     ]
+    before = [module.__dict__.get("forward") for module in chosen]
     try:
-        with mode:
+        for module in chosen:
+            module.__dict__["forward"] = partial(mode.called, module, module.forward)
+        with mode if mode.everywhere else nullcontext():
             yield passage, strangers
     finally:
         mode.roots.clear()
-        for handle in handles:
-            handle.remove()
+        for module, own in zip(chosen, before, strict=True):
+            module.__dict__.pop("forward", None)
+            if own is not None:
+                module.__dict__["forward"] = own
+
+
+def attended(
+    passage: Passage, strangers: Strangers, attend: Callable[..., Any], *factors: Tensor
+) -> Any:
+    """Fused attention over queries, keys and values, as one operation of a pass that is forked."""
+    shared = passage.shared(Operation.ATTENTION, factors)
+    before = _made_by(shared, {})
+    with torch._C.DisableTorchFunction():
+        made = attend(*shared)
+    if strangers.watching:
+        for one in _tensors(made):
+            strangers.know(nodes_above(one, before))
+    return made
 
 
 def modules_of(model: nn.Module) -> list[nn.Module]:
@@ -81,12 +132,15 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
 class _Forking(TorchFunctionMode):
     """Give each call its ways back; inside a unit, leave it alone."""
 
-    def __init__(self, passage: Passage, strangers: Strangers, ways: Ways, *, watch: bool) -> None:
+    def __init__(self, passage: Passage, strangers: Strangers, ways: Ways, seen: _Seen) -> None:
         super().__init__()
-        self.passage, self.ways, self.watch = passage, ways, watch
-        self.strangers = strangers
+        self.passage, self.ways, self.watch = passage, ways, strangers.watching
+        self.strangers, self.seen = strangers, seen
+        self.read = _READ if ways.rules else _READ - _PLAIN
         self.roots = Roots()
+        self.everywhere = self.watch or ways.rules or None in seen.rewriting
         self.depth = 0  # of units entered
+        self.running: list[_Running] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -94,7 +148,7 @@ class _Forking(TorchFunctionMode):
         keywords = kwargs or {}
         name = getattr(func, "__name__", "")
         # Most calls only move numbers, and a model makes hundreds: out with them first.
-        if self.depth or not (self.watch or name in _READ) or not torch.is_grad_enabled():
+        if self.depth or not (self.watch or name in self.read) or not torch.is_grad_enabled():
             return func(*args, **keywords)
         given = (*args, *keywords.values())
         if not any(map(_holds_active, given)):
@@ -126,12 +180,20 @@ class _Forking(TorchFunctionMode):
         """A call that is understood."""
         call, root = self.roots.read(call)
         replaced = call.operation in _NONLINEAR
-        if self.ways.gradients and sum(map(active, call.factors)) > 1:
+        splits = self.ways.gradients and sum(map(active, call.factors)) > 1
+        if self.watch and (replaced or splits):
+            self.seen.rewriting.add(self.running[-1].cls if self.running else None)
+            if self.running:
+                self.running[-1].rewritten.append(None if replaced else call.operation)
+        if splits:
             shared = self.passage.shared(call.operation, call.factors)
             args, keywords = _exchanged(args, keywords, call.factors, shared)
-        before = _made_by(args, keywords)
+        before = _made_by(args, keywords) if self.watch else set()
         # Nobody will ask for the gradient that a rewritten one replaces: its parts need not be kept.
-        with torch.set_grad_enabled(self.ways.own or self.ways.rules or not replaced):
+        if replaced and not (self.ways.own or self.ways.rules):
+            with torch.no_grad():
+                value = func(*args, **keywords)
+        else:
             value = func(*args, **keywords)
         if self.watch and self.ways.gradients:
             for made in _tensors(args[0] if value is None else value):  # ``x[i] = y`` gives None
@@ -156,6 +218,83 @@ class _Forking(TorchFunctionMode):
                 if not is_structural(node) or (spoils and node is tensor.grad_fn):
                     self.strangers.add(node, name, _calling_module())
         return made
+
+    def called(
+        self, module: nn.Module, forward: Callable[..., Any], *args: Any, **named: Any
+    ) -> Any:
+        """A module's own forward: as a unit where it is one operation; the calls of any other are
+        looked at, unless all are anyway."""
+        unit = None
+        if self.watch:
+            self.seen.called.add(type(module))
+        if not self.depth and len(args) == 1 and not named and active(args[0]):
+            unit = unit_of(module, args[0]) if torch.is_grad_enabled() else None
+        if unit is None:
+            return self._looked_into(type(module), forward, *args, **named)
+        if unit.operation is Operation.MAP:
+            made = forward(*args)
+            if self.watch and self.ways.gradients:
+                for one in _tensors(made):
+                    self.strangers.know(nodes_above(one, {args[0].grad_fn}))
+            return made
+        self.depth += 1
+        try:
+            with torch.set_grad_enabled(self.ways.own or self.ways.rules):
+                value = forward(*args)
+        finally:
+            self.depth -= 1
+        operands: tuple[Tensor | None, ...] = args
+        detail: Any = None
+        if unit.operation is Operation.NORM:
+            norm = norm_of(module, unit, args[0])
+            operands, detail = (args[0], norm.weight, norm.bias), (norm.centres, norm.stabiliser)
+        return self.passage.fork(unit.operation, value, operands, detail)
+
+    def _looked_into(self, cls: type, forward: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        seen = self.seen
+        if not self.watch and (self.everywhere or self.running or seen.harmless(cls)):
+            return forward(*args, **named)
+        if not self.watch and cls in seen.halved:
+            made = forward(*args, **named)
+            return self.passage.shared(Operation.GATE, (made,), of=2)[0] if active(made) else made
+        running = _Running(cls)
+        self.running.append(running)
+        try:
+            with nullcontext() if self.everywhere else self:
+                made = forward(*args, **named)
+        finally:
+            self.running.pop()
+        if running.rewritten:
+            given = _made_by(args, named)
+            through = running.rewritten == [Operation.GATE] and _through_one_product(given, made)
+            (seen.halved if through else seen.unlike).add(cls)
+            seen.halved -= seen.unlike
+        return made
+
+
+@dataclass(slots=True)
+class _Running:
+    """A module whose calls are looked at, and the gradients it rewrote (None: a slope)."""
+
+    cls: type
+    rewritten: list[Operation | None] = field(default_factory=list)
+
+
+def _through_one_product(given: set[Any], output: Any) -> bool:
+    """Whether no gradient goes from a module's output to what it was ``given`` but through the
+    factors of a product."""
+    made = _tensors(output)
+    if len(made) != 1 or not isinstance(output, Tensor):
+        return False
+    pending, seen = [made[0].grad_fn], set[Any]()
+    while pending:
+        node = pending.pop()
+        if node in given:
+            return False
+        if node is not None and node not in seen and not is_share(node):
+            seen.add(node)
+            pending.extend(below for below, _ in node.next_functions)
+    return True
 
 
 def _holds_active(value: Any) -> bool:
@@ -206,41 +345,3 @@ def _calling_module() -> nn.Module | None:
             return owner
         frame = frame.f_back  # type: ignore[assignment]
     return None
-
-
-def _unit_hooks(module: nn.Module, mode: _Forking) -> list[Any]:
-    """Make a module that is one operation a unit, for as long as it runs."""
-    running: list[Unit | None] = []
-
-    def enter(_module: nn.Module, args: Any) -> None:
-        asked = not mode.depth and len(args) == 1 and active(args[0]) and torch.is_grad_enabled()
-        unit = unit_of(module, args[0]) if asked else None
-        running.append(unit)
-        if unit is not None and unit.operation in _NONLINEAR:
-            mode.depth += 1
-            torch.set_grad_enabled(mode.ways.own or mode.ways.rules)
-
-    def leave(_module: nn.Module, args: Any, output: Any) -> Any:
-        unit = running.pop()
-        if unit is None:
-            return None
-        if unit.operation is Operation.MAP:
-            if mode.watch and mode.ways.gradients:
-                for made in _tensors(output):
-                    mode.strangers.know(nodes_above(made, {args[0].grad_fn}))
-            return None
-        torch.set_grad_enabled(True)
-        mode.depth -= 1
-        if not isinstance(output, Tensor):  # an error is on its way
-            return None
-        operands: tuple[Tensor, ...] = (args[0],)
-        detail: Any = None
-        if unit.operation is Operation.NORM:
-            norm = norm_of(module, unit, args[0])
-            operands, detail = (args[0], norm.weight, norm.bias), (norm.centres, norm.stabiliser)
-        return mode.passage.fork(unit.operation, output, operands, detail)
-
-    return [
-        module.register_forward_pre_hook(enter),
-        module.register_forward_hook(leave, always_call=True),
-    ]

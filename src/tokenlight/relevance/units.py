@@ -9,7 +9,7 @@ none of these is looked at operation by operation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,25 +24,39 @@ LARGE, SMALL = 2.0**13, 2.0**-10  # scales at which a norm's stabiliser means no
 class Norm(NamedTuple):
     """A norm over the last axis: weight and bias, whether it subtracts the mean, its stabiliser."""
 
-    weight: Tensor
-    bias: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
     centres: bool
-    stabiliser: Tensor
+    stabiliser: Tensor | float
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The norm of ``rows``, written out."""
         kept = rows - rows.mean(dim=-1, keepdim=True) if self.centres else rows
         square = kept.square().mean(dim=-1, keepdim=True)
-        return kept * torch.rsqrt(square + self.stabiliser) * self.weight + self.bias
+        normed = kept * torch.rsqrt(square + self.stabiliser)
+        weighted = normed if self.weight is None else normed * self.weight
+        return weighted if self.bias is None else weighted + self.bias
+
+
+class Written(NamedTuple):
+    """Where a module keeps the numbers of its norm: the names of weight (to which ``plus`` is added)
+    and bias, None where it has none, and the stabiliser."""
+
+    weight: str | None
+    plus: float
+    bias: str | None
+    stabiliser: float
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What a module is: an operation; of a norm whether it centres, and the axes its weight has."""
+    """What a module is: an operation; of a norm whether it centres, the axes its weight has, and
+    where its numbers are, if that could be found out."""
 
     operation: Operation
     centres: bool = False
     axes: tuple[int, ...] = ()
+    written: Written | None = None
 
 
 _known: WeakKeyDictionary[nn.Module, Unit | None] = WeakKeyDictionary()
@@ -55,17 +69,32 @@ def is_candidate(module: nn.Module) -> bool:
     return not own and next(iter(module._modules.values()), None) is None
 
 
-@torch.no_grad()
 def unit_of(module: nn.Module, features: Tensor) -> Unit | None:
     """What ``module`` computes, asked once of each; ``features`` is what it was called with."""
-    if module not in _known:
-        _known[module] = _asked(module, features)
-    return _known[module]
+    try:
+        return _known[module]
+    except KeyError:
+        found = _known[module] = _asked(module, features) if is_candidate(module) else None
+        return found
+
+
+def norm_of(module: nn.Module, unit: Unit, features: Tensor) -> Norm:
+    """The norm that ``module`` is at present: its weights may have changed since it was asked."""
+    if unit.written is not None:
+        name, plus, bias, stabiliser = unit.written
+        weight = None if name is None else getattr(module, name)
+        if weight is not None and plus:
+            weight = weight + plus
+        return Norm(
+            weight, None if bias is None else getattr(module, bias), unit.centres, stabiliser
+        )
+    measured: Norm = _measured(module, unit, features)
+    return measured
 
 
 @torch.no_grad()
-def norm_of(module: nn.Module, unit: Unit, features: Tensor) -> Norm:
-    """The norm that ``module`` is at present: its weights may have changed since it was asked."""
+def _measured(module: nn.Module, unit: Unit, features: Tensor) -> Any:
+    """The norm as it answers, whatever its numbers are called."""
     signs = _signs(unit.axes, features)
     rows = torch.stack([LARGE * signs, -LARGE * signs, SMALL * signs])
     above, below, small = module.forward(rows.to(features.dtype)).to(signs.dtype)
@@ -87,6 +116,7 @@ def _signs(axes: tuple[int, ...], features: Tensor) -> Tensor:
     return signs
 
 
+@torch.no_grad()
 def _asked(module: nn.Module, features: Tensor) -> Unit | None:
     if isinstance(module, nn.Linear):  # quantised, say: affine but for its rounding
         return Unit(Operation.MAP)
@@ -134,4 +164,44 @@ def _unit(module: nn.Module, features: Tensor, axes: tuple[int, ...]) -> Unit | 
         return Unit(Operation.ACTIVATION)
     unit = Unit(Operation.NORM, near(shifted, y), axes)
     answered = norm_of(module, unit, features)(asked[:2].to(wide))
-    return unit if near(answered[0], y) and near(answered[1], z) else None
+    if not (near(answered[0], y) and near(answered[1], z)):
+        return None
+    return replace(unit, written=_written(module, unit, features))
+
+
+def _written(module: nn.Module, unit: Unit, features: Tensor) -> Written | None:
+    """Which of the module's parameters its weight and bias are, found by answers with others in their
+    places, and which of its numbers the stabiliser; None where any of this is not plain to see."""
+    own = dict(module._parameters)
+    numbers = [one for one in vars(module).values() if isinstance(one, float) and 0 <= one < 1e-2]
+    if any(p is not None and p.is_meta for p in own.values()) or len(set(numbers)) != 1:
+        return None
+    generator = torch.Generator().manual_seed(1)
+    others = {
+        name: nn.Parameter(torch.randn(p.shape, generator=generator).to(p), requires_grad=False)
+        for name, p in own.items()
+        if p is not None
+    }
+    try:
+        module._parameters.update(others)
+        norm = _measured(module, unit, features)
+    finally:
+        module._parameters.update(own)
+    rounding = 4 * max(8 * torch.finfo(features.dtype).eps, 2e-5)
+
+    def same(found: Tensor, given: Tensor) -> bool:
+        fits = given.dim() == 0 or given.numel() == found.numel()
+        return fits and bool((found.flatten() - given.to(found).flatten()).abs().max() <= rounding)
+
+    weights: list[tuple[str | None, float, Tensor]] = [
+        (name, plus, p + plus) for name, p in others.items() for plus in (0.0, 1.0)
+    ]
+    biases: list[tuple[str | None, Tensor]] = list(others.items())
+    weighted = [
+        at[:2] for at in (*weights, (None, 0.0, torch.ones(()))) if same(norm.weight, at[2])
+    ]
+    shifted = [at[0] for at in (*biases, (None, torch.zeros(()))) if same(norm.bias, at[1])]
+    off = float((norm.stabiliser - numbers[0]).abs().max())
+    if not weighted or not shifted or off > 0.1 * numbers[0] + rounding * SMALL**2:
+        return None
+    return Written(*weighted[0], shifted[0], numbers[0])

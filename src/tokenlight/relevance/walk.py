@@ -39,6 +39,11 @@ def is_fork(node: Any) -> bool:
     return node is not None and _plain(node) == "Fork"
 
 
+def is_share(node: Any) -> bool:
+    """Whether the graph's node hands on the factors of a product."""
+    return _plain(node) == "Share"
+
+
 def nodes_above(made: Tensor, before: set[Any]) -> Iterator[Any]:
     """The nodes from ``made`` down to those in ``before``, forks and leaves, which are left out."""
     pending: list[Any] = [made.grad_fn]
@@ -69,8 +74,8 @@ class Strangers:
     """Operations without a rule, with the module that called them; and the nodes of those whose own
     gradient is relevant. Holds the graph's nodes, so it must not outlive the check."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, *, watching: bool = True) -> None:
+        self._model, self.watching = model, watching
         self._found: dict[Any, tuple[str, str]] = {}
         self.known: set[Any] = set()
 
@@ -119,8 +124,10 @@ def _edges(node: Any, strangers: Strangers, rules: RuleSet | None) -> Any:
         # The first edge leads into the graph of the value, where only gradients go.
         skips = rules is None or node.operation in rules.rules
         return node.next_functions[1:] if skips else node.next_functions[:1]
-    if _plain(node) == "Share":
-        return node.next_functions if rules is None or Share.kept(node, rules) else ()
+    if is_share(node):
+        return [
+            e for e, kept in zip(node.next_functions, Share.kept(node, rules), strict=True) if kept
+        ]
     known = is_structural(node) or (rules is not None and node in strangers.known)
     if known and node not in strangers:
         return node.next_functions
