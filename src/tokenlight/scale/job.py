@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput, in_words
 from tokenlight.explaining.batch import versions
 from tokenlight.explaining.sample import sample
 from tokenlight.files.rows import FORMAT, PLACE, REASON, parquet_of, table_of
@@ -65,8 +65,8 @@ class ExplainJob:
             if explainer.live.head.reads != "text" or explainer.live.head.kind == "span":
                 asked["target"] = usual  # what is asked of such a model depends on the text
             explainer.explain([text], **asked)
-        except TokenlightError as refused:
-            raise Hopeless(str(refused)) from refused
+        except Exception as refused:
+            raise Hopeless(in_words(refused)) from refused
         return partial(self._made, Reader(self.texts), mapper)
 
     def _made(self, reader: Reader, mapper: Mapper, task: Block) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -22,6 +23,13 @@ from tokenlight.scale.lock import locked
 from tokenlight.scale.source import Block, Texts
 from tokenlight.scale.worker import FULL, DiskFull, Outcome
 
+USUAL: dict[str, Any] = {
+    "target": "predicted",
+    "explain_mask": "none",
+    "token_types": "tokenizer",
+    "long": "error",
+    "seed": 0,
+}
 JOB, MANIFEST = "job.json", "manifest.jsonl"
 SHARE = 20  # the manifest is written again after so many times what the last writing took
 TOLD = 30.0  # seconds between two words on how far it is
@@ -65,9 +73,11 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     passed through; ``how``: further keywords of ``explain()``. docs/format.md has the columns.
     """
     crew = engine or Engine()
+    if os.path.isdir(source) and Path(folder).resolve().is_relative_to(Path(source).resolve()):
+        raise BadInput(f"{folder} stands in the folder that is read; give another one with -o.")
     texts = Texts.found(str(source), text, keep, limit)
     usual = "tokenlight/qa" if texts.columns == QUESTION else "tokenlight/sentiment"
-    asked = {"method": method, **how}
+    asked = {"method": method, **USUAL, **how}
     job = job_of(str(folder), texts, model or usual, asked, device=device, block=block)
     here = job.folder.here
     with _told_when_full(job.folder), locked(here, crew.crew) if here else nullcontext():

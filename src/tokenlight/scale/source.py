@@ -190,10 +190,10 @@ class Reader:
         """The rows of a block, each with its number in the file, and an Arrow table of what is kept.
         A file that is not what it was when the job was planned is refused."""
         source = self.texts.sources[block.source]
+        StoredFile.at(source.file.root, source.file.path)  # says so, where it is gone
         try:
             parts = list(self._parts(block, source))
         except OSError as broken:
-            StoredFile.at(source.file.root, source.file.path)  # says so, where it is gone
             raise DamagedFile(f"{source.file.path} cannot be read: {broken}.") from broken
         if StoredFile.at(source.file.root, source.file.path) != source.file:
             raise BadInput(
