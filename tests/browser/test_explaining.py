@@ -81,6 +81,8 @@ def test_why_one_class_rather_than_another(visit, explainer):
 def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, explainer):
     visit.open(text=TEXT)
     visit.page.click("#picker-open")
+    default = visit.page.locator("#picker label", has_text="the default here").locator("b")
+    assert default.all_text_contents() == [explainer.default_method()]
     visit.page.check("[data-method=gae]")
     visit.page.locator("#why [data-method=gae] .token").first.wait_for()
     ours = [s for _, s in rounded(explainer.explain(TEXT, "gae"))]
@@ -246,4 +248,4 @@ def test_no_other_class_is_named_where_one_is_explained_alone(visit):
     visit.open(text=TEXT)
     chosen = visit.page.get_by_label("rather than")
     assert chosen.input_value() == ""
-    assert chosen.locator("option").all_text_contents() == ["– (this class alone)", "negative"]
+    assert chosen.locator("option").all_text_contents() == ["(no other class)", "negative"]

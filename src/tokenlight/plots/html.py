@@ -26,9 +26,8 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import STEPS, VEIL, rules, step, step_name
-from tokenlight.plots.roles import LATER
 from tokenlight.plots.scene import Mark, Scenery, TextScene
-from tokenlight.plots.tables import SUM, ScoreTable, layer_maps
+from tokenlight.plots.tables import layer_maps
 
 COARSE = 128  # pixels below which a picture is shown with hard edges
 MOST_COLUMNS = 300  # a book would make a page no browser opens
@@ -93,31 +92,6 @@ def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
     )
 
 
-class HeatCell(NamedTuple):
-    """A colour, a number or none, what hovering says, and whether a special token's."""
-
-    look: str
-    number: str
-    hover: str
-    special: bool
-
-
-def _cells(table: ScoreTable) -> Iterator[tuple[str, list[HeatCell]]]:
-    """The rows of a table; numbers stand in the sum of the layers, else in every word's cell."""
-    for row, (name, scale) in enumerate(zip(table.rows, table.scales, strict=True)):
-        cells = []
-        for column, (token, special) in enumerate(zip(table.columns, table.special, strict=True)):
-            score, about = float(table.values[row, column]), f"{token}  {name}  "
-            if table.unread[row, column]:
-                cells.append(HeatCell(LATER, "", f"{about}not yet written", special))
-                continue
-            said = name == SUM if table.summed else not special
-            shown = facts.number(score) if said else ""
-            look = step_name(step(score, scale))
-            cells.append(HeatCell(look, shown, about + facts.number(score), special))
-        yield name, cells
-
-
 class Patch(NamedTuple):
     """One rectangle over a picture: where, its score and colour, how far it covers the picture."""
 
@@ -141,6 +115,11 @@ def _look(mark: Mark) -> str:
         return " ".join(mark.roles)
     kind = ["chip" if mark.special else "token", step_name(mark.strength)]
     return " ".join(filter(None, [*kind, *mark.roles, *["masked"] * mark.masked]))
+
+
+def _shade(score: float, scale: float) -> str:
+    """The colour of a cell."""
+    return step_name(step(score, scale))
 
 
 def _bar_look(score: float, scale: float) -> str:
@@ -181,7 +160,7 @@ def _environment() -> Environment:
         "largest": lambda maps: float(np.abs(maps).max()),
         "base64": lambda content: base64.b64encode(content).decode("ascii"),
     }
-    made.filters |= filters | bars | pictures | {"cells": _cells, "shared": _shared}
+    made.filters |= filters | bars | pictures | {"shade": _shade, "shared": _shared}
     made.globals |= {"facts": facts, "COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}
     return made
 

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { byId, fill, make } from "./dom.js";
-import { state, update, watch } from "./store.js";
+import { chosenModel, state, update, watch } from "./store.js";
 import { explain } from "./work.js";
 
 const GROUPS = {
@@ -76,6 +76,7 @@ function option(method) {
     box.checked ? [...state.methods, method.name] : state.methods.filter((one) => one !== method.name),
   ));
   const marks = [
+    method.name === chosenModel()?.method ? "the default here" : null,
     method.signed ? "for and against" : "for only",
     method.for_target ? null : "same for every class",
     method.per_layer ? "layer by layer" : null,

@@ -72,7 +72,7 @@ function targetChoice(labels, span) {
   const name = (label) => [label, inLine(label)];
   return [
     selection("Explaining", explained(), labels.map(name), (label) => choose(label, "")),
-    selection("rather than", state.rather, [["", "– (this class alone)"], ...others.map(name)], (label) => choose(explained(), label)),
+    selection("rather than", state.rather, [["", "(no other class)"], ...others.map(name)], (label) => choose(explained(), label)),
   ];
 }
 
@@ -82,7 +82,7 @@ function tokenChoice() {
     make("input", { type: "text", id, value, placeholder, dir: "auto" }));
   const form = make("div", { class: "token-target" },
     field("token-for", "Explain the token", state.target, state.prediction.label),
-    field("token-rather", "rather than", state.rather, "– (this token alone)"),
+    field("token-rather", "rather than", state.rather, "(no other token)"),
     make("button", {
       type: "button", class: "secondary", text: "Ask",
       onclick: () => choose(byId("token-for").value || (byId("token-rather").value ? state.prediction.label : ""), byId("token-rather").value),

@@ -55,7 +55,7 @@ export function legend(against = "against", speaksFor = "for") {
 }
 
 function referenceChoice() {
-  const choices = [["", "– (no other method)"], ...state.entries.map((entry) => [entry.method, entry.method])];
+  const choices = [["", "(no other method)"], ...state.entries.map((entry) => [entry.method, entry.method])];
   return selection("Show the difference from", state.reference, choices, (reference) => change({ reference }));
 }
 
