@@ -74,37 +74,7 @@ def agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | None:
         [None if a is None or b is None else round(float(np.clip(a @ b, -1, 1)), 6) for b in ranks]
         for a in ranks
     ]
-    return {
-        "methods": names,
-        "target": first.target.name,
-        "matrix": matrix,
-        "says": _agreement_in_words(names, matrix),
-    }
-
-
-def _agreement_in_words(names: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> str:
-    pairs = [
-        (value, names[i], names[j])
-        for i, row in enumerate(matrix)
-        for j, value in enumerate(row)
-        if j > i and value is not None
-    ]
-    if not pairs:
-        return "these methods rank nothing, so they cannot be compared"
-    low, high = min(pairs), max(pairs)
-    if len(pairs) == 1:
-        return f"{low[1]} and {low[2]} {_how_much(low[0])} ({low[0]:.2f})"
-    return (
-        f"most alike: {high[1]} and {high[2]} ({high[0]:.2f}); least alike: {low[1]} and {low[2]} "
-        f"({low[0]:.2f})"
-    )
-
-
-def _how_much(value: float) -> str:
-    for least, words in ((0.8, "agree"), (0.5, "agree mostly"), (0.2, "agree little")):
-        if value >= least:
-            return words
-    return "do not agree" if value > -0.2 else "contradict each other"
+    return {"methods": names, "target": first.target.name, "matrix": matrix}
 
 
 def _merged(attribution: Attribution) -> Attribution:
