@@ -46,7 +46,8 @@ import transformers
 from tokenlight import Attribution, Explainer
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation import grade
-from tokenlight.evaluation.grade import Evidence, Limits, graded
+from tokenlight.evaluation.grade import Evidence, graded
+from tokenlight.evaluation.grade import GradeLimits as Limits
 from tokenlight.evaluation.removal import Asked, Chance, Sizes, Watched
 from tokenlight.evaluation.trust import UNMOVED
 from tokenlight.files.tables import read

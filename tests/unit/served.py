@@ -16,7 +16,7 @@ from tests.families import GPT
 from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.web.app import application
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, Served
 from tokenlight.web.preloaded import Shelf
 from tokenlight.web.server import Server
@@ -50,9 +50,9 @@ class Address(str):
 
 
 @contextmanager
-def running(app: Any, limits: Limits | None = None) -> Iterator[Address]:
+def running(app: Any, limits: ServerLimits | None = None) -> Iterator[Address]:
     """The address of a server that runs while the block does."""
-    server = Server(app, limits or Limits(), port=0, log_level="error")
+    server = Server(app, limits or ServerLimits(), port=0, log_level="error")
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + 60
@@ -75,7 +75,7 @@ def running(app: Any, limits: Limits | None = None) -> Iterator[Address]:
 def asking(
     models: AllowList | None = None,
     shelf: Shelf | None = None,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     **how: Any,
 ) -> Iterator[httpx.Client]:
     """A client of such a server."""

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Of a comparison, which the pages import, and of the server: none joins this list.
-SHARED = {"Limits"}
 
 
 def classes(path: Path):
@@ -23,7 +21,7 @@ def classes(path: Path):
 def test_no_class_name_is_used_twice():
     sources = (ROOT / "src" / "tokenlight").rglob("*.py")
     counted = Counter(name for path in sources for name in classes(path))
-    assert {name for name, times in counted.items() if times > 1} <= SHARED
+    assert {name for name, times in counted.items() if times > 1} == set()
 
 
 def imported(source: str):

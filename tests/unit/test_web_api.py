@@ -11,7 +11,7 @@ from tests.unit.served import TEXT, allow_list, asking, refused
 from tokenlight import Attribution, Contrast, Explainer, registry
 from tokenlight.data.tokens import Question
 from tokenlight.web.explain import Wanted, explain_batch
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import Served
 from tokenlight.web.requests import ExplainAsked
 
@@ -50,7 +50,7 @@ def test_models_are_listed_with_all_a_page_needs(client):
     assert answers["task"] == "span"
     assert answers["inputs"] == [["question", "context"]]
     assert all("title" in example for example in tiny["examples"] + answers["examples"])
-    assert listed["limits"]["characters"] == Limits().characters
+    assert listed["limits"]["characters"] == ServerLimits().characters
 
 
 def test_every_method_is_listed_and_no_option_that_opens_a_file(client):
@@ -273,7 +273,7 @@ def test_which_methods_work_is_found_out_in_the_background():
     from tokenlight.web.app import application
 
     models = allow_list()
-    app = application(models, limits=Limits(idle_seconds=0.0))
+    app = application(models, limits=ServerLimits(idle_seconds=0.0))
     with running(app) as address:
         until = time.monotonic() + 120
         while len(models.named("answers").works) < len(registry.names("methods")):
@@ -292,7 +292,7 @@ def test_a_preset_means_what_it_means_for_this_kind_of_model():
     explainer = Explainer(GPT2ForSequenceClassification(config).double().eval(), tiny_tokenizer())
     served = Served("writer", explainer)
     asked = ExplainAsked(text="good film", method="transatt:preset=official")
-    (found,) = explain_batch(served, [Wanted.of(asked, served)], Limits().passes)
+    (found,) = explain_batch(served, [Wanted.of(asked, served)], ServerLimits().passes)
     wanted = explainer.explain("good film", ("transatt", {"preset": "official"}))
     assert found.attributions[0].options == wanted.options
     assert wanted.options["rules"] == "gpt2_official"
@@ -300,7 +300,7 @@ def test_a_preset_means_what_it_means_for_this_kind_of_model():
 
 
 def test_an_explanation_whose_trust_costs_too_much_is_not_lost(models):
-    with asking(models, limits=Limits(trust_passes=10)) as client:
+    with asking(models, limits=ServerLimits(trust_passes=10)) as client:
         found = explained(client, trust=True)
         (entry,) = found["attributions"]
         assert len(entry["attribution"]["scores"]) == len(entry["attribution"]["row"]["ids"])

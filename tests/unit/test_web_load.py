@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.served import allow_list, running
 from tokenlight.web.app import application
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 
 PLACE = Path(__file__).parents[2] / "benchmarks" / "serve_load.py"
 
@@ -41,7 +41,7 @@ def test_sixty_four_clients_get_their_own_answers(bench, pairs):
 
 
 def test_over_capacity_is_429_and_every_other_answer_right(bench, pairs):
-    limits = Limits(waiting=(4, 4, 4))
+    limits = ServerLimits(waiting=(4, 4, 4))
     with running(application(allow_list(), limits=limits, trials=False)) as address:
         tally = asyncio.run(bench.load(address, pairs, clients=64, seconds=2, again=False))
     assert tally.wrong == []

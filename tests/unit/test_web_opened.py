@@ -16,7 +16,7 @@ from tests.vision import SIDE, Processor, build
 from tokenlight import Explainer, errors
 from tokenlight.data.tokens import Question
 from tokenlight.files.saved import save
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList
 from tokenlight.web.preloaded import shelf
 from tokenlight.web.uploads import opened, parsed
@@ -181,7 +181,7 @@ def test_whatever_is_put_anywhere_it_opens_or_is_refused_and_can_be_shown(saved,
     entry = saved[data.draw(st.integers(0, 1))]
     path = data.draw(st.sampled_from([place for place in places(entry) if place]))
     try:
-        (made,) = opened(changed(entry, path, value), Limits())
+        (made,) = opened(changed(entry, path, value), ServerLimits())
     except errors.DamagedFile:
         return
     text = json.dumps(shown(Entry("x", made, None)), allow_nan=False)
@@ -236,7 +236,7 @@ def test_what_the_served_model_cannot_read_is_shown_but_not_asked(client, saved,
 
 def test_the_pictures_of_an_opened_file_are_small_together(client, everything):
     picture = everything[2]
-    many = Limits(open_pixels=3 * 16 * 16)
+    many = ServerLimits(open_pixels=3 * 16 * 16)
     assert len(opened([picture] * 3, many)) == 3
     with pytest.raises(errors.DamagedFile, match="768 pixels together"):
         opened([picture] * 4, many)
@@ -271,7 +271,7 @@ def test_two_runs_of_one_name_show_their_own_reports(tmp_path):
         run.mkdir(parents=True)
         (run / "run.json").write_text("{}")
         (run / "report.html").write_text(f"report {parent}")
-    made = shelf([str(tmp_path / "a" / "run #1?"), str(tmp_path / "b")], Limits())
+    made = shelf([str(tmp_path / "a" / "run #1?"), str(tmp_path / "b")], ServerLimits())
     with asking(AllowList([]), made) as client:
         runs = client.get("/api/opened").json()["benchmarks"]
         assert [run["name"] for run in runs] == ["run #1?", "run #1? (2)"]
@@ -293,7 +293,7 @@ def test_files_folders_and_runs_are_opened_at_start(tmp_path, models):
         "model,method,metric,mean\ntiny,attcat,aopc,0.25\ntiny,gae,aopc,\n"
     )
     (run / "report.html").write_text("<!doctype html><title>report</title>")
-    made = shelf([str(tmp_path / "one.json"), str(folder), str(run)], Limits())
+    made = shelf([str(tmp_path / "one.json"), str(folder), str(run)], ServerLimits())
     with asking(AllowList([]), made) as client:
         assert client.get("/api/models").json()["models"] == []
         answer = client.get("/api/opened")
@@ -326,7 +326,7 @@ def test_a_benchmark_run_opens_with_its_report(tmp_path, bert_folder):
     with pytest.raises(SystemExit) as ended:
         main(["bench", "run", str(suite), "-o", str(tmp_path / "second-run"), "--workers", "1"])
     assert not ended.value.code
-    made = shelf([str(tmp_path / "second-run")], Limits())
+    made = shelf([str(tmp_path / "second-run")], ServerLimits())
     with asking(AllowList([]), made) as client:
         answer = client.get("/api/opened")
         assert str(tmp_path) not in answer.text
@@ -345,14 +345,14 @@ def test_a_file_that_cannot_be_opened_stops_the_start(tmp_path, content):
     place = tmp_path / "broken.json"
     place.write_text(content)
     with pytest.raises(errors.DamagedFile, match="broken.json"):
-        shelf([str(place)], Limits())
+        shelf([str(place)], ServerLimits())
     with pytest.raises(errors.DamagedFile, match="no saved attribution"):
-        shelf([str(tmp_path)], Limits())
+        shelf([str(tmp_path)], ServerLimits())
     with pytest.raises(errors.DamagedFile, match="missing.json"):
-        shelf([str(tmp_path / "missing.json")], Limits())
+        shelf([str(tmp_path / "missing.json")], ServerLimits())
 
 
 def test_json_with_half_characters_is_no_attribution(saved):
     damaged = json.dumps(saved[0]).replace("film", "\\ud800", 1).encode()
     with pytest.raises(errors.DamagedFile, match="surrogate"):
-        opened(parsed(damaged), Limits())
+        opened(parsed(damaged), ServerLimits())

@@ -13,7 +13,7 @@ from tokenlight.web import options as allowed
 from tokenlight.web.app import PAGE, application
 from tokenlight.web.explain import Wanted, check_cost, explain_alone, read_row
 from tokenlight.web.guard import Guard
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.measure import evaluate
 from tokenlight.web.models import load, shown_name
 from tokenlight.web.refusals import Refusal, keep_secret, without_paths
@@ -107,8 +107,8 @@ def test_all_classes_of_many_cost_as_much_as_they_are():
 
 def test_attention_flow_costs_more_than_its_pass():
     method = registry.build("methods", "attention_flow")
-    assert allowed.token_passes([method], 128, 1) < Limits().passes  # two seconds
-    assert allowed.token_passes([method], 200, 1) > Limits().passes
+    assert allowed.token_passes([method], 128, 1) < ServerLimits().passes  # two seconds
+    assert allowed.token_passes([method], 200, 1) > ServerLimits().passes
 
 
 @pytest.mark.parametrize("metric", ["hiding_game", "revealing_game", "deletion", "insertion"])
@@ -133,9 +133,9 @@ def test_an_evaluation_counts_all_that_it_needs(metric, target, explanations, ch
     tokens = len(read_row(served, TEXT, "error"))
     asked = EvaluateAsked(texts=[TEXT], metrics=[metric], target=target)
     cost = tokens * (3 * explanations + changed)
-    evaluate(served, asked, Limits(evaluated_passes=cost))
+    evaluate(served, asked, ServerLimits(evaluated_passes=cost))
     with pytest.raises(Refusal, match="tokens through the model"):
-        evaluate(served, asked, Limits(evaluated_passes=cost - 1))
+        evaluate(served, asked, ServerLimits(evaluated_passes=cost - 1))
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,12 @@ def test_this_machines_own_names_are_known(client, host):
 
 
 def test_bound_to_every_address_it_is_reached_by_number_but_by_no_foreign_name():
-    guard = Guard(None, "0.0.0.0", Limits(), bool)
+    guard = Guard(None, "0.0.0.0", ServerLimits(), bool)
     assert guard.knows("192.168.7.1:8000")
     assert guard.knows(socket.gethostname())
     assert not guard.knows("evil.example")
-    assert not Guard(None, "127.0.0.1", Limits(), bool).knows("192.168.7.1")
-    assert Guard(None, "box.lan", Limits(), bool).knows("box.lan:8000")
+    assert not Guard(None, "127.0.0.1", ServerLimits(), bool).knows("192.168.7.1")
+    assert Guard(None, "box.lan", ServerLimits(), bool).knows("box.lan:8000")
 
 
 def test_pages_of_other_sites_cannot_ask(client):
@@ -227,11 +227,11 @@ def test_pages_of_other_sites_cannot_ask(client):
 
 def test_a_body_that_is_too_large_is_cut_off(client):
     kind = {"content-type": "application/json"}
-    large = b'{"text": "' + b"a" * Limits().body_bytes + b'"}'
+    large = b'{"text": "' + b"a" * ServerLimits().body_bytes + b'"}'
     refused(client.post("/api/explain", content=large, headers=kind), 413, "too_large")
 
     def parts():
-        for _ in range(Limits().body_bytes // 1000 + 2):
+        for _ in range(ServerLimits().body_bytes // 1000 + 2):
             yield b" " * 1000
 
     refused(client.post("/api/explain", content=parts(), headers=kind), 413, "too_large")

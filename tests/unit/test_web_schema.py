@@ -18,10 +18,10 @@ from schemathesis.specs.openapi.checks import (
 from tests.unit.served import TEXT, allow_list, running
 from tokenlight import Attribution
 from tokenlight.web.app import application
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 
 # Texts go through a tiny model, so that hundreds of them take seconds.
-FAST = Limits(gather_seconds=0.0)
+FAST = ServerLimits(gather_seconds=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.unit.served import TEXT, allow_list, asking, running
 from tests.unit.test_web_command import command
 from tokenlight.web.app import application
 from tokenlight.web.guard import Guard
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 
 
 class Slow:
@@ -41,7 +41,7 @@ class Slow:
 
 @contextmanager
 def slow(**limits):
-    app, bounds = Slow(), Limits(**limits)
+    app, bounds = Slow(), ServerLimits(**limits)
     with running(Guard(app, "127.0.0.1", bounds, lambda: True), bounds) as address:
         try:
             yield app, address

@@ -13,11 +13,11 @@ from tokenlight.capture.pauses import pause, pausing
 from tokenlight.capture.rewired import locked
 from tokenlight.errors import BadInput
 from tokenlight.web.explain import Explained, Wanted, explain_batch
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import Refusal
 from tokenlight.web.requests import ExplainAsked
 from tokenlight.web.store import Entry, Kept
-from tokenlight.web.worker import Lane, Worker
+from tokenlight.web.worker import Lane, ModelWorker
 
 
 class Gate:
@@ -39,7 +39,7 @@ def gate():
 
 
 def test_what_waits_is_answered_in_one_batch_each_by_itself(gate):
-    worker = Worker("test", gate, Limits())
+    worker = ModelWorker("test", gate, ServerLimits())
     first = worker.quick(1)
     assert gate.entered.wait(20)
     jobs = [worker.quick(n) for n in (2, -3, 4)]
@@ -54,7 +54,7 @@ def test_what_waits_is_answered_in_one_batch_each_by_itself(gate):
 
 
 def test_a_full_queue_refuses_and_empties_again(gate):
-    worker = Worker("test", gate, Limits(waiting=(2, 2, 2)))
+    worker = ModelWorker("test", gate, ServerLimits(waiting=(2, 2, 2)))
     first = worker.quick(1)
     assert gate.entered.wait(20)
     waiting = [worker.quick(2), worker.quick(3)]
@@ -69,7 +69,7 @@ def test_a_full_queue_refuses_and_empties_again(gate):
 
 def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_back(gate):
     gate.open.set()
-    worker = Worker("test", gate, Limits(wait_seconds=10))
+    worker = ModelWorker("test", gate, ServerLimits(wait_seconds=10))
     worker._takes[Lane.SHORT] = 7.0  # as seen so far
     begun, go = threading.Event(), threading.Event()
     first = worker.work(Lane.SHORT, lambda: (begun.set(), go.wait(20)))
@@ -86,7 +86,7 @@ def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_back(g
 
 
 def test_those_who_left_take_no_place_in_the_queue(gate):
-    worker = Worker("test", gate, Limits(waiting=(4, 4, 4)))
+    worker = ModelWorker("test", gate, ServerLimits(waiting=(4, 4, 4)))
     worker.quick(1)
     assert gate.entered.wait(20)
     for _ in range(64):
@@ -99,7 +99,7 @@ def test_those_who_left_take_no_place_in_the_queue(gate):
 
 
 def test_a_batch_holds_no_more_text_than_it_may(gate):
-    worker = Worker("test", gate, Limits(batch_characters=100))
+    worker = ModelWorker("test", gate, ServerLimits(batch_characters=100))
     worker.quick(1)
     assert gate.entered.wait(20)
     jobs = [worker.quick(n, size) for n, size in ((2, 500), (3, 60), (4, 60), (5, 60))]
@@ -111,8 +111,8 @@ def test_a_batch_holds_no_more_text_than_it_may(gate):
 
 def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
     order = []
-    limits = Limits(share_seconds=0.0)
-    worker = Worker("test", lambda asked: [order.append("quick") for _ in asked], limits)
+    limits = ServerLimits(share_seconds=0.0)
+    worker = ModelWorker("test", lambda asked: [order.append("quick") for _ in asked], limits)
 
     def short():
         order.append("short")
@@ -142,7 +142,7 @@ def test_work_that_was_kept_waiting_goes_on_for_as_long():
         time.sleep(1.0)
         return [order.append("quick") for _ in asked]
 
-    worker = Worker("test", slow, Limits(share_seconds=60.0))
+    worker = ModelWorker("test", slow, ServerLimits(share_seconds=60.0))
 
     def work():
         for _ in range(2):
@@ -157,7 +157,7 @@ def test_work_that_was_kept_waiting_goes_on_for_as_long():
 
 
 def test_long_work_begins_though_short_work_never_ends():
-    worker = Worker("test", lambda asked: asked, Limits())
+    worker = ModelWorker("test", lambda asked: asked, ServerLimits())
     begun = threading.Event()
 
     def short():
@@ -170,7 +170,7 @@ def test_long_work_begins_though_short_work_never_ends():
 
 
 def test_background_work_waits_until_nobody_asks():
-    worker = Worker("test", lambda asked: asked, Limits(idle_seconds=0.3))
+    worker = ModelWorker("test", lambda asked: asked, ServerLimits(idle_seconds=0.3))
     asked = time.monotonic()
     worker.quick(1).future.result(20)
     done = worker.work(Lane.BACKGROUND, time.monotonic).future.result(20)
@@ -180,7 +180,7 @@ def test_background_work_waits_until_nobody_asks():
 
 def test_an_abandoned_job_is_dropped_where_it_stands():
     reached, go, done = threading.Event(), threading.Event(), []
-    worker = Worker("test", lambda asked: asked, Limits())
+    worker = ModelWorker("test", lambda asked: asked, ServerLimits())
 
     def work():
         for number in range(1000):
@@ -205,7 +205,7 @@ def test_the_thread_outlives_every_exception(broken, caplog):
             raise broken
         return asked
 
-    worker = Worker("test", breaks, Limits())
+    worker = ModelWorker("test", breaks, ServerLimits())
     for job in (worker.quick("break"), worker.work(Lane.LONG, lambda: breaks(["break"]))):
         with pytest.raises(Refusal) as caught:
             job.future.result(20)
@@ -216,7 +216,7 @@ def test_the_thread_outlives_every_exception(broken, caplog):
 
 
 def test_stopping_tells_who_waits_and_who_is_at_work(gate):
-    worker = Worker("test", gate, Limits())
+    worker = ModelWorker("test", gate, ServerLimits())
     first = worker.quick(1)
     assert gate.entered.wait(20)
     second, third = worker.quick(2), worker.work(Lane.LONG, lambda: None)
@@ -235,7 +235,7 @@ def test_stopping_tells_who_waits_and_who_is_at_work(gate):
 
 def test_long_work_ends_at_its_next_pause_when_the_server_closes():
     worker, begun, go, after = (
-        Worker("test", list, Limits()),
+        ModelWorker("test", list, ServerLimits()),
         threading.Event(),
         threading.Event(),
         [],
@@ -321,7 +321,7 @@ def test_a_batch_gives_each_the_answer_it_would_get_alone():
 
 
 def test_over_capacity_is_429_and_nothing_breaks():
-    limits = Limits(waiting=(2, 2, 2), gather_seconds=0.05)
+    limits = ServerLimits(waiting=(2, 2, 2), gather_seconds=0.05)
     with asking(limits=limits) as client, ThreadPoolExecutor(24) as pool:
         ask = lambda _: client.post("/api/explain", json={"text": TEXT, "method": "transatt"})  # noqa: E731
         answers = list(pool.map(ask, range(96)))
@@ -334,7 +334,7 @@ def test_over_capacity_is_429_and_nothing_breaks():
 
 
 def test_what_takes_too_long_is_504():
-    limits = Limits(answer_seconds=0.001)
+    limits = ServerLimits(answer_seconds=0.001)
     with asking(limits=limits) as client:
         asked = {"text": TEXT, "method": ["shapley", "integrated_gradients", "lime", "occlusion"]}
         refused(client.post("/api/explain", json=asked), 504, "timeout")
@@ -343,7 +343,7 @@ def test_what_takes_too_long_is_504():
 
 def test_the_store_keeps_the_newest_and_those_it_was_started_with():
     a = allow_list().named("tiny").explainer.explain(TEXT)
-    kept = Kept(Limits(kept_attributions=3))
+    kept = Kept(ServerLimits(kept_attributions=3))
     pinned = kept.put(a, "tiny", pinned=True)
     entries = [kept.put(a, "tiny") for _ in range(3)]
     kept.get(entries[0].id)  # looked at, so it is not the oldest
@@ -353,7 +353,7 @@ def test_the_store_keeps_the_newest_and_those_it_was_started_with():
         assert kept.get(entry.id) is entry
     with pytest.raises(Refusal):
         kept.get(entries[1].id)
-    tight = Kept(Limits(kept_bytes=1))
+    tight = Kept(ServerLimits(kept_bytes=1))
     for _ in range(5):
         last = tight.put(a, "tiny")
     assert len(tight) == 1
@@ -370,7 +370,7 @@ def test_the_store_counts_every_byte_an_explanation_holds():
         (replace(a, extras={"lists": [[] for _ in range(10**4)]}), 56 * 10**4),
     ):
         assert Entry("x", heavy, None).weighed() >= least > light
-        kept = Kept(Limits(kept_bytes=3 * least))
+        kept = Kept(ServerLimits(kept_bytes=3 * least))
         for _ in range(5):
             kept.put(heavy, None)
         assert len(kept) == 2
@@ -378,7 +378,7 @@ def test_the_store_counts_every_byte_an_explanation_holds():
 
 def test_what_is_added_to_an_explanation_is_counted_too():
     a = allow_list().named("tiny").explainer.explain(TEXT)
-    kept = Kept(Limits(kept_bytes=10**6))
+    kept = Kept(ServerLimits(kept_bytes=10**6))
     first, second = kept.put(a, None), kept.put(a, None)
     second.curve = {"hide": [float(i) for i in range(10**5)]}
     kept.weigh([second])

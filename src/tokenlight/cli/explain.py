@@ -10,7 +10,7 @@ import typer
 
 from tokenlight.cli import inputs
 from tokenlight.cli.failures import REFUSED, clean, spare
-from tokenlight.cli.files import Texts, explain_all
+from tokenlight.cli.files import TextFile, explain_all
 from tokenlight.cli.options import (
     DATA,
     MODEL,
@@ -216,7 +216,7 @@ def explain(
         asked_about = inputs.image(image, fill or "mean", model, (*others, chat))
     else:
         asked_about = inputs.texts(*others) if chat is None else inputs.chat(chat, model, others)
-    many = isinstance(asked_about, Texts)
+    many = isinstance(asked_about, TextFile)
     answers = asked_about.questions if many else question is not None
     wanted_target = inputs.answer_asked(wish) if answers else inputs.asked(wish)
     if model is None:

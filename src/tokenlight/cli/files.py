@@ -30,7 +30,7 @@ SIZES, CHARACTERS = (1, 4, 16, 64), 4
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TextFile:
     """The texts of a file, read anew each time they are gone through."""
 
     source: str
@@ -42,7 +42,9 @@ class Texts:
     columns: str
 
     @classmethod
-    def found(cls, source: str, column: str | None, limit: int | None, split: str | None) -> Texts:
+    def found(
+        cls, source: str, column: str | None, limit: int | None, split: str | None
+    ) -> TextFile:
         """Gone through once, before a model is loaded: what is wrong with the file is told then."""
         from tokenlight.data.tokens import Question
         from tokenlight.files.columns import Columns, taken
@@ -114,7 +116,7 @@ class Answers:
 
 
 def explain_all(
-    explainer: Explainer, texts: Texts, how: dict[str, Any], output: Output, *, trust: bool
+    explainer: Explainer, texts: TextFile, how: dict[str, Any], output: Output, *, trust: bool
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
     from tokenlight.evaluation.preflight import refused_options
@@ -150,7 +152,7 @@ def explain_all(
     return left_out
 
 
-def _check(explainer: Explainer, texts: Texts, how: Mapping[str, Any]) -> None:
+def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> None:
     """Refuse, before the first text, what would be wrong for every one of them."""
     from tokenlight.evaluation.preflight import check_target
     from tokenlight.explaining.default import is_auto
@@ -184,7 +186,7 @@ def _show(found: Sequence[Attribution], where: str, output: Output, *, first: bo
 
 
 def _with_best(
-    explainer: Explainer, texts: Texts, how: Mapping[str, Any]
+    explainer: Explainer, texts: TextFile, how: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The best method is chosen once, on a sample of all texts."""
     from tokenlight.evaluation.choose import best
@@ -199,7 +201,7 @@ def _with_best(
 
 
 def _answered(
-    explainer: Explainer, texts: Texts, how: Mapping[str, Any], trust: bool
+    explainer: Explainer, texts: TextFile, how: Mapping[str, Any], trust: bool
 ) -> Iterator[tuple[str, list[Attribution] | TokenlightError]]:
     """Each text's explanations, or why it has none, in order and in constant memory."""
     from tokenlight.evaluation.shard import text_by_text
@@ -224,7 +226,7 @@ def _answered(
             yield where, found
 
 
-def _windows(texts: Texts, budget: int) -> Iterator[list[tuple[str, Example | BadInput]]]:
+def _windows(texts: TextFile, budget: int) -> Iterator[list[tuple[str, Example | BadInput]]]:
     """The texts that are read together. Their number follows from the texts and the device alone, never
     from the clock: the same file gives the same numbers."""
     window: list[tuple[str, Example | BadInput]] = []

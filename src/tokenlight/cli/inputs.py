@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.cli.failures import tell
-from tokenlight.cli.files import Texts
+from tokenlight.cli.files import TextFile
 from tokenlight.errors import BadInput
 
 
@@ -66,7 +66,7 @@ def file(
     limit: int | None,
     split: str | None,
     others: Mapping[str, object],
-) -> Texts:
+) -> TextFile:
     """The texts of a file or data set, with a word on the columns they were found in."""
     given = [name for name, value in others.items() if value is not None]
     if given == ["--pair"]:
@@ -76,7 +76,7 @@ def file(
         )
     if given:
         raise BadInput(f"--file stands in the place of {' and '.join(given)}; give one of the two.")
-    found = Texts.found(source, column, limit, split)
+    found = TextFile.found(source, column, limit, split)
     if found.columns:
         tell(f"{Path(source).name}: {found.columns}")
     return found

@@ -18,7 +18,7 @@ from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
     from tokenlight.web.guard import Guard
-    from tokenlight.web.limits import Limits
+    from tokenlight.web.limits import ServerLimits
     from tokenlight.web.models import AllowList
 
 
@@ -71,10 +71,10 @@ def serve(
     maps = dict(_named(entry) for entry in heads or ())
     MissingExtra.check(["fastapi", "uvicorn"], "web", "tokenlight serve")
     from tokenlight.web.app import application
-    from tokenlight.web.limits import Limits
+    from tokenlight.web.limits import ServerLimits
     from tokenlight.web.preloaded import shelf
 
-    limits = Limits()
+    limits = ServerLimits()
     with ExitStack() as held:
         sockets = [held.enter_context(one) for one in _bound(host, port)]
         shelved = shelf(open or (), limits)
@@ -152,7 +152,7 @@ def _loaded(
 
 
 def _listen(
-    app: Guard, limits: Limits, host: str, sockets: list[socket.socket], *, verbose: bool
+    app: Guard, limits: ServerLimits, host: str, sockets: list[socket.socket], *, verbose: bool
 ) -> None:
     """Serve until Ctrl-C; the address is printed when it can be opened."""
     from tokenlight.web.server import BACKLOG, Server

@@ -25,7 +25,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GradeLimits:
     """What both tests must reach for each grade; ``alone``: where one test by itself says much;
     ``leaning``: where both say too much to be called chance."""
 
@@ -39,10 +39,10 @@ class Limits:
     shortest: int = 5
 
 
-LIMITS = Limits()
+LIMITS = GradeLimits()
 
 
-def graded(seen: Evidence, limits: Limits = LIMITS) -> tuple[str, str]:
+def graded(seen: Evidence, limits: GradeLimits = LIMITS) -> tuple[str, str]:
     """A grade, and in words what is weak (empty: nothing)."""
     if seen.length < limits.shortest:
         return UNSURE, f"one text of {seen.length} words is too short to tell"
@@ -57,7 +57,7 @@ def graded(seen: Evidence, limits: Limits = LIMITS) -> tuple[str, str]:
     return (FAITHFUL if strong else BETTER), ""
 
 
-def _not_better(seen: Evidence, limits: Limits) -> tuple[str, str]:
+def _not_better(seen: Evidence, limits: GradeLimits) -> tuple[str, str]:
     if max(seen.order, seen.words) >= limits.alone:
         order = "its order beats chance, its top words do not"
         words = "its top words beat chance, its order does not"

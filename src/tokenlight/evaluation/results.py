@@ -21,7 +21,7 @@ from tokenlight.evaluation.measure import Failure, Known, Record, by_text, keyed
 from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._agreement import Agreement, agreement
 from tokenlight.metrics._interval import Interval
-from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, Summary
+from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, MetricSummary
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,7 +70,7 @@ class Evaluation:
         }
 
     @cached_property
-    def _summaries(self) -> dict[str, Summary]:
+    def _summaries(self) -> dict[str, MetricSummary]:
         found: dict[str, dict[int, list[Measured]]] = {key: {} for key in self.metrics}
         for record in self.records:
             for key in found.keys() & record.measured.keys():

@@ -60,7 +60,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class MetricSummary:
     """A metric over many texts: means with 95 % bootstrap intervals, curve, and parts."""
 
     interval: Interval
@@ -144,18 +144,18 @@ class Metric(Registered, abc.ABC):
         *,
         seed: int = 0,
         frequencies: DocumentFrequencies | None = None,  # noqa: ARG002 - token_overlap reads it
-    ) -> Summary:
+    ) -> MetricSummary:
         """What was found over many texts, one entry each."""
         return self.over_texts(measured, seed)
 
-    def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
+    def over_texts(self, measured: Sequence[Measured], seed: int) -> MetricSummary:
         """Means over texts with their intervals; overridden where a number is no mean."""
         names = sorted({name for one in measured for name in one.parts})
         parts = {
             name: mean_interval([m.parts[name] for m in measured if name in m.parts], seed=seed)
             for name in names
         }
-        return Summary(
+        return MetricSummary(
             mean_interval([one.value for one in measured], seed=seed),
             curve_intervals([one.curve for one in measured], seed=seed),
             parts,

@@ -8,7 +8,7 @@ import numpy as np
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
 from tokenlight.metrics._marked import marked_tokens, seen_share
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric, Summary
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric, MetricSummary
 from tokenlight.metrics._ranking import ranking
 
 
@@ -67,7 +67,7 @@ class PrecisionAtK(Metric):
             return first_token
         return gold
 
-    def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
+    def over_texts(self, measured: Sequence[Measured], seed: int) -> MetricSummary:
         if self.report == "count":
             return super().over_texts(measured, seed)
         counts = np.array([one.detail["count"] for one in measured], dtype=np.float64)
@@ -76,4 +76,4 @@ class PrecisionAtK(Metric):
         def ratio(texts: np.ndarray) -> float:
             return float(100 * counts[texts].sum() / lengths[texts].sum())
 
-        return Summary(statistic_interval(len(measured), ratio, seed=seed, resamples=2000))
+        return MetricSummary(statistic_interval(len(measured), ratio, seed=seed, resamples=2000))

@@ -9,7 +9,7 @@ import numpy as np
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
 from tokenlight.metrics._marked import marked_tokens, seen_share
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric, Summary
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric, MetricSummary
 from tokenlight.metrics._ranking import ranking
 
 
@@ -69,7 +69,7 @@ class Rationale(Metric):
         runs = {"right": right, "selected": len(ours), "marked": len(marked)}
         return Measured(found[self.report], parts=found, detail=runs)
 
-    def over_texts(self, measured: Sequence[Measured], seed: int) -> Summary:
+    def over_texts(self, measured: Sequence[Measured], seed: int) -> MetricSummary:
         found = super().over_texts(measured, seed)
         if self.iou_over == "texts" or not measured:
             return found

@@ -18,7 +18,7 @@ from tokenlight.metrics._metric import (
     DocumentFrequencies,
     Measured,
     Metric,
-    Summary,
+    MetricSummary,
 )
 
 Rarity = Literal["log", "smooth", "none"]
@@ -93,7 +93,7 @@ class TokenOverlap(Metric):
         *,
         seed: int = 0,
         frequencies: DocumentFrequencies | None = None,
-    ) -> Summary:
+    ) -> MetricSummary:
         # Of one text there may be several explanations: it is drawn with all of them.
         parts = [(n, part) for n, one in enumerate(measured) for part in _parts(one)]
         owners = np.array([n for n, _ in parts], dtype=np.int64)
@@ -136,7 +136,7 @@ class TokenOverlap(Metric):
             Interval(v, v, v, len(texts)) for v in (overlaps(everything, CURVE) if texts else ())
         )
         found = statistic_interval(len(texts), value, seed=seed)
-        return Summary(replace(found, low=max(0.0, found.low)), curve)
+        return MetricSummary(replace(found, low=max(0.0, found.low)), curve)
 
     def _listed(self, sums: np.ndarray, standing: np.ndarray) -> np.ndarray:
         """Which columns may be listed, of those ``standing`` in the class's texts."""

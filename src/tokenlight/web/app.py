@@ -22,7 +22,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.version import VERSION
 from tokenlight.web import downloads, options, responses
 from tokenlight.web.guard import Guard
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList
 from tokenlight.web.preloaded import Shelf
 from tokenlight.web.refusals import ERRORS, Refusal, caught, not_found
@@ -58,12 +58,12 @@ def application(
     shelf: Shelf | None = None,
     *,
     host: str = "127.0.0.1",
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     trials: bool = True,
 ) -> Guard:
     """The ASGI application over these models. ``trials``: find out which methods work on which
     model, in the background."""
-    limits = limits or Limits()
+    limits = limits or ServerLimits()
     service = Service(models, shelf or Shelf(), limits)
     service.warm()
 

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import Refusal, caught, closing
 
 Scope = MutableMapping[str, Any]
@@ -41,7 +41,7 @@ class Guard:
     """An ASGI layer. A page of another site can neither ask (Origin, JSON only) nor, by a name that
     it points at this machine, pretend to be this one (Host). ``stop`` ends the service behind it."""
 
-    def __init__(self, app: Any, host: str, limits: Limits, stop: Callable[[], bool]) -> None:
+    def __init__(self, app: Any, host: str, limits: ServerLimits, stop: Callable[[], bool]) -> None:
         self._app, self._limits, self._stop = app, limits, stop
         self.ended = False  # whether nothing is at work any more
         self._names = {"localhost", host.strip("[]").lower()}

@@ -1,4 +1,4 @@
-"""Limits: how much one request, and all of them together, may ask of this machine."""
+"""ServerLimits: how much one request, and all of them together, may ask of this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """What is more than this is refused in words, never served slowly or half.
 
     ``passes``: tokens that one request may send through a model, each time counted. ``waiting``:

@@ -21,7 +21,7 @@ from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
 from tokenlight.web.explain import Wanted, count_targets, explain_alone, read_row
 from tokenlight.web.games import Play, bands, curves, told
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import Served
 from tokenlight.web.options import spec, token_passes
 from tokenlight.web.refusals import Refusal, caught
@@ -29,7 +29,7 @@ from tokenlight.web.requests import AttentionAsked, EvaluateAsked, ExplainAsked,
 from tokenlight.web.store import Entry
 
 
-def measured_trust(served: Served, attribution: Attribution, limits: Limits) -> Attribution:
+def measured_trust(served: Served, attribution: Attribution, limits: ServerLimits) -> Attribution:
     """The attribution with ``extras["trust"]``; of a longer text fewer random orders are tried."""
     tokens = len(attribution)
     for orders, choices in ((50, 100), (20, 40)):
@@ -86,7 +86,7 @@ def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
     return groups
 
 
-def evaluate(served: Served, asked: EvaluateAsked, limits: Limits) -> dict[str, Any]:
+def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict[str, Any]:
     """Explain and measure text by text; what cannot be explained is said beside the numbers."""
     started = time.perf_counter()
     metrics = built([spec("metrics", one) for one in asked.metrics])
@@ -152,7 +152,7 @@ def _check_size(
     asked: EvaluateAsked,
     methods: Sequence[Method],
     metrics: Collection[Metric],
-    limits: Limits,
+    limits: ServerLimits,
 ) -> None:
     """Count every explanation, the further ones that a metric needs, and its changed texts."""
     changed = sum(len(metric.points) + 1 for metric in metrics if metric.asks)
@@ -183,7 +183,7 @@ def _further(served: Served, metric: Metric) -> int:
     return len(live.head.labels) if metric.further == "classes" else 0
 
 
-def attention_map(served: Served, asked: AttentionAsked, limits: Limits) -> dict[str, Any]:
+def attention_map(served: Served, asked: AttentionAsked, limits: ServerLimits) -> dict[str, Any]:
     """The attention map of one head, or of a layer's heads in the mean: ``query key``."""
     row = read_row(served, asked.inputs, "error")
     if len(row) > limits.attention_tokens:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import DamagedFile, TokenlightError
 from tokenlight.files.documents import json_of, text_of
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import keep_secret, without_paths
 from tokenlight.web.uploads import opened, parsed
 
@@ -48,7 +48,7 @@ class Shelf:
     runs: dict[str, OpenedRun] = field(default_factory=dict)
 
 
-def shelf(places: Sequence[str], limits: Limits) -> Shelf:
+def shelf(places: Sequence[str], limits: ServerLimits) -> Shelf:
     """Read every file and folder named; what cannot be read stops the start."""
     found = Shelf()
     for given in places:
@@ -63,7 +63,7 @@ def shelf(places: Sequence[str], limits: Limits) -> Shelf:
     return found
 
 
-def _put_folder(place: Path, found: Shelf, limits: Limits) -> None:
+def _put_folder(place: Path, found: Shelf, limits: ServerLimits) -> None:
     """Attribution files and runs in a folder; other JSON files are passed over."""
     before = len(found.runs) + len(found.files)
     for one in sorted(place.iterdir()):
@@ -78,7 +78,7 @@ def _put_folder(place: Path, found: Shelf, limits: Limits) -> None:
         )
 
 
-def _put_file(place: Path, found: Shelf, limits: Limits) -> None:
+def _put_file(place: Path, found: Shelf, limits: ServerLimits) -> None:
     with _naming(place):
         made = opened(parsed(text_of(place).encode("utf-8")), limits)
     found.files[_free(place.name, found.files)] = made

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tokenlight.data.target import Contrast
 from tokenlight.data.tokens import Question
 from tokenlight.errors import UnknownName
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 
-_LIMITS = Limits()
+_LIMITS = ServerLimits()
 Text = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Identity = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]

@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tokenlight.web.guard import Guard
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import BUSY, Refusal
 
 BACKLOG = 64  # connections that are taken up in one go, before any of them can be dismissed
@@ -24,7 +24,7 @@ class Server(uvicorn.Server):
     """Serves the application; ``settings`` as uvicorn.Config takes them. Before it waits for requests
     to end, those are told that the server closes."""
 
-    def __init__(self, app: Guard, limits: Limits, **settings: Any) -> None:
+    def __init__(self, app: Guard, limits: ServerLimits, **settings: Any) -> None:
         self._app = app
         bounds = {
             "most": min(limits.connections, _files() // 2),

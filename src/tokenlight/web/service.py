@@ -17,7 +17,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.web import measure
 from tokenlight.web.explain import Explained, Wanted, explain_alone, explain_batch
 from tokenlight.web.games import Play, labels_of, own_order
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, Served
 from tokenlight.web.preloaded import Shelf
 from tokenlight.web.refusals import Refusal, caught, closing, not_found
@@ -30,16 +30,16 @@ from tokenlight.web.requests import (
 )
 from tokenlight.web.responses import agreement, shown
 from tokenlight.web.store import Entry, Kept
-from tokenlight.web.worker import Job, Lane, Worker
+from tokenlight.web.worker import Lane, ModelWorker, QueuedJob
 
 
 class Service:
     """Everything the addresses need; made once, started and stopped with the server."""
 
-    def __init__(self, models: AllowList, shelf: Shelf, limits: Limits) -> None:
+    def __init__(self, models: AllowList, shelf: Shelf, limits: ServerLimits) -> None:
         self.models, self.shelf, self.limits = models, shelf, limits
         self.kept = Kept(limits)
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, ModelWorker] = {}
         self._shelved: dict[str, list[Entry]] = {}
 
     def warm(self) -> None:
@@ -58,7 +58,7 @@ class Service:
         """Start the workers; ``trials``: find out which methods work, when nobody asks for anything."""
         for served in self.models:
             batch = partial(explain_batch, served, passes=self.limits.passes)
-            self._workers[served.name] = Worker(served.name, batch, self.limits)
+            self._workers[served.name] = ModelWorker(served.name, batch, self.limits)
         for name, attributions in self.shelf.files.items():
             self._shelved[name] = [self._keep(a, pinned=True) for a in attributions]
         for name in registry.usable("methods") if trials else ():
@@ -221,13 +221,13 @@ class Service:
             )
         return self.models.named(entry.model)
 
-    def _worker(self, served: Served) -> Worker:
+    def _worker(self, served: Served) -> ModelWorker:
         worker = self._workers.get(served.name)
         if worker is None:
             raise closing()
         return worker
 
-    async def _answer(self, job: Job) -> Any:
+    async def _answer(self, job: QueuedJob) -> Any:
         seconds = self.limits.answer_seconds
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), seconds)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import not_found
 
 BANDS = 4  # kinds of random orders that are remembered of one explanation
@@ -62,7 +62,7 @@ def held(value: Any) -> int:
 class Kept:
     """A bounded store; ids are random, so that nobody finds another's text by counting."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self._pinned: dict[str, Entry] = {}
         self._others: OrderedDict[str, Entry] = OrderedDict()  # the oldest first

@@ -10,14 +10,14 @@ from tokenlight.data.attribution import FORMAT, Attribution
 from tokenlight.data.image import stored_pixels
 from tokenlight.errors import DamagedFile, TokenlightError
 from tokenlight.files.documents import json_of
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import without_paths
 
 MOST_TOKENS = 20_000
 MOST_LAYERS = 1_000
 
 
-def opened(content: Any, limits: Limits) -> list[Attribution]:
+def opened(content: Any, limits: ServerLimits) -> list[Attribution]:
     """Attributions out of parsed JSON: one, or a list of them."""
     entries = content if isinstance(content, list) else [content]
     if not 0 < len(entries) <= limits.open_entries:

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Any
 
 from tokenlight.capture.pauses import pausing
-from tokenlight.web.limits import Limits
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import BUSY, Refusal, caught, closing
 
 LONGEST_RETRY = 60  # seconds that anybody is told to stay away
@@ -40,7 +40,7 @@ class GivenUp(BaseException):
 
 
 @dataclass(eq=False)
-class Job:
+class QueuedJob:
     """Work that somebody waits for. ``asked``: of quick work what its batch is given, else a function;
     ``size``: its share of a batch, in characters."""
 
@@ -57,16 +57,16 @@ class Job:
                 self.future.set_result(result)
 
 
-class Worker:
+class ModelWorker:
     """Serves one model. ``batch`` answers several quick requests at once: a result or an exception
     for each, in order."""
 
     def __init__(
-        self, name: str, batch: Callable[[Sequence[Any]], Sequence[Any]], limits: Limits
+        self, name: str, batch: Callable[[Sequence[Any]], Sequence[Any]], limits: ServerLimits
     ) -> None:
         self._batch, self._limits = batch, limits
-        self._waiting: dict[Lane, deque[Job]] = {lane: deque() for lane in Lane}
-        self._in_hand: list[tuple[Lane, Job]] = []
+        self._waiting: dict[Lane, deque[QueuedJob]] = {lane: deque() for lane in Lane}
+        self._in_hand: list[tuple[Lane, QueuedJob]] = []
         self._takes = {lane: FIRST[lane] for lane in Lane}  # a job, or a batch
         self._change = threading.Condition()
         self._stopping = False
@@ -75,14 +75,14 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=f"serving {name}", daemon=True)
         self._thread.start()
 
-    def quick(self, asked: Any, size: int = 0) -> Job:
+    def quick(self, asked: Any, size: int = 0) -> QueuedJob:
         """Queue a request that is answered with others."""
-        return self._queued(Job(asked, size), Lane.QUICK)
+        return self._queued(QueuedJob(asked, size), Lane.QUICK)
 
-    def work(self, lane: Lane, asked: Callable[[], Any]) -> Job:
+    def work(self, lane: Lane, asked: Callable[[], Any]) -> QueuedJob:
         """Queue a function that pauses; what it returns is the answer. Work in the background is done
         when nothing else is to do."""
-        return self._queued(Job(asked), lane)
+        return self._queued(QueuedJob(asked), lane)
 
     def stop(self, wait: float) -> bool:
         """Tell who waits that the server closes, and end after the pass in hand; whether it did."""
@@ -100,7 +100,7 @@ class Worker:
             job.answer(closing())
         return not self._thread.is_alive()
 
-    def _queued(self, job: Job, lane: Lane) -> Job:
+    def _queued(self, job: QueuedJob, lane: Lane) -> QueuedJob:
         with self._change:
             if self._stopping:
                 raise closing()
@@ -162,7 +162,7 @@ class Worker:
         if not self._in_hand and self._idle() and (job := self._taken(Lane.BACKGROUND)):
             self._done(Lane.BACKGROUND, job)
 
-    def _taken(self, lane: Lane) -> Job | None:
+    def _taken(self, lane: Lane) -> QueuedJob | None:
         """The next job of a lane that somebody still waits for."""
         with self._change:
             queue = self._waiting[lane]
@@ -175,7 +175,7 @@ class Worker:
 
     def _quick_round(self) -> None:
         """Answer as many quick requests as fit into a batch."""
-        jobs: list[Job] = []
+        jobs: list[QueuedJob] = []
         room = self._limits.batch_characters
         while len(jobs) < self._limits.batch_texts and (room > 0 or not jobs):
             job = self._taken(Lane.QUICK)
@@ -187,14 +187,16 @@ class Worker:
             return
         self._answer(Lane.QUICK, jobs, lambda: self._batch([job.asked for job in jobs]))
 
-    def _done(self, lane: Lane, job: Job) -> None:
+    def _done(self, lane: Lane, job: QueuedJob) -> None:
         def work() -> Sequence[Any]:
             with pausing(self._pauses(lane, job)):
                 return [job.asked()]
 
         self._answer(lane, [job], work)
 
-    def _answer(self, lane: Lane, jobs: Sequence[Job], work: Callable[[], Sequence[Any]]) -> None:
+    def _answer(
+        self, lane: Lane, jobs: Sequence[QueuedJob], work: Callable[[], Sequence[Any]]
+    ) -> None:
         """Give each job its part of what ``work`` comes to, and remember how long that took."""
         began = time.monotonic()
         try:
@@ -209,7 +211,7 @@ class Worker:
             job.answer(answer)
         self._takes[lane] += NEWEST * (time.monotonic() - began - self._takes[lane])
 
-    def _pauses(self, lane: Lane, job: Job) -> Callable[[], None]:
+    def _pauses(self, lane: Lane, job: QueuedJob) -> Callable[[], None]:
         """Let what is shorter through; work that nobody waits for ends here. However much is asked,
         the work then goes on for as long as it was kept waiting, up to ``share_seconds``."""
         until = 0.0  # it makes no pause before
