@@ -17,7 +17,7 @@ Of all limits under which, on the first half and in every task, at most 5 % of r
 better than chance (the upper end of the 95 % interval), those are taken that know most of the near-best
 orders as better than chance; then of those under which no inverted order and at most 1 % of random scores
 are faithful and at least 95 % of what is graded faithful deserves it, those that call most of the
-near-best orders faithful.
+near-best orders faithful. A text is too short where more than 5 % of random scores pass at its length.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ TITLES = {
 }  # fmt: skip
 MOST = {"squad": 200, "phrases": 600}
 CHUNK = 25
+LONG = 9  # words: more are long enough whatever the limits
 
 
 # --- the texts ------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ GOOD = (grade.FAITHFUL, grade.BETTER)
 def chosen(tasks: dict[str, list[Any]]) -> Limits:
     """By the docstring's rule, on the rows given."""
     rows = [row for own in tasks.values() for row in own]
-    base = Limits(shortest=shortest(rows))
+    base = Limits(shortest=LONG)
 
     def known(limits: Limits, wanted: Sequence[str]) -> int:
         return int(share(rows, limits, ORACLES, wanted)[0])
@@ -313,7 +314,8 @@ def chosen(tasks: dict[str, list[Any]]) -> Limits:
         replace(limits, faithful_order=round(float(o), 2), faithful_words=round(float(w), 2))
         for o, w in grid
     ]
-    return max(filter(sound, faithful), key=lambda one: known(one, GOOD[:1]))
+    limits = max(filter(sound, faithful), key=lambda one: known(one, GOOD[:1]))
+    return replace(limits, shortest=shortest(rows, limits))
 
 
 def upper(some: int, count: int) -> float:
@@ -323,15 +325,15 @@ def upper(some: int, count: int) -> float:
     return float((p + z * z / (2 * count) + reach) / (1 + z * z / count))
 
 
-def shortest(rows: Sequence[Any]) -> int:
-    """The fewest words from which on, whatever their number, chance is not graded better than itself."""
-    length = 2
-    for words in range(2, 9):
+def shortest(rows: Sequence[Any], limits: Limits) -> int:
+    """The fewest words from which on, whatever their number, at most 5 % of random scores are graded
+    better than chance."""
+    for words in range(LONG - 1, 1, -1):
         own = [row for row in rows if row["length"] == words]
-        k, n = share(own, Limits(shortest=2), RANDOM, GOOD)
-        if n and k / n > 0.05:
-            length = words + 1
-    return length
+        k, n = share(own, replace(limits, shortest=2), RANDOM, GOOD)
+        if n and k > 0.05 * n:
+            return words + 1
+    return 2
 
 
 def halves(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -420,7 +422,7 @@ def figure(tasks: dict[str, list[Any]], limits: Limits, place: Path) -> None:
         if name in METHODS and given in found:
             found[given].append(100 * numbers[3])
     known = [g for g in GRADES[:5] if found[g]]
-    labels = [g.replace(" chance", "\nchance").replace("no better", "no\nbetter") for g in known]
+    labels = [g.replace(" ", "\n") for g in known]
     right.boxplot([found[g] for g in known], whis=(5, 95), showfliers=False, tick_labels=labels)
     right.axhline(50, color="grey", lw=0.8, ls=":")
     right.set(ylabel="% of 60 orders drawn anew that it beats", ylim=(0, 101),
