@@ -196,7 +196,38 @@ FAMILIES, SOME = _known(FAMILIES), _known(SOME)
 EVERY = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"] + list(SOME)
 
 
-def build(name: str) -> Any:
+def causal(name: str) -> str | None:
+    """The class of the family that writes on from its own input, if it has one."""
+    prefix = (FAMILIES | SOME)[name][0]
+    ends = ("LMHeadModel", "ForCausalLM")
+    return next((f"{prefix}{end}" for end in ends if hasattr(transformers, f"{prefix}{end}")), None)
+
+
+# Their tokens see those behind them, unless their config makes decoders of them.
+NO_WRITERS = frozenset(
+    [
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "electra",
+        "ernie",
+        "roformer",
+        "megatron-bert",
+        "rembert",
+        "xmod",
+        "data2vec-text",
+        "big_bird",
+        "roberta-prelayernorm",
+        "roc_bert",
+        "xlm-roberta-xl",
+        "xlnet",
+    ]
+)
+CAUSAL = [name for name in FAMILIES | SOME if causal(name)]
+
+
+def build(name: str, head: str = "ForSequenceClassification") -> Any:
     """A random model of the family: small, seeded, its weights large enough to matter."""
     prefix, arguments, _ = (FAMILIES | SOME)[name]
     config = getattr(transformers, f"{prefix}Config")(**arguments)
@@ -204,11 +235,12 @@ def build(name: str) -> Any:
     config._attn_implementation = "eager" if name == "gemma2" else "sdpa"
     config._experts_implementation = "eager"  # the fused one has no float64
     torch.manual_seed(0)
+    cls = getattr(transformers, head if head.startswith(prefix) else f"{prefix}{head}")
     try:
-        model = getattr(transformers, f"{prefix}ForSequenceClassification")(config)
+        model = cls(config)
     except (ValueError, ImportError):
         config._attn_implementation = "eager"
-        model = getattr(transformers, f"{prefix}ForSequenceClassification")(config)
+        model = cls(config)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():

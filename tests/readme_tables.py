@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.families import FAMILIES, SOME
+from tests.families import CAUSAL, FAMILIES, NO_WRITERS, SOME
 from tests.twins.test_relevance_every_family import FOLLOWED
 from tests.unit.test_house import ROWS
 from tests.unit.test_relevance_models import REFUSED as WITHOUT_RELEVANCE
 from tests.vision import FAMILIES as PICTURED
 from tests.vision import REFUSED as NOT_PICTURED
+from tests.writers import WRITERS
 from tokenlight import registry
 
 PAGES = [Path(__file__).parents[1] / name for name in ("README.md", "CONTRIBUTING.md")]
@@ -39,6 +40,13 @@ def families() -> str:
         rows.append(f"| {fate} | {len(names)} | {', '.join(sorted(names))} |")
     working = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
     without = sorted(set(working) & set(WITHOUT_RELEVANCE))
+    writing = sorted(set(CAUSAL) - NO_WRITERS)
+    rows.append(f"| writing on from a prompt | {len(writing)} | {', '.join(writing)} |")
+    fates = {name: fate for name, (_, _, fate) in WRITERS.items()}
+    after = sorted(name for name, fate in fates.items() if fate != "refused")
+    rows.append(f"| writing after a source | {len(after)} | {', '.join(after)} |")
+    none = sorted(set(fates) - set(after)) + sorted(NO_WRITERS & set(CAUSAL))
+    rows.append(f"| writing, refused | {len(none)} | {', '.join(none)} |")
     plain = [name for name in PICTURED if " with " not in name]
     rows.append(f"| images | {len(plain)} | {', '.join(sorted(plain))} |")
     merging = sorted(NOT_PICTURED)

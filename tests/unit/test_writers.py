@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from tests.writers import SOURCE, WORDS, WRITERS, WRITTEN, writer, writing_tokenizer
+from tests.families import CAUSAL, NO_WRITERS, build, causal
+from tests.writers import PROMPT, SOURCE, WORDS, WRITERS, WRITTEN, writer, writing_tokenizer
 from tokenlight import Continuation, Explainer, NextToken, Tokens
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TextTooLong, UnsupportedModel
 
@@ -235,6 +236,40 @@ def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> Non
         name = method if isinstance(method, str) else method[0]
         with pytest.raises(UnsupportedModel, match=f"{name} has no form for BartFor"):
             bart.explain(SOURCE, method, Continuation(WRITTEN))
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in NO_WRITERS])
+def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_beside(
+    name: str,
+) -> None:
+    model = build(name, causal(name)).double()
+    explainer = Explainer(model, writing_tokenizer(ends=False))
+    found = explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"))
+    words = f"{PROMPT} {WRITTEN}".split()
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[WORDS.index(word) for word in words]])).logits[0]
+    # MPT counts its bias from the end of the row and rounds the sum to float32.
+    eps = torch.finfo(torch.float32 if name == "mpt" else torch.float64).eps
+    for place, a in enumerate(found, len(PROMPT.split()) - 1):
+        wanted = float(logits[place, WORDS.index(words[place + 1])])
+        assert a.logits[a.target.index] == pytest.approx(wanted, rel=1e4 * eps, abs=1e4 * eps)
+    alone = explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"), batch_tokens=1)
+    for a, b in zip(found, alone, strict=True):
+        np.testing.assert_allclose(
+            a.scores, b.scores, rtol=0, atol=1e4 * eps * np.abs(b.scores).max()
+        )
+
+
+@pytest.mark.parametrize("name", sorted(NO_WRITERS & set(CAUSAL)))
+def test_an_encoder_with_a_causal_head_is_refused_by_name(name: str) -> None:
+    explainer = Explainer(build(name, causal(name)), writing_tokenizer(ends=False))
+    with pytest.raises(UnsupportedModel, match="is no writer as it is configured"):
+        explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"))
+
+
+def test_the_matrix_is_as_wide_as_it_is_said_to_be() -> None:
+    assert len(TAKEN) >= 12
+    assert len(set(CAUSAL) - NO_WRITERS) >= 30
 
 
 def test_what_cannot_be_read_or_written_is_refused_in_words(bart: Explainer) -> None:
