@@ -280,10 +280,13 @@ class Head:
                 "the context. Explain 'predicted', or the text of an answer as it stands there."
             )
         if self.kind != "span" and isinstance(target, SpanTarget):
-            raise BadTarget(
-                "SpanTarget explains a question-answering model, but this is none: explain "
-                f"'predicted', Contrast(…) or one of its labels ({self.listed(12)})."
-            )
+            instead = f"this is none: {self.does}"
+            if self.reads == "text":
+                instead = (
+                    f"this model is a classifier with the labels {', '.join(self.labels)}; give one of "
+                    "them, 'predicted', 'all' or Contrast(…)"
+                )
+            raise BadTarget(f"SpanTarget explains a question-answering model, but {instead}.")
         if isinstance(target, NextToken) and self.reads != "next":
             raise BadTarget(f"{target!r} is a next token, but this model writes none: {self.does}.")
 

@@ -50,7 +50,7 @@ class Ways:
 
 
 @dataclass
-class _Seen:
+class _SeenModules:
     """What watched passes of a model showed of its modules, by their classes: those that were called;
     those in whose own code a gradient is rewritten (None: in no module's); and those of them whose
     whole output goes through one product of activations (LlamaMLP), so that the gradient may be
@@ -66,7 +66,7 @@ class _Seen:
         return cls in self.called and cls not in self.rewriting
 
 
-_seen: WeakKeyDictionary[nn.Module, _Seen] = WeakKeyDictionary()
+_seen: WeakKeyDictionary[nn.Module, _SeenModules] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def forked(
     before, they are not looked for, and where nothing but gradients is rewritten modules that
     rewrite none are left alone. Values and gradients stay the model's own.
     """
-    ways, seen = ways or Ways(), _seen.setdefault(model, _Seen())
+    ways, seen = ways or Ways(), _seen.setdefault(model, _SeenModules())
     passage, strangers = Passage(examples, ruled=ways.rules), Strangers(model, watching=watch)
     mode = _Forking(passage, strangers, ways, seen)
     chosen = [
@@ -132,7 +132,9 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
 class _Forking(TorchFunctionMode):
     """Give each call its ways back; inside a unit, leave it alone."""
 
-    def __init__(self, passage: Passage, strangers: Strangers, ways: Ways, seen: _Seen) -> None:
+    def __init__(
+        self, passage: Passage, strangers: Strangers, ways: Ways, seen: _SeenModules
+    ) -> None:
         super().__init__()
         self.passage, self.ways, self.watch = passage, ways, strangers.watching
         self.strangers, self.seen = strangers, seen
@@ -140,7 +142,7 @@ class _Forking(TorchFunctionMode):
         self.roots = Roots()
         self.everywhere = self.watch or ways.rules or None in seen.rewriting
         self.depth = 0  # of units entered
-        self.running: list[_Running] = []
+        self.running: list[_RunningModule] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -257,7 +259,7 @@ class _Forking(TorchFunctionMode):
         if not self.watch and cls in seen.halved:
             made = forward(*args, **named)
             return self.passage.shared(Operation.GATE, (made,), of=2)[0] if active(made) else made
-        running = _Running(cls)
+        running = _RunningModule(cls)
         self.running.append(running)
         try:
             with nullcontext() if self.everywhere else self:
@@ -273,7 +275,7 @@ class _Forking(TorchFunctionMode):
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningModule:
     """A module whose calls are looked at, and the gradients it rewrote (None: a slope)."""
 
     cls: type
