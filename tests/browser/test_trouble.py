@@ -92,8 +92,8 @@ def test_a_method_the_model_refuses_is_told_and_the_others_shown(visit):
 
 
 def test_a_text_too_long_to_be_tested_says_so(visit):
-    text = "This film is neither good nor bad but long, and the director knows it. " * 25
-    visit.open(text=text.strip())
+    text = "This film is neither good nor bad but long, and the director knows it. " * 75
+    visit.open(text=text.strip(), long="stride")
     visit.page.get_by_text("Not tested. Testing a text of").wait_for()
     assert "tokenlight explain --trust" in visit.page.locator("#why .trust").text_content()
     visit.expected = ("422",)
