@@ -185,12 +185,26 @@ def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
 
     def made(found: re.Match[str]) -> str:
         name = found[1]
-        maker = {"models": models_table, "decisions": decisions}.get(name)
-        table = maker() if maker else names_table(name, site=site)
+        makers = {"models": models_table, "decisions": decisions, "recommended": recommended_table}
+        table = makers[name]() if name in makers else names_table(name, site=site)
         return f"<!-- table: {name} -->\n\n{table}\n\n<!-- end -->"
 
     markdown = _TABLE.sub(made, markdown)
     return f"{markdown}\n{commands()}\n" if site and address == "cli.md" else markdown
+
+
+def recommended_table() -> str:
+    """The methods that measured best for a text, as ``tokenlight methods`` lists them first."""
+    from tokenlight import registry
+    from tokenlight.explaining.default import recommended
+    from tokenlight.methods._method import Cost
+
+    rows = ["| method | meaning | passes | faithfulness (AOPC) |", "|---|---|---|---|"]
+    for name, mean in recommended().items():
+        cells = [f"`{name}`", _meaning(registry.find("methods", name))]
+        cost = Cost.in_words(registry.build("methods", name))
+        rows.append(f"| {' | '.join(cells)} | {cost} | {mean:.2f} |")
+    return "\n".join(rows)
 
 
 def names_table(kind: Kind, *, site: bool) -> str:

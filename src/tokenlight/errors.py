@@ -1,18 +1,19 @@
 """Every error tokenlight raises, in one tree.
 
 TokenlightError
-├── UnknownName           a method, option, label, model or metric that does not exist
-├── BadInput              a text, pair, image or array that cannot be explained
-│   └── TextTooLong       more tokens than the model reads
-├── BadTarget             a target this model's head does not have
-├── UnsupportedModel      a model or head that would give wrong numbers
-├── UnsupportedTokenizer  a tokenizer that cannot tell where its tokens stand in the text
-├── DamagedFile           a file that is missing, cut short, changed or unsafe to open
-├── BrokenPlugin          a method or metric of another package that cannot be loaded
-├── NotFinite             NaN or infinity, with the place where it arose
-└── MissingExtra          an optional library that is not installed
+├── UnknownName           ValueError   a method, option, label, model or metric that does not exist
+├── BadInput              ValueError   a text, pair, image or array that cannot be explained
+│   └── TextTooLong       ValueError   more tokens than the model reads
+├── BadTarget             ValueError   a target this model's head does not have
+├── UnsupportedModel      TypeError    a model or head that would give wrong numbers
+├── UnsupportedTokenizer  TypeError    a tokenizer that cannot tell where its tokens stand in the text
+├── DamagedFile           OSError      a file that is missing, cut short, changed or unsafe to open
+├── BrokenPlugin          ImportError  a method or metric of another package that cannot be loaded
+├── NotFinite             ValueError   NaN or infinity, with the place where it arose
+└── MissingExtra          ImportError  an optional library that is not installed
 
-A message says what was given, why it cannot be, and what to do.
+Each is also the error of Python that stands beside it, for those who catch that. A message says what was
+given, why it cannot be, and what to do.
 """
 
 import difflib
@@ -49,7 +50,7 @@ def near_names(given: str, known: Iterable[str], *, likeness: float = 0.5) -> li
     return [name for name, like in zip(near, alike, strict=True) if like > alike[0] - 0.1]
 
 
-class UnknownName(TokenlightError):
+class UnknownName(TokenlightError, ValueError):
     """A name that is not in a closed list; near names are offered."""
 
     @classmethod
@@ -61,7 +62,7 @@ class UnknownName(TokenlightError):
         return cls(f"unknown {kind} {given!r}.{hint} Known: {', '.join(names) or 'none'}.")
 
 
-class BadInput(TokenlightError):
+class BadInput(TokenlightError, ValueError):
     """An input that cannot be explained."""
 
 
@@ -69,31 +70,31 @@ class TextTooLong(BadInput):
     """A text with more tokens than the model reads."""
 
 
-class BadTarget(TokenlightError):
+class BadTarget(TokenlightError, ValueError):
     """A target this model's head does not have."""
 
 
-class UnsupportedModel(TokenlightError):
+class UnsupportedModel(TokenlightError, TypeError):
     """A model or head for which the numbers would be wrong."""
 
 
-class UnsupportedTokenizer(TokenlightError):
+class UnsupportedTokenizer(TokenlightError, TypeError):
     """A tokenizer that cannot say where its tokens stand in the text."""
 
 
-class DamagedFile(TokenlightError):
+class DamagedFile(TokenlightError, OSError):
     """A file that is missing, cut short, changed, or unsafe to open."""
 
 
-class BrokenPlugin(TokenlightError):
+class BrokenPlugin(TokenlightError, ImportError):
     """A method or metric that another package offers and that cannot be loaded."""
 
 
-class NotFinite(TokenlightError):
+class NotFinite(TokenlightError, ValueError):
     """NaN or infinity arose; the message names the place."""
 
 
-class MissingExtra(TokenlightError):
+class MissingExtra(TokenlightError, ImportError):
     """An optional library is needed and not installed."""
 
     @classmethod

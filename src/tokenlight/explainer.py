@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -18,7 +18,7 @@ from tokenlight.capture.pauses import pause
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
-from tokenlight.data.tokens import ExplainMask, Long, TokenRow
+from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel
 from tokenlight.explaining.batch import explain_rows
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason
@@ -166,13 +166,13 @@ class Explainer(Session):
         """Score the tokens of each text.
 
         ``inputs``: a text, a (text, text) pair, a :class:`Question`, a :class:`Chat`, a
-        :class:`Context`, a :class:`Picture` (or a PIL image, or an array height × width × 3),
-        :class:`Tokens` or what a tokenizer returned; a list of these, an iterator, or a table (a data
-        frame, a Dataset), whose column ``text`` holds them, found as in files where it is not named. One
-        text and one method give one Attribution; anything else a list, text by text, then method by
-        method, then class by class for ``target="all"``; an iterator gives an iterator, in constant
-        memory. ``target`` may be a list with one target a text. At most ``batch_tokens`` tokens and
-        ``batch_size`` texts go through the model at once.
+        :class:`Picture` (or a PIL image, or an array height × width × 3), :class:`Tokens` or what a
+        tokenizer returned; a list of these, an iterator, or a table (a data frame, a Dataset), whose
+        column ``text`` holds them, found as in files where it is not named. One text and one method
+        give one Attribution; anything else a list, text by text, then method by method, then class by
+        class for ``target="all"``; an iterator gives an iterator, in constant memory. ``target`` may
+        be a list with one target a text. At most ``batch_tokens`` tokens and ``batch_size`` texts go
+        through the model at once.
         ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """
@@ -196,6 +196,26 @@ class Explainer(Session):
         if any(map(is_auto, method if isinstance(method, list) else [method])):
             return self._explain_by_default(inputs, method, target, how)
         return self._explain_by(inputs, method, target, how)
+
+    __call__ = explain
+
+    def attribute(
+        self, inputs: Any, target: Any = "predicted", *, attention_mask: Any = None, **how: Any
+    ) -> torch.Tensor:
+        """As Captum's ``attribute``: token ids, ``batch token``, to scores of that shape, 0 at padding.
+
+        ``inputs`` may be what a tokenizer returned; ``target`` one target, or a list or array with one a
+        text; ``how``: ``method`` and the other keywords of :meth:`explain`.
+        """
+        given = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+        tokens = tabled({"attention_mask": attention_mask, **given}, None)
+        targets = target.tolist() if hasattr(target, "tolist") else target
+        found = self.explain(list(tokens.rows), target=targets, **how)
+        scores = torch.zeros(len(tokens.rows), len(tokens.rows[0]), dtype=torch.float64)
+        for place, (row, one) in enumerate(zip(tokens.rows, found, strict=True)):
+            inside = real_tokens(row, self.pad_id)
+            scores[place, inside.start : inside.stop] = torch.from_numpy(one.scores.copy())
+        return scores
 
     def default_method(self, given: Any = "") -> str:
         """The method that ``explain(given)`` takes by itself, tried on a short text."""
@@ -356,7 +376,8 @@ class Explainer(Session):
 
     def _budget(self, batch_tokens: int | None) -> int:
         if batch_tokens is None:
-            return BATCH_TOKENS.get(self.live.device.type, BATCH_TOKENS["cpu"])
+            usual = BATCH_TOKENS.get(self.live.device.type, BATCH_TOKENS["cpu"])
+            return self.live.batch_tokens or usual
         return whole_number("batch_tokens", batch_tokens, 1)
 
 

@@ -68,6 +68,17 @@ def _modules(kind: Kind) -> dict[str, str | EntryPoint]:
     return own | {entry.name: entry for entry in entry_points(group=f"tokenlight.{kind}")}
 
 
+# What people type, and the method it is here.
+ALIASES = {
+    "ig": "integrated_gradients",
+    "leave_one_out": "occlusion",
+    "gradient_x_input": "grad_x_input",
+    "lrp_eps": "lrp",
+    "shap": "shapley",
+    "attention": "raw_att",
+}
+
+
 def names(kind: Kind) -> list[str]:
     """All registered names of one kind, sorted."""
     return sorted(_modules(kind))
@@ -171,9 +182,9 @@ def asked(kind: Kind, entry: Any) -> tuple[str, dict[str, Any]]:
                 f"pair {parse(entry)!r}."
             )
         case str():
-            return entry, {}
+            return ALIASES.get(entry, entry), {}
         case (str() as name, Mapping() as options):
-            return name, dict(options)
+            return ALIASES.get(name, name), dict(options)
         case tuple() if len(entry) > 1 and all(isinstance(one, str) for one in entry):
             raise BadInput(f"{entry!r} is no {what} with options; give several as {[*entry]!r}.")
     raise BadInput(
@@ -194,7 +205,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
                 f"for example {name}:{option}=…"
             )
         options[option.strip()] = value.strip()
-    return name.strip(), options
+    return ALIASES.get(name.strip(), name.strip()), options
 
 
 def options_of(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:

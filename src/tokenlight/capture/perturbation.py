@@ -67,7 +67,7 @@ def stream_logits(
     """
     waiting = iter(sequences)
     device = live.device.type if live.device.type in WINDOW else "cpu"
-    engine = _Engine(live, BATCH_TOKENS[device] if batch_tokens is None else batch_tokens)
+    engine = _Engine(live, batch_tokens or live.batch_tokens or BATCH_TOKENS[device])
     room = min(WINDOW[device], max(16, LOGITS // max(1, len(live.head.labels))))
     launched: deque[_Window] = deque()
     with progress_bar(what, total, progress) as advance:
@@ -132,13 +132,14 @@ class _Engine:
         everything = list(range(len(rows)))
         # Without any id to pad with, each row goes alone: it needs none.
         alone = live.patches is None and live.filler(rows) is None
-        sources = [(row.source or 0, len(row.answer)) for row in rows]
+        sources = [row.source for row in rows]
 
         def packed(chosen: list[int]) -> deque[list[int]]:
             found = packs(
                 [lengths[i] for i in chosen],
                 self.budget,
                 padding_proof=live.padding_proof,
+                most=live.batch_size,
                 sources=[sources[i] for i in chosen],
             )
             return deque([chosen[i] for i in group] for group in found)
@@ -180,7 +181,6 @@ def _variant(sequence: Readable) -> Variant:
         getattr(sequence, "anchor", None),
         getattr(sequence, "image", None),
         getattr(sequence, "source", None),
-        getattr(sequence, "answer", ()),
     )
 
 
@@ -199,7 +199,7 @@ def key_of(row: Variant) -> bytes:
     place = b"" if row.at is None else row.at.to_bytes(4, "little")
     anchor = b"" if row.anchor is None else np.array(row.anchor).tobytes()
     image = b"" if row.image is None else row.image.digest.encode()
-    length = (len(row.ids), row.source or 0, len(row.answer), *row.answer)
+    length = (len(row.ids), row.source or 0)
     tokens = (
         np.array(length, dtype=np.int32).tobytes()
         + row.ids.tobytes()

@@ -94,8 +94,7 @@ def record(
         kept(live, entrances[1], real, source) as words,
     ):
         outputs = live.call(arguments, output_hidden_states=True, **flags)
-        # Relevance has no rule for a normaliser, and starts at none.
-        logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
+        logits = live.logits_of(outputs, arguments)
         hidden = live.hidden_states_of(outputs)
         attention = tuple(listener.maps)
         if eager:

@@ -10,6 +10,8 @@ import typer
 from tokenlight.cli.failures import clean, spare, writing
 from tokenlight.cli.options import (
     METHOD,
+    BatchSize,
+    BatchTokens,
     Data,
     Device,
     Limit,
@@ -71,6 +73,8 @@ def diff(
     json: Annotated[Path | None, typer.Option(help="Write the comparison as JSON.")] = None,
     seed: Seed = 0,
     device: Device = None,
+    batch_tokens: BatchTokens = None,
+    batch_size: BatchSize = None,
     verbose: Verbose = False,
 ) -> None:
     """Compare what two models decide on DATA, and by which words.
@@ -91,8 +95,9 @@ def diff(
         registry.find("methods", wanted[0])
     with in_flags():
         examples = read(data, text=text, limit=limit, marks=False)
+    batch = batch_tokens, batch_size
     sides = [
-        Side(loaded(name, dtype=dtype, device=device, verbose=verbose), prompt)
+        Side(loaded(name, dtype=dtype, device=device, batch=batch, verbose=verbose), prompt)
         for name, dtype, prompt in ((a, dtype_a, prompt_a), (b, dtype_b, prompt_b))
     ]
     found = compare(sides[0], sides[1], examples, method=wanted, seed=seed)

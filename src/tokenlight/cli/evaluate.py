@@ -13,6 +13,8 @@ from tokenlight.cli.failures import INTERRUPTED, REFUSED, clean, complain, spare
 from tokenlight.cli.options import (
     METHOD,
     SENTIMENT,
+    BatchSize,
+    BatchTokens,
     Data,
     Device,
     Limit,
@@ -66,6 +68,8 @@ def evaluate(
     long: Long = "truncate",
     seed: Seed = 0,
     device: Device = None,
+    batch_tokens: BatchTokens = None,
+    batch_size: BatchSize = None,
     verbose: Verbose = False,
 ) -> None:
     """Measure how faithful explanations are on DATA.
@@ -95,7 +99,7 @@ def evaluate(
     built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name not in ("auto", "best")):
         registry.find("methods", name)
-    explainer = loaded(model, device=device, verbose=verbose)
+    explainer = loaded(model, device=device, batch=(batch_tokens, batch_size), verbose=verbose)
     # Before the folder is claimed: of several methods one may fail, but not all of them.
     optional = all(options for _, options in methods)
     if optional and len(refused := refused_options(explainer, methods, seed)) == len(methods):

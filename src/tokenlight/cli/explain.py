@@ -16,6 +16,8 @@ from tokenlight.cli.options import (
     MODEL,
     SENTIMENT,
     Address,
+    BatchSize,
+    BatchTokens,
     Device,
     EngineName,
     Json,
@@ -182,6 +184,8 @@ def explain(
         int | None, typer.Option(min=1, help="With -o: texts in a file.", show_default="1024")
     ] = None,
     device: Device = None,
+    batch_tokens: BatchTokens = None,
+    batch_size: BatchSize = None,
     verbose: Verbose = False,
 ) -> None:
     """Show which tokens of TEXT speak for and against a decision.
@@ -231,7 +235,8 @@ def explain(
     }
     from tokenlight.cli.loading import loaded
 
-    explainer = loaded(model or (ANSWERS if answers else SENTIMENT), device=device, verbose=verbose)
+    name = model or (ANSWERS if answers else SENTIMENT)
+    explainer = loaded(name, device=device, batch=(batch_tokens, batch_size), verbose=verbose)
     if many:
         if explain_all(explainer, asked_about, how, output, trust=trust):
             raise typer.Exit(REFUSED)

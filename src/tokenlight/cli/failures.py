@@ -74,6 +74,6 @@ def writing(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as broken:
-        if isinstance(broken, BrokenPipeError):
+        if isinstance(broken, BrokenPipeError | TokenlightError):
             raise
         raise BadInput(f"cannot write {place}: {broken.strerror or broken}.") from broken

@@ -11,7 +11,7 @@ import typer
 from tokenlight.cli.failures import clean, writing
 from tokenlight.cli.loading import hushed
 from tokenlight.cli.options import Device, ModelArgument, Verbose
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, TokenlightError
 
 
 @clean
@@ -160,6 +160,8 @@ def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]
         try:
             check(name, name)
             model = AutoModelForSequenceClassification.from_pretrained(name, **WEIGHTS)
+        except TokenlightError:
+            raise
         except (OSError, ValueError):
             raise refused from None
         model = model.float().eval()

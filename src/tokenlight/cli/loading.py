@@ -5,6 +5,7 @@ from __future__ import annotations
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from tokenlight.cli.failures import tell
 from tokenlight.progress import progress
 
 if TYPE_CHECKING:
@@ -23,11 +24,22 @@ def hushed(*, verbose: bool) -> None:
 
 
 def loaded(
-    name: str, *, dtype: str | None = None, device: str | None = None, verbose: bool = False
+    name: str,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    batch: tuple[int | None, int | None] = (None, None),
+    verbose: bool = False,
 ) -> Explainer:
-    """The Explainer of a model; a bar on the terminal while it loads."""
+    """The Explainer of a model; a bar on the terminal while it loads. ``batch``: most tokens and most
+    texts that go through it at once."""
     with progress(f"loading {name}", None):
         hushed(verbose=verbose)
         from tokenlight.explainer import Explainer
 
-        return Explainer.from_pretrained(name, dtype=dtype, device=device)
+        explainer = Explainer.from_pretrained(name, dtype=dtype, device=device)
+    live = explainer.live
+    live.batch_tokens, live.batch_size = batch
+    if device is None and live.device.type == "cuda":
+        tell(f"computing on the GPU ({live.device}); --device cpu takes the processor")
+    return explainer

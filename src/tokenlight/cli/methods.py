@@ -73,11 +73,14 @@ def _cost(name: str) -> str:
 
 def _details(kind: Kind, name: str, cls: Any) -> list[str]:
     """The facts of a name in a few words."""
+    from tokenlight.explaining.default import recommended
+
     if kind == "methods":
         return [
             "same for every target" if cls.class_agnostic else "for a target",
             "signed" if cls.signed else "no sign",
             _cost(name),
+            *(f"AOPC {mean:.2f}" for own, mean in recommended().items() if own == name),
         ]
     return [f"{cls.better} is better", *(["needs marked spans"] if cls.marked else [])]
 
@@ -93,7 +96,10 @@ def _table(kind: Kind) -> Any:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name in registry.names(kind):
+    for name, heading in _ordered(kind):
+        if heading:
+            title, _, told = heading.partition(": ")
+            table.add_row(Text(f"\n{title}".upper(), style="bold"), Text(f"\n{told}", style="dim"))
         if (why := registry.trouble(kind, name)) is not None:
             table.add_row(
                 Text(name, style="bold"), Text(f"not usable: {in_line(why)}", style="red")
@@ -109,6 +115,30 @@ def _table(kind: Kind) -> Any:
         meaning.append("\n" + " · ".join(filter(None, details)), "dim")
         table.add_row(Text(name, style="bold"), meaning)
     return table
+
+
+def _ordered(kind: Kind) -> list[tuple[str, str]]:
+    """The names in the order they are listed, each with the heading that stands above it: methods that
+    measured best, then by family; metrics as they are."""
+    from tokenlight import registry
+    from tokenlight.explaining.default import recommended, table
+    from tokenlight.methods._method import FAMILIES
+
+    names = registry.names(kind)
+    if kind == "metrics":
+        return [(name, "") for name in names]
+    measured = table()["kinds"]["text"]
+    found = [*recommended()]
+    heads = {
+        found[0]: f"recommended: most faithful on {measured['texts']:,} texts (AOPC; random scores "
+        f"{measured['means']['random']:.2f})"
+    }
+    usable = registry.usable(kind)
+    for family in FAMILIES:
+        own = [n for n in usable if n not in found and registry.build(kind, n).family == family]
+        heads |= {own[0]: f"{family}: "} if own else {}
+        found += own
+    return [(name, heads.get(name, "")) for name in [*found, *(n for n in names if n not in found)]]
 
 
 def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:

@@ -40,7 +40,18 @@ ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)]
 ModelOption = Annotated[str, typer.Option("--model", "-m", help=MODEL)]
 Device = Annotated[
     str | None,
-    typer.Option(help="Where the model computes: cpu, cuda, cuda:1 …", show_default="cpu"),
+    typer.Option(
+        help="Where the model computes: cpu, cuda, cuda:1 …",
+        show_default="a GPU where there is one",
+    ),
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Most tokens that go through the model at once."),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Most texts that go through the model at once."),
 ]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")

@@ -17,7 +17,7 @@ ONLY = ("engine", "workers", "address", "gpus_per_worker", "keep", "block")
 NEVER = (
     *("text", "pair", "question", "context", "image", "fill", "chat", "split", "trust"),
     *("words", "layers", "reference", "html", "json", "csv", "parquet", "png"),
-    *("continuation", "generate"),
+    *("continuation", "generate", "batch_tokens", "batch_size"),
 )
 NAMES = {"text": "TEXT", "continuation": "--continue"}
 

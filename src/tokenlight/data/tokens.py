@@ -52,7 +52,6 @@ class TokenRow:
     anchor: tuple[float, ...] | None = None  # the vector a sentence embedding is compared with
     image: PatchImage | None = None  # the picture whose patches the tokens are
     source: int | None = None  # how many tokens an encoder reads; a decoder reads those behind them
-    answer: tuple[int, ...] = ()  # ids foretold together, the last of them behind the last token
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -191,8 +190,14 @@ def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
     positions behind it if it were dropped and is refused. Without a pad id, a row of ids is padded
     where the mask hides its ends; a row that was read from a text has no padding.
     """
+    inside = real_tokens(row, pad_id)
+    return row if len(inside) == len(row) else row.take(inside)
+
+
+def real_tokens(row: TokenRow, pad_id: int | None) -> range:
+    """The positions between the padding at both ends."""
     if 0 not in row.attention or (pad_id is None and row.texts):
-        return row
+        return range(len(row))
     padding = [
         seen == 0 and pad_id in (None, i) for i, seen in zip(row.ids, row.attention, strict=True)
     ]
@@ -205,7 +210,7 @@ def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
             f"position {start + padding[start:stop].index(True)} is padding (pad id {pad_id}, "
             "attention 0) between real tokens; padding belongs at one end of the row."
         )
-    return row if (start, stop) == (0, len(padding)) else row.take(range(start, stop))
+    return range(start, stop)
 
 
 def named(row: TokenRow, tokenizer: Any) -> TokenRow:

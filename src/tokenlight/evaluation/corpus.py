@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.data.tokenizer import apart
-from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.documents import json_in, json_of
 from tokenlight.files.tables import read
 from tokenlight.files.write import json_text, write_text
@@ -117,6 +117,8 @@ def tokenizer_of(name: str) -> Any:
         place = embedded.resolve(name)
         check(name, place, weights=False)
         return AutoTokenizer.from_pretrained(place, **SAFE)
+    except TokenlightError:
+        raise
     except (OSError, ValueError) as missing:
         raise BadInput(
             f"no tokenizer found at {name!r}: {str(missing).splitlines()[0]} Give a folder with "

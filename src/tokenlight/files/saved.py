@@ -115,7 +115,7 @@ def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
     """Read the attributions in a JSON file that :func:`save` wrote; of a folder that ``tokenlight
     explain --file DATA -o FOLDER`` wrote, a sequence that reads them when they are asked for."""
     place = Path(path)
-    if "://" in str(path) or place.is_dir():
+    if "://" in str(path) or os.path.isdir(path):  # Path refuses a name that is too long
         return Explanations(str(path))
     try:
         content = json_in(place)

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from tokenlight.data.tokens import TextInput
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, near_names
 from tokenlight.files.columns import Columns, given_text, marked, other_separator
 from tokenlight.files.documents import BYTES, LONGEST, json_of, lines_of
 
@@ -143,6 +143,8 @@ def numbered_rows(place: Path) -> Numbered:
         yield from reader(place)
     except UnicodeDecodeError as broken:
         raise DamagedFile(_not_unicode(place)) from broken
+    except TokenlightError:
+        raise
     except (OSError, EOFError, zlib.error, csv.Error) as broken:
         raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
 
@@ -302,6 +304,8 @@ def _parquet(place: Path) -> Numbered:
             _refuse_doubles(opened.schema_arrow.names, place)
             batches = (batch.to_pylist() for batch in opened.iter_batches(1024))
             yield from enumerate(chain.from_iterable(batches), 1)
+    except TokenlightError:
+        raise
     except (pyarrow.ArrowException, ValueError, OverflowError) as broken:
         # The last two: times that Python's calendar does not have.
         raise DamagedFile(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import json_text, write_text
 
@@ -98,6 +98,8 @@ class HeadMask:
         inner = values.get("mask", values)
         try:
             return cls(table_of(inner["syntactic"]), table_of(inner["positional"]))
+        except TokenlightError:
+            raise
         except (KeyError, TypeError, ValueError, OverflowError) as broken:
             raise DamagedFile(
                 "this head mask lacks or garbles a table: syntactic and positional are lists of "

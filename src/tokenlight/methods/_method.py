@@ -36,6 +36,7 @@ class Cost:
         return " + ".join(parts)
 
 
+FAMILIES = ("relevance", "gradients", "attention", "many passes", "decoded", "control")
 Presets = Mapping[str, Mapping[str, Any]]
 
 
@@ -104,6 +105,19 @@ class Method(registry.Registered, abc.ABC):
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]] | None:  # noqa: ARG002 - likewise
         """Measurements for each example's Attribution, JSON values by name."""
         return None
+
+    @property
+    def family(self) -> str:
+        """Where it belongs among FAMILIES, by what it needs."""
+        if "lm" in {field.name for field in dataclasses.fields(self)}:
+            return "decoded"
+        if {Site.RELEVANCE, Site.RELEVANCE_GRADIENT} & self.needs:
+            return "relevance"
+        if self.cost(100).forwards > 1:
+            return "many passes"
+        if Site.READOUT in self.needs and not self.needs & (GRADIENTS - {Site.READOUT}):
+            return "attention"
+        return "gradients" if self.needs else "control"
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - of one pass, whatever the length
         """Passes a text of ``tokens`` tokens goes through the model, at most."""

@@ -1,6 +1,7 @@
 """What a file or a model is, as a hash: another one, another number."""
 
 import hashlib
+import os
 from pathlib import Path
 
 from tokenlight.errors import TokenlightError
@@ -10,7 +11,7 @@ from tokenlight.models import embedded
 def digest_of(where: str) -> str:
     """SHA-256 of a file; a hub's name stands for itself."""
     place = Path(where)
-    if not place.is_file():
+    if not os.path.isfile(where):  # Path refuses a name that is too long
         return where
     try:
         with place.open("rb") as stream:

@@ -1,6 +1,7 @@
 """From a name or folder to a model and tokenizer: safe files only, no weight made up."""
 
 import inspect
+import logging
 import re
 import socket
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ from tokenlight.models.folder import (
     opening,
 )
 
+log = logging.getLogger("tokenlight")
 TOKENIZERS = (
     "tokenizer.json", "vocab.txt", "tokenizer.model", "vocab.json", "spiece.model",
     "sentencepiece.bpe.model", "vocab.model", "merges.txt",
@@ -46,7 +48,8 @@ TOKENIZERS = (
 def load(
     name: str, *, dtype: torch.dtype | str | None, device: str | torch.device | None, **hub: Any
 ) -> tuple[Any, Any]:
-    """Model (evaluation mode) and tokenizer, float32 unless ``dtype`` says otherwise.
+    """Model (evaluation mode) and tokenizer, float32 unless ``dtype`` says otherwise, on a GPU where there
+    is one unless ``device`` does.
 
     ``hub``: ``revision``, ``cache_dir``, ``local_files_only``, ``device_map`` and the like, handed
     to transformers; ``trust_remote_code`` is not taken.
@@ -75,6 +78,9 @@ def load(
             f"{' …' if len(missing) > 4 else ''}: they would be random numbers. Give a checkpoint "
             f"fine-tuned as {cls.__name__}."
         )
+    if device is None and "device_map" not in hub and torch.cuda.is_available():
+        device = "cuda"
+        log.info("%s computes on %s", name, torch.cuda.get_device_name())
     put(model, device)
     _refuse_half_quantised(name, model)
     if cls.main_input_name == "pixel_values":

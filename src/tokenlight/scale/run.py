@@ -112,6 +112,8 @@ def _begin(job: ExplainJob) -> None:
 def _told_when_full(folder: Folder) -> Iterator[None]:
     try:
         yield
+    except TokenlightError:
+        raise
     except OSError as broken:
         if broken.errno in FULL:
             raise DiskFull(_full(folder)) from broken

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, near_names
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, near_names
 from tokenlight.files.columns import Columns
 from tokenlight.files.rows import OWN, PLACE
 from tokenlight.files.stored import StoredFile, files_at
@@ -193,6 +193,8 @@ class Reader:
         StoredFile.at(source.file.root, source.file.path)  # says so, where it is gone
         try:
             parts = list(self._parts(block, source))
+        except TokenlightError:
+            raise
         except OSError as broken:
             raise DamagedFile(f"{source.file.path} cannot be read: {broken}.") from broken
         if StoredFile.at(source.file.root, source.file.path) != source.file:

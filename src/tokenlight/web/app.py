@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from tokenlight import registry
 from tokenlight.errors import TokenlightError
+from tokenlight.methods._method import FAMILIES
 from tokenlight.version import VERSION
 from tokenlight.web import downloads, options, responses
 from tokenlight.web.guard import Guard
@@ -130,7 +131,7 @@ def _listing(app: FastAPI, service: Service) -> None:
             tried = {one.name: one.works.get(name, untried) for one in service.models}
             found.append({**options.method_facts(name, with_heads=heads), "models": tried})
         metrics = [options.metric_facts(name) for name in registry.usable("metrics")]
-        return JSONResponse({"methods": found, "metrics": metrics, "groups": list(options.GROUPS)})
+        return JSONResponse({"methods": found, "metrics": metrics, "groups": list(FAMILIES)})
 
     @app.get(
         "/api/heads/{model:path}",

@@ -11,13 +11,12 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tokenlight import registry
-from tokenlight.capture.tape import GRADIENTS, Site
 from tokenlight.errors import UnknownName
+from tokenlight.explaining.default import recommended
 from tokenlight.methods._method import Cost, Method
 from tokenlight.web.refusals import Refusal
 
 GIVEN = "given"  # the head map that the server was started with
-GROUPS = ("gradients", "attention", "relevance", "decoded", "many passes", "control")
 MOST = 10**6  # no option is a larger number
 MOST_STEPS = 200  # of a metric's curve
 
@@ -96,7 +95,8 @@ def method_facts(name: str, *, with_heads: bool) -> dict[str, Any]:
     return {
         "name": name,
         "about": about(cls),
-        "group": _group(name, method),
+        "group": method.family,
+        "recommended": recommended().get(name),
         "signed": bool(cls.signed),
         "for_target": not cls.class_agnostic,
         "per_layer": bool(cls.per_layer),
@@ -136,19 +136,6 @@ def token_passes(methods: Sequence[Method], tokens: int, targets: int) -> int:
         total += tokens * (cost.forwards + 2 * cost.backwards) * targets
         total += tokens**3 // 64 * targets if method.name == "attention_flow" else 0
     return total
-
-
-def _group(name: str, method: Method) -> str:
-    needs = method.needs
-    if "lm" in registry.options_of("methods", name):
-        return "decoded"
-    if {Site.RELEVANCE, Site.RELEVANCE_GRADIENT} & needs:
-        return "relevance"
-    if method.cost(100).forwards > 1:
-        return "many passes"
-    if Site.READOUT in needs and not needs & (GRADIENTS - {Site.READOUT}):
-        return "attention"
-    return "gradients" if needs else "control"
 
 
 def _options(kind: registry.Kind, name: str, *, with_heads: bool) -> list[dict[str, Any]]:

@@ -102,6 +102,8 @@ def _naming(file: Path) -> Iterator[None]:
         yield
     except DamagedFile as broken:
         raise DamagedFile(f"{file} cannot be opened: {broken}") from broken
+    except TokenlightError:
+        raise
     except OSError as broken:
         raise DamagedFile(f"{file} cannot be read: {broken.strerror}.") from broken
     except ValueError as broken:
