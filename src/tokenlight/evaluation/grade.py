@@ -1,7 +1,7 @@
 """The grade of one explanation, and what is weak in the evidence for it.
 
-The limits are chosen by ``benchmarks/trust_calibration.py`` on one half of its texts and checked on the
-other: at most 5 % of random orders are graded better than chance, no inverted order faithful.
+``benchmarks/trust_calibration.py`` checks the limits on held-out texts: at most 5 % of random orders are
+graded better than chance, no inverted order faithful. It can choose others, on half of the texts.
 """
 
 from __future__ import annotations
