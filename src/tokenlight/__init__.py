@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenlight.explainer import Explainer as Explainer
     from tokenlight.files.saved import load as load
     from tokenlight.files.saved import save as save
+    from tokenlight.inputs.context import Context as Context
     from tokenlight.inputs.picture import Picture as Picture
     from tokenlight.inputs.prompt import Chat as Chat
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Attribution": "tokenlight.data.attribution",
     "Chat": "tokenlight.inputs.prompt",
+    "Context": "tokenlight.inputs.context",
     "Continuation": "tokenlight.data.target",
     "Contrast": "tokenlight.data.target",
     "Explainer": "tokenlight.explainer",

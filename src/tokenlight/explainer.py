@@ -166,13 +166,13 @@ class Explainer(Session):
         """Score the tokens of each text.
 
         ``inputs``: a text, a (text, text) pair, a :class:`Question`, a :class:`Chat`, a
-        :class:`Picture` (or a PIL image, or an array height × width × 3), :class:`Tokens` or what a
-        tokenizer returned; a list of these, an iterator, or a table (a data frame, a Dataset), whose
-        column ``text`` holds them, found as in files where it is not named. One text and one method
-        give one Attribution; anything else a list, text by text, then method by method, then class by
-        class for ``target="all"``; an iterator gives an iterator, in constant memory. ``target`` may
-        be a list with one target a text. At most ``batch_tokens`` tokens and ``batch_size`` texts go
-        through the model at once.
+        :class:`Context`, a :class:`Picture` (or a PIL image, or an array height × width × 3),
+        :class:`Tokens` or what a tokenizer returned; a list of these, an iterator, or a table (a data
+        frame, a Dataset), whose column ``text`` holds them, found as in files where it is not named. One
+        text and one method give one Attribution; anything else a list, text by text, then method by
+        method, then class by class for ``target="all"``; an iterator gives an iterator, in constant
+        memory. ``target`` may be a list with one target a text. At most ``batch_tokens`` tokens and
+        ``batch_size`` texts go through the model at once.
         ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """

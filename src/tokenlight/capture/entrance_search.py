@@ -42,7 +42,7 @@ def entrance_of(live: LiveModel, row: TokenRow, at: At) -> Entrance:
 def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
     """The first candidate that is the only way of the text into the model."""
     if live.patches is None:
-        row = telling(live, row)
+        row = telling(live, replace(row, answer=()))
     watch, states = _watched(live, row)
     parts = [watch.doors(state)[:TRIED] if at == "hidden" else [] for state in states]
     parts = parts if len(parts) > live.writes_from_source else []

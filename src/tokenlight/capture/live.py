@@ -21,7 +21,7 @@ from tokenlight.capture.transfer import sent
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 
-OWN = ("at", "anchor")  # arguments that are read here and not handed to the model
+OWN = ("at", "answer", "anchor")  # arguments that are read here and not handed to the model
 Pooling = Literal["mean", "cls", "last"]
 Route = Literal["seam", "eager"]
 
@@ -187,6 +187,11 @@ class LiveModel:
         (``batch``; the last one where none is named), or the vector it compares with."""
         if self.head.reads in ("next", "mask", "token"):
             before = source_of(rows) or 0
+            (foretold,) = {len(row.answer) for row in rows}
+            if foretold:
+                last = torch.tensor([len(row) - before for row in rows])
+                ids = torch.tensor([row.answer for row in rows])
+                return {"at": last[:, None] + torch.arange(-foretold, 0), "answer": ids}
             ends = [(len(row) - 1 if row.at is None else row.at) - before for row in rows]
             return {"at": torch.tensor(ends)}
         if self.head.reads == "pair":
@@ -220,10 +225,14 @@ class LiveModel:
             found = self.model.generate(**given, max_new_tokens=tokens)
         return [int(i) for i in found[0]]
 
-    def logits_of(self, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
+    def logits_of(
+        self, outputs: Any, arguments: dict[str, Tensor], *, others: bool = True
+    ) -> Tensor:
         """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head.
 
-        Of a head with logits at every token, those at the token it is asked about.
+        Of a head with logits at every token, those at the token it is asked about; of an answer
+        foretold together ``batch written 2``: each token's logit, and ln Σ exp of all ``others``',
+        which may stand off the graph.
         """
         if self.head.kind == "span":
             return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
@@ -235,7 +244,11 @@ class LiveModel:
             at = arguments["at"]
             if "logits_to_keep" in self.accepts:
                 at = torch.searchsorted(torch.unique(at), at)
-            logits = logits[torch.arange(len(at), device=logits.device), sent(at, logits.device)]
+            rows = torch.arange(len(at), device=logits.device)
+            if "answer" in arguments:
+                logits = logits[rows[:, None], sent(at, logits.device)]
+                return _foretold(logits, arguments["answer"], others)
+            logits = logits[rows, sent(at, logits.device)]
         if logits.dim() != 2 or logits.shape[1] != len(self.head.labels):
             raise UnsupportedModel(
                 f"{type(self.model).__name__} gives logits of shape {tuple(logits.shape)} but its "
@@ -288,6 +301,13 @@ def source_of(rows: Sequence[Any]) -> int | None:
     part of the model reads them all. Rows of one batch have sources of one length."""
     (found,) = {getattr(row, "source", None) for row in rows}
     return found
+
+
+def _foretold(logits: Tensor, answer: Tensor, others: bool) -> Tensor:
+    """``batch written vocab`` to ``batch written 2``."""
+    ids = sent(answer, logits.device)[..., None]
+    rest = (logits if others else logits.detach()).scatter(-1, ids, -torch.inf)
+    return torch.cat((logits.gather(-1, ids), rest.logsumexp(dim=-1, keepdim=True)), dim=-1)
 
 
 def joined(values: Sequence[Any]) -> np.ndarray:

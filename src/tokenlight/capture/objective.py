@@ -65,8 +65,7 @@ class Objective:
         """Gather the terms of ``targets``; those with fewer terms than others are filled up by 0."""
         most = max(len(target.terms) for target in targets)
         filled = [[*t.terms, *[(t.terms[0][0], 0.0)] * (most - len(t.terms))] for t in targets]
-        span = head.kind == "span"
-        places = [[at[0] * 2 + at[1] if span else at[0] for at, _ in terms] for terms in filled]
+        places = [[at[0] * 2 + at[1] if at[1:] else at[0] for at, _ in terms] for terms in filled]
         weights = [[weight for _, weight in terms] for terms in filled]
         device = lengths.device
         return cls(
@@ -87,7 +86,8 @@ class Objective:
     def _loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
         """−log of the probability the model gives the target.
 
-        A contrast is a choice between its two classes; a span's start and end losses are added.
+        A contrast is a choice between its two classes; a span's start and end losses are added, and
+        so are those of the tokens of an answer.
         """
         if self.head.problem == "regression":
             raise BadTarget(
@@ -101,6 +101,10 @@ class Objective:
             normaliser = logits.masked_fill(~inside[..., None], -torch.inf).logsumexp(dim=1)
             sides = normaliser.gather(1, self.places[examples] % 2)
             return (self.weights[examples] * sides).sum(dim=1) - value
+        if logits.dim() == 3:
+            places = self.places[examples]
+            chosen, others = (logits.flatten(1).gather(1, places + i) for i in (0, 1))
+            return (self.weights[examples] * softplus(others - chosen)).sum(dim=1)
         if self.head.problem == "multi":
             return softplus(-value)
         whole = logits.logsumexp(dim=1) - value

@@ -39,17 +39,18 @@ def packs(
     *,
     padding_proof: bool = True,
     most: int | None = None,
-    sources: Sequence[int | None] | None = None,
+    sources: Sequence[tuple[int, int]] | None = None,
 ) -> list[list[int]]:
     """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone), and
     at most ``most`` rows.
 
     Neighbours in length share a pack, so little is spent on padding. Longest first: if memory does
     not suffice, that shows at once. A model that is not ``padding_proof`` gets packs of one length;
-    an encoder is never padded, so only rows with ``sources`` of one length share a pack.
+    an encoder is never padded and an answer has one shape, so only rows with ``sources`` and answers
+    of one length share a pack.
     """
-    apart = [0] * len(lengths) if sources is None else [source or 0 for source in sources]
-    order = sorted(range(len(lengths)), key=lambda i: (-apart[i], -lengths[i], i))
+    apart = [(0, 0)] * len(lengths) if sources is None else sources
+    order = sorted(range(len(lengths)), key=lambda i: (apart[i], lengths[i], -i), reverse=True)
     groups: list[list[int]] = []
     widest = 0  # of the pack that is being filled
     for position in order:

@@ -132,7 +132,7 @@ class _Engine:
         everything = list(range(len(rows)))
         # Without any id to pad with, each row goes alone: it needs none.
         alone = live.patches is None and live.filler(rows) is None
-        sources = [row.source for row in rows]
+        sources = [(row.source or 0, len(row.answer)) for row in rows]
 
         def packed(chosen: list[int]) -> deque[list[int]]:
             found = packs(
@@ -181,6 +181,7 @@ def _variant(sequence: Readable) -> Variant:
         getattr(sequence, "anchor", None),
         getattr(sequence, "image", None),
         getattr(sequence, "source", None),
+        getattr(sequence, "answer", ()),
     )
 
 
@@ -199,7 +200,7 @@ def key_of(row: Variant) -> bytes:
     place = b"" if row.at is None else row.at.to_bytes(4, "little")
     anchor = b"" if row.anchor is None else np.array(row.anchor).tobytes()
     image = b"" if row.image is None else row.image.digest.encode()
-    length = (len(row.ids), row.source or 0)
+    length = (len(row.ids), row.source or 0, len(row.answer), *row.answer)
     tokens = (
         np.array(length, dtype=np.int32).tobytes()
         + row.ids.tobytes()

@@ -44,7 +44,7 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     # A row of the token table concerns the texts that hold its token, and is told of those.
     tables = [] if live.patches is not None else token_embeddings(model)
     spoilt = spoilt_weights(model, but=[table.weight for table in tables])
-    row = telling(live, row)
+    row = telling(live, replace(row, answer=()))
     bare = _probe(live, row, None)
     for weight in _of_a_part(live, row, spoilt) if spoilt else ():
         raise NotFinite(f"{name} gives NaN or infinity: {_spoilt(weight)}.")

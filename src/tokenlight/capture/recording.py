@@ -94,7 +94,8 @@ def record(
         kept(live, entrances[1], real, source) as words,
     ):
         outputs = live.call(arguments, output_hidden_states=True, **flags)
-        logits = live.logits_of(outputs, arguments)
+        # Relevance has no rule for a normaliser, and starts at none.
+        logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
         hidden = live.hidden_states_of(outputs)
         attention = tuple(listener.maps)
         if eager:

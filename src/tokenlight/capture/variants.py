@@ -29,6 +29,7 @@ class Variant:
     anchor: tuple[float, ...] | None = None  # what the text's vector is compared with
     image: PatchImage | None = None  # the picture whose patches the tokens are
     source: int | None = None  # how many of the tokens an encoder reads
+    answer: tuple[int, ...] = ()  # ids foretold together behind the last tokens
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -92,6 +93,7 @@ class Original:
         ranked = ~special
         if row.at is not None:
             ranked[row.at] = False
+        ranked[len(ranked) - max(0, len(row.answer) - 1) :] = False  # nor what was written
         self.rankable: np.ndarray = np.flatnonzero(ranked)
 
     def __len__(self) -> int:
@@ -119,8 +121,13 @@ class Original:
             if not keep[at]:
                 raise BadInput(f"token {at} is the one that is asked about; it cannot be deleted.")
             at = int(np.searchsorted(places, at))
-        return Variant(
-            self._ids[keep], self._attention[keep], types, places, at, self.row.anchor, None, source
+        return self._variant(
+            self._ids[keep],
+            self._attention[keep],
+            token_types=types,
+            places=places,
+            at=at,
+            source=source,
         )
 
     def replaced(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
@@ -145,9 +152,10 @@ class Original:
         unread = any(len(part) and not part.any() for part in parts)
         return self._variant(ids, self._attention if unread else attention)
 
-    def _variant(self, ids: np.ndarray, attention: np.ndarray) -> Variant:
+    def _variant(self, ids: np.ndarray, attention: np.ndarray, **changed: Any) -> Variant:
         row = self.row
-        return Variant(ids, attention, self._types, None, row.at, row.anchor, row.image, row.source)
+        own = {name: getattr(row, name) for name in ("at", "anchor", "image", "source", "answer")}
+        return Variant(ids, attention, **{"token_types": self._types, **own, **changed})
 
     def taken(self, positions: Sequence[int] | np.ndarray) -> Variant:
         """Take tokens away as fits the input: deleted from a text, hidden in a picture."""
@@ -161,7 +169,7 @@ class Original:
         places = np.concatenate(([-1], left))
         source = None if self.row.source is None else 1
         ones = np.ones(len(ids), dtype=np.int8)
-        return Variant(ids, ones, types, places, None, self.row.anchor, None, source)
+        return self._variant(ids, ones, token_types=types, places=places, at=None, source=source)
 
 
 def _places(positions: Sequence[int] | np.ndarray) -> np.ndarray:

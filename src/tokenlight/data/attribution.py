@@ -14,6 +14,7 @@ from tokenlight.data.segments import SegmentShare, segment_names, segment_shares
 from tokenlight.data.sentences import Sentence, sentences_of
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import Part, Unit, parts_of
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
 
 FORMAT = 1  # of the JSON file; raised when a field changes its meaning
@@ -138,10 +139,16 @@ class Attribution:
     def segment_shares(self) -> tuple[SegmentShare, ...]:
         """What each part of the input weighs: its share of Σ|score| and its signed sum, special
         tokens last; ``premise 62 %, hypothesis 31 %, special 7 %``."""
-        names = segment_names(
-            self.row, span=self.target.kind == "span", labels=self.prediction.labels
-        )
-        return segment_shares(self.row, self.scores, names)
+        return segment_shares(self.row, self.scores, self._names())
+
+    def by(self, unit: Unit) -> list[Part]:
+        """Each document (text, message, half of a pair), sentence, word or token in order, with the sum
+        of its scores; special tokens left out."""
+        return parts_of(self.row, self.scores, unit, self._names(), self.extras)
+
+    def _names(self) -> tuple[str, ...]:
+        labels = self.prediction.labels
+        return segment_names(self.row, span=self.target.kind == "span", labels=labels)
 
     def sentences(self) -> list[Sentence]:
         """The sentences of the text in order, each with the sum of its tokens' scores; those of which

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import word_groups
 from tokenlight.errors import BadInput, UnknownName
 
 _MERGERS: dict[str, Callable[[np.ndarray], float]] = {
@@ -73,17 +73,6 @@ def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
         return np.array([merge(values[group]) for group in groups])
 
     return _stepped(attribution, f"merge_words({how})", of_words, row=merged)
-
-
-def word_groups(row: TokenRow) -> list[list[int]]:
-    """The places of each word's tokens, in order; what belongs to no word stands by itself."""
-    groups: list[list[int]] = []
-    for position, word in enumerate(row.words):
-        if groups and word is not None and word == row.words[groups[-1][-1]]:
-            groups[-1].append(position)
-        else:
-            groups.append([position])
-    return groups
 
 
 def _stepped(

@@ -48,10 +48,15 @@ class Continuation:
     """What a language model wrote, or might have: each token of it is explained by itself.
 
     ``text``: the continuation; None lets the model write ``tokens`` tokens, the likeliest each.
+    ``span``: only the tokens of these words in it. ``together``: all of them at once, by one pass over
+    the whole answer: the sum of their logits, each foretold from the prompt and the tokens before
+    it; so gradients of the parts sum to those of the whole.
     """
 
     text: str | None = None
     tokens: int = 20
+    span: str | None = None
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,6 @@ class TokenTarget:
     occurrence: int | None = None
 
 
-TargetLike = str | int | Contrast | SpanTarget | NextToken | Continuation | TokenTarget
 Reads = Literal["text", "next", "mask", "token", "pair", "image"]
 
 
@@ -74,7 +78,7 @@ Reads = Literal["text", "next", "mask", "token", "pair", "image"]
 class ResolvedTarget:
     """A target of one example: ``value = Σ weight · logits[coordinate]``."""
 
-    kind: Literal["class", "contrast", "span"]
+    kind: Literal["class", "contrast", "span", "answer"]
     name: str
     terms: tuple[tuple[tuple[int, ...], float], ...]
 
@@ -94,6 +98,11 @@ class ResolvedTarget:
             return [self]
         by_side = [tuple(term for term in self.terms if term[0][1] == side) for side in (0, 1)]
         return [replace(self, terms=terms) for terms in by_side if terms]
+
+
+TargetLike = (
+    str | int | Contrast | SpanTarget | NextToken | Continuation | TokenTarget | ResolvedTarget
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +215,11 @@ class Head:
 
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
         """Read one example's prediction off its logits."""
+        if row.answer:
+            labels = (self.labels[i] for i in row.answer)
+            wrote = (row.texts[-1] if row.texts else "".join(labels)).strip()
+            chance = float(np.exp(log_probability(logits)))
+            return Prediction(wrote, 0, (wrote,), (chance,))
         if self.kind == "span":
             start, end = best_span(logits, row)
             probabilities = softmax(logits[:, 0])[start], softmax(logits[:, 1])[end]
@@ -242,6 +256,8 @@ class Head:
         self, target: TargetLike, logits: np.ndarray, row: TokenRow
     ) -> tuple[ResolvedTarget, ...]:
         """The target as weighted logits; ``"all"`` gives one for every class."""
+        if isinstance(target, ResolvedTarget) and target.kind == "answer" and row.answer:
+            return (target,)
         self.takes(target)
         if self.kind == "span":
             return (self._span(target, logits, row),)
@@ -360,6 +376,11 @@ def as_span(target: object) -> SpanTarget:
             f"{target!r} is no answer; give its text as it stands in the context, or SpanTarget(…)."
         )
     return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
+
+
+def log_probability(logits: np.ndarray) -> float:
+    """ln P of an answer, from ``written 2``: each token's logit, and ln Σ exp of all others'."""
+    return -float(np.logaddexp(0, logits[:, 1] - logits[:, 0]).sum())
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

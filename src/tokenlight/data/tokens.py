@@ -52,6 +52,7 @@ class TokenRow:
     anchor: tuple[float, ...] | None = None  # the vector a sentence embedding is compared with
     image: PatchImage | None = None  # the picture whose patches the tokens are
     source: int | None = None  # how many tokens an encoder reads; a decoder reads those behind them
+    answer: tuple[int, ...] = ()  # ids foretold together, the last of them behind the last token
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -111,6 +111,8 @@ def target_again(attribution: Attribution) -> TargetLike:
             return terms[0][0][0]
         case "contrast":
             return Contrast(terms[0][0][0], terms[1][0][0])
+        case "answer":
+            return attribution.target
         case _:
             if any(weight < 0 for _, weight in terms):
                 return Contrast(_span(terms, 1), _span(terms, -1))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
+from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError, long_way, way
 from tokenlight.evaluation.extra_explanations import further_explanations
 from tokenlight.evaluation.extremes import extremes
 from tokenlight.evaluation.method_names import Kind, kind_of, method_names
-from tokenlight.inputs.prompt import WRITTEN
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
 from tokenlight.progress import progress as progress_bar
@@ -333,7 +333,8 @@ def refuse_other_model(explainer: Explainer, attribution: Attribution) -> None:
     Scores made elsewhere without names of labels are known by their number.
     """
     head, labels = explainer.live.head, attribution.prediction.labels
-    kinds = (attribution.target.kind == "span", bool(attribution.prediction.ids))
+    writes = bool(attribution.prediction.ids or attribution.row.answer)
+    kinds = (attribution.target.kind == "span", writes)
     same = kinds == (head.kind == "span", head.writes)
     if same and not any(kinds):
         unnamed = all(name == f"LABEL_{i}" for i, name in enumerate(labels))

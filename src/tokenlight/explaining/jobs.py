@@ -11,12 +11,13 @@ import numpy as np
 
 from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data.answers import one_place
-from tokenlight.data.target import Continuation, NextToken, TargetLike, TokenTarget
+from tokenlight.data.target import Continuation, NextToken, ResolvedTarget, TargetLike, TokenTarget
 from tokenlight.data.tokens import Question, TokenRow
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, way
 from tokenlight.explaining.options import How
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.token_ids import read_ids
+from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import Encoded, encode, encoded_together
 from tokenlight.inputs.picture import is_picture
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, written_from
@@ -105,6 +106,8 @@ def check_kind(session: Session, text: object) -> None:
         wrong = f"{name} answers no questions"
     elif isinstance(text, Chat) and head.reads != "next":
         wrong = f"{name} holds no chats"
+    elif isinstance(text, Context) and head.reads != "next":
+        wrong = f"{name} writes nothing from documents"
     elif isinstance(text, str | tuple) and head.kind == "span":
         give = way("Question(question=…, context=…)", "--question and --context")
         raise BadInput(f"{name} answers questions about a context; give {give}.")
@@ -121,7 +124,7 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
     patches, does = session.live.patches, session.live.head.does
     assert patches is not None
     image = given.image if isinstance(given, TokenRow) else None
-    if isinstance(given, str | tuple | Question | Chat) or (
+    if isinstance(given, str | tuple | Question | Chat | Context) or (
         isinstance(given, TokenRow) and image is None
     ):
         raise UnsupportedModel(f"{name_of(session)} reads no text: {does}.")
@@ -144,7 +147,8 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
 
 
 def _continued(session: Session, text: Any, target: Continuation, how: How) -> list[Job]:
-    """Teacher forcing: for each token of the continuation, the row before it and that token."""
+    """Teacher forcing: for each token of the continuation, the row before it and that token; all of
+    them together in one row, whose last tokens foretell them."""
     if isinstance(text, TokenRow):
         raise BadInput("a Continuation goes with a prompt or a Chat, not with Tokens.")
     check_kind(session, text)
@@ -158,9 +162,33 @@ def _continued(session: Session, text: Any, target: Continuation, how: How) -> l
         whole = encode_prompt(
             text, session.tokenizer, limit=limit, continuation=target.text, long=how.long
         )
+    first = written_from(whole)
+    asked_for = _spanned(whole, target.span) if target.span else [*range(first, len(whole))]
+    if not target.together:
+        return [
+            (session.prepared(whole.take(range(place)), how), NextToken(whole.ids[place]))
+            for place in asked_for
+        ]
+    row = replace(whole.take(range(len(whole) - 1)), answer=whole.ids[first:])
+    terms = tuple(((place - first, 0), 1.0) for place in asked_for)
+    name = f"‘{(target.span or whole.texts[-1]).strip()}’"
+    return [(session.prepared(row, how), ResolvedTarget("answer", name, terms))]
+
+
+def _spanned(whole: TokenRow, words: str) -> list[int]:
+    """The places of the written tokens that reach into ``words``."""
+    text, last = whole.texts[-1], len(whole.texts) - 1
+    if text.count(words) != 1:
+        raise BadTarget(
+            f"the span {words!r} stands {text.count(words)} times in what was written ({text!r}); give "
+            "words that stand in it once."
+        )
+    begin = text.index(words)
+    spans = zip(whole.segments, whole.spans, strict=True)
     return [
-        (session.prepared(whole.take(range(place)), how), NextToken(whole.ids[place]))
-        for place in range(written_from(whole), len(whole))
+        place
+        for place, (segment, span) in enumerate(spans)
+        if segment == last and span and span[0] < begin + len(words) and span[1] > begin
     ]
 
 
@@ -195,7 +223,10 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
 
 
 def _source(session: Session, text: Any, how: How) -> TokenRow:
-    return encode(text, session.tokenizer, limit=session.max_tokens, long=how.long)
+    limit = session.max_tokens
+    if isinstance(text, Context):
+        return encode_prompt(text, session.tokenizer, limit=limit, long=how.long, ends=True)
+    return encode(text, session.tokenizer, limit=limit, long=how.long)
 
 
 def _start(session: Session) -> tuple[int, ...]:

@@ -13,11 +13,12 @@ from tokenlight.data.tokens import ExplainMask, Long, Question, TextInput, Token
 from tokenlight.errors import BadInput, BadTarget, TokenlightError
 from tokenlight.files.frames import examples_in
 from tokenlight.files.tables import Example
+from tokenlight.inputs.context import Context
 from tokenlight.inputs.picture import Picture, is_picture, is_pictures
 from tokenlight.inputs.prompt import Chat
 from tokenlight.methods._method import Method
 
-OneText = TextInput | Chat | Picture | TokenRow
+OneText = TextInput | Chat | Context | Picture | TokenRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,9 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
         return list(inputs), False
     if isinstance(inputs, np.ndarray) and inputs.ndim == 1 and inputs.dtype.kind in "UO":
         inputs = inputs.tolist()
-    single = isinstance(inputs, str | tuple | Question | Chat | TokenRow | Example | np.ndarray)
+    single = isinstance(
+        inputs, str | tuple | Question | Chat | Context | TokenRow | Example | np.ndarray
+    )
     if single or is_picture(inputs):
         return [inputs], True
     _refuse_named_columns(inputs)

@@ -84,7 +84,7 @@ class Session:
             how.batch_tokens,
             padding_proof=self.live.padding_proof,
             most=how.batch_size or self.live.batch_size,
-            sources=[row.source for row in rows],
+            sources=[(row.source or 0, len(row.answer)) for row in rows],
         )
 
     def prepared(self, row: TokenRow, how: How) -> TokenRow:

@@ -7,10 +7,10 @@ from typing import Any
 
 from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import Long, Span, TokenRow
+from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, long_way, way
+from tokenlight.inputs.context import CHAT, Context
 from tokenlight.inputs.encode import ASKED, check_tokenizer, laid_row, number_words, readable
-
-WRITTEN = "written"  # the name of the continuation among a row's texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,24 @@ class _Laid:
 
 
 def encode_prompt(
-    prompt: str | Chat,
+    prompt: str | Chat | Context,
     tokenizer: Any,
     *,
     limit: int | None,
     continuation: str | None = None,
     long: Long = "error",
+    ends: bool = False,
 ) -> TokenRow:
     """Tokenise a prompt, with what was written after it as its last segment.
 
-    Special tokens that a tokenizer puts behind a text are left off: the model is to write on there.
-    Prompt and continuation are read as one text, as the model would have read it.
+    Special tokens that a tokenizer puts behind a text are left off: the model is to write on there;
+    unless it ``ends`` there, as a source does. Prompt and continuation are read as one text, as the
+    model would have read it.
     """
     check_tokenizer(tokenizer)
     laid = _laid(prompt, tokenizer, continuation)
     encoded = apart(tokenizer)(laid.text, add_special_tokens=not laid.template, **ASKED)
-    row = _row(encoded.encodings[0], laid)
+    row = _row(encoded.encodings[0], laid, ends)
     if limit is not None and len(row) > limit:
         if long != "truncate":
             raise TextTooLong(
@@ -89,9 +91,11 @@ def encode_prompt(
     return row
 
 
-def _laid(prompt: str | Chat, tokenizer: Any, continuation: str | None) -> _Laid:
+def _laid(prompt: str | Chat | Context, tokenizer: Any, continuation: str | None) -> _Laid:
     if isinstance(prompt, Chat):
         laid = _chat(prompt, tokenizer)
+    elif isinstance(prompt, Context):
+        laid = _about(prompt, tokenizer)
     else:
         readable(prompt)
         laid = _Laid(prompt, ((0, len(prompt)),), ("prompt",))
@@ -139,10 +143,20 @@ def _chat(chat: Chat, tokenizer: Any) -> _Laid:
     return _Laid(text, tuple(parts), tuple(names), template=True)
 
 
-def _row(piece: Any, laid: _Laid) -> TokenRow:
+def _about(context: Context, tokenizer: Any) -> _Laid:
+    """Documents and a question in the text around them."""
+    text, parts, names = context.laid()
+    if context.template != CHAT:
+        return _Laid(text, parts, names)
+    around = _chat(Chat([{"role": "user", "content": text}]), tokenizer)
+    first = around.parts[0][0] - (len(text) - len(text.lstrip()))  # templates strip
+    return _Laid(around.text, tuple((a + first, b + first) for a, b in parts), names, template=True)
+
+
+def _row(piece: Any, laid: _Laid, ends: bool) -> TokenRow:
     _begins_a_token(piece.offsets, laid)
     added, stop = piece.special_tokens_mask, len(piece.ids)
-    while stop and added[stop - 1]:
+    while stop and added[stop - 1] and not ends:
         stop -= 1
     segments = tuple(
         None if special else _part_of(offset, laid.parts)

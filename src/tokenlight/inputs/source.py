@@ -6,9 +6,10 @@ from typing import Any
 
 from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import ASKED, laid_row, readable
-from tokenlight.inputs.prompt import WRITTEN, decoded_spans
+from tokenlight.inputs.prompt import decoded_spans
 
 SOURCE = "source"  # the name of the text an encoder reads among a row's texts
 
@@ -26,7 +27,7 @@ def begun(source: TokenRow, start: Sequence[int], tokenizer: Any) -> TokenRow:
         spans=(*source.spans, *(None,) * count),
         segments=(*source.segments, *(None,) * count),
         words=(*source.words, *(None,) * count),
-        names=(SOURCE,) * len(source.texts),
+        names=source.names or (SOURCE,) * len(source.texts),
         source=len(source),
     )
 

@@ -22,10 +22,11 @@ def players(row: TokenRow) -> np.ndarray:
 
 def kept_always(row: TokenRow, *, special: bool = True) -> np.ndarray:
     """``token``: true where a token is no part of the text (unless ``special`` ones may go, too), or
-    is the question itself."""
+    is the question itself or the answer foretold."""
     kept = np.array(row.special) & special
     if row.at is not None:
         kept[row.at] = True
+    kept[len(row) - max(0, len(row.answer) - 1) :] = True
     return kept
 
 
@@ -41,7 +42,7 @@ def _variants(row: TokenRow, gone: np.ndarray, by: int) -> list[Variant]:
     ids = np.where(gone, by, np.array(row.ids)).astype(np.int32)
     attention = np.array(row.attention, dtype=np.int8)
     types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
-    of_row = row.at, row.anchor, row.image, row.source
+    of_row = row.at, row.anchor, row.image, row.source, row.answer
     return [Variant(line, attention, types, None, *of_row) for line in ids]
 
 

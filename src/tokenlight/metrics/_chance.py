@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head, ResolvedTarget, softmax
+from tokenlight.data.target import Head, ResolvedTarget, log_probability, softmax
 from tokenlight.errors import BadInput, BadTarget, NotFinite, way
 from tokenlight.metrics._metric import Answers, Case
 
@@ -36,7 +36,7 @@ def needs_probabilities(head: Head, metric: str) -> None:
 def watched_target(case: Case, which: Watched) -> ResolvedTarget:
     """The target whose probability is watched: the explained one, the predicted, or the label."""
     target = case.attribution.target
-    if which == "explained" or target.kind == "span":
+    if which == "explained" or target.kind in ("span", "answer"):
         return target
     if which == "label":
         if case.label is None:
@@ -61,12 +61,14 @@ def chance(head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndar
 
     Class: softmax (sigmoid where the labels do not exclude each other). Contrast: the share of the
     first class in the two. Span: the product over its sides; a deleted side has probability 0; of
-    two spans in contrast the first one's share in both.
+    two spans in contrast the first one's share in both. Answer: the product over its tokens.
     """
     if not np.isfinite(logits).all():
         raise NotFinite("the model gives NaN or infinity for a changed text.")
     if target.kind == "span":
         return _span_chance(target, variant, logits)
+    if target.kind == "answer":
+        return float(np.exp(log_probability(logits[[place for (place, _), _ in target.terms]])))
     if target.kind == "contrast":
         return float(softmax(np.array([target.value(logits), 0.0]))[0])
     assert target.index is not None

@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.postprocess import word_groups
-from tokenlight.inputs.prompt import WRITTEN
+from tokenlight.data.units import WRITTEN, word_groups
 from tokenlight.plots.passages import SegmentText, Stretch
 from tokenlight.plots.pieces import goes_on, piece_in_word
 

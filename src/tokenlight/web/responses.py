@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.postprocess import merge_words, word_groups
+from tokenlight.data.postprocess import merge_words
+from tokenlight.data.units import word_groups
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.web.explain import Explained
 from tokenlight.web.requests import ExplainAsked
