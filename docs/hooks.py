@@ -16,6 +16,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Literal
 
+import notebooks
 from formulas import as_markdown, drawn
 
 DOCS = Path(__file__).parent
@@ -31,6 +32,7 @@ _TABLE = re.compile(r"^<!-- table: (\w+) -->$.*?^<!-- end -->$", re.MULTILINE | 
 def on_config(config: Any) -> Any:
     """Fill the sections of the navigation whose pages nobody lists by hand."""
     found = {
+        "Tutorials": list(notebooks.pages()),
         "Methods": ["methods/index.md", *generated("methods")],
         "Metrics": ["metrics/index.md", *generated("metrics")],
         "Models": ["models.md", *in_folder("models")],
@@ -49,9 +51,11 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages."""
     from mkdocs.structure.files import File
 
+    made = notebooks.pages()
     for kind in KINDS:
-        for address, content in generated(kind).items():
-            files.append(File.generated(config, address, content=content))
+        made |= generated(kind)
+    for address, content in made.items():
+        files.append(File.generated(config, address, content=content))
     return files
 
 

@@ -1,0 +1,41 @@
+"""Tutorials as pages of the guide: the cells of a notebook, each with what it gave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+TUTORIALS = Path(__file__).parent / "tutorials"
+
+
+def pages() -> dict[str, str]:
+    """Address to Markdown of every tutorial."""
+    return {
+        f"tutorials/{place.stem}.md": page(place) for place in sorted(TUTORIALS.glob("*.ipynb"))
+    }
+
+
+def page(place: Path) -> str:
+    """One notebook: its words, its code, and below each cell what it printed and drew."""
+    notebook = json.loads(place.read_text(encoding="utf-8"))
+    parts: list[str] = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        parts += [_shown(output) for output in cell["outputs"]]
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(output: dict[str, Any]) -> str:
+    if output["output_type"] == "stream":
+        return f"```text\n{output['text'].rstrip()}\n```"
+    html = output["data"].get("text/html")
+    if html is None:
+        return f"```text\n{output['data']['text/plain']}\n```"
+    # A block of its own: Markdown must not look inside, and a blank line would end it.
+    lines = [line for line in html.splitlines() if line.strip()]
+    return '<div class="tutorial-output">\n' + "\n".join(lines) + "\n</div>"
