@@ -102,7 +102,7 @@ def test_texts(rows: list[Row], kind: str, draw: random.Random) -> Iterator[Row]
 
 def topics_together(rows: list[Row], count: int, draw: random.Random) -> Iterator[Row]:
     """One text of each topic in random order; each topic is asked for, its part marked."""
-    of = {label: [row["text"] for row in rows if row["label"] == label] for label in range(4)}
+    of = {n: [row["text"].strip() for row in rows if row["label"] == n] for n in range(4)}
     for listed in of.values():
         draw.shuffle(listed)
     for number in range(count):
@@ -111,7 +111,7 @@ def topics_together(rows: list[Row], count: int, draw: random.Random) -> Iterato
         text, spans = "", {}
         for label, part in parts:
             start = len(text) + bool(text)
-            text = f"{text} {part}".strip()
+            text = f"{text} {part}" if text else part
             spans[label] = [start, start + len(part)]
         yield from ({"text": text, "label": label, "spans": [spans[label]]} for label in sorted(of))
 
