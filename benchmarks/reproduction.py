@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -63,7 +62,6 @@ OURS = {"BERT-base", "RoBERTa-base", "Classifier", "Planted"}
 # several workers share the device.
 BATCH = {"cuda": 6144}
 SLICE = {"cuda": 500}  # examples of a part: small ones leave the device idle
-EXACT = {"attcat_figures", "mask_lrp_table2", "mask_lrp_figures"}  # suites that compute in float32
 LAYERS = 12
 # Workers of the suites with most parts: preparing a part is one core's work, the device waits.
 WORKERS = {
@@ -140,17 +138,12 @@ def command(wish: Wish, name: str) -> list[str]:
 def run(wish: Wish, name: str) -> tuple[str, int, float]:
     """Run one suite in a process of its own; its words go to WORK/NAME.log."""
     started = time.perf_counter()
-    # Matrix products in TF32: three times as fast, and 1e-3 of a probability apart. The logits of a
-    # span head are too large for that: a model is verified to 3e-4 before it is explained.
-    fast = wish.device.startswith("cuda") and name not in EXACT
-    own = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"} if fast else {}
     wish.work.mkdir(parents=True, exist_ok=True)
     with (wish.work / f"{name}.log").open("w", encoding="utf-8") as log:
         done = subprocess.run(
             command(wish, name),
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | own,
             check=False,
         )
     seconds = time.perf_counter() - started
@@ -218,8 +211,8 @@ def tuned(wish: Wish) -> list[str]:
     told = json.loads(place.read_text(encoding="utf-8"))
     lines = [
         "The models stand in for the papers' BERT-base; made with `python -m training.finetune` "
-        f"({told['measured']}). On a GPU most suites compute in TF32, those with questions and figures in "
-        "float32. The heads of mask_lrp come from the training part of UD English EWT.",
+        f"({told['measured']}). Everything computes in float32. The heads of mask_lrp come from the "
+        "training part of UD English EWT.",
         "",
         "| data set | rows learned | dev rows | reached |",
         "|---|---|---|---|",

@@ -128,7 +128,10 @@ def test_passes_are_counted_as_they_happen(bert_folder):
 def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     place = make(
         tmp_path / "suite", bert_folder, 4,
-        methods=["mask_lrp", {"name": "mask_lrp", "label": "synt", "options": {"mask": "syntactic"}}],
+        methods=["mask_lrp", *(
+            {"name": "mask_lrp", "label": mask, "options": {"mask": mask}}
+            for mask in ("syntactic", "random", "corrupted", "empty")
+        )],
         heads={"conllu": "parsed.conllu", "share": 0.2, "align": "official"},
         metrics=["aopc", "token_overlap"], keep=1,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from tokenlight.evaluation.labels import read_labels
 from tokenlight.evaluation.preflight import check_metrics
 from tokenlight.evaluation.trial import attempt
 from tokenlight.files.tables import Example
+from tokenlight.methods.mask_lrp import NEEDS_HEADS
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -53,7 +54,7 @@ def _built(
 
 
 def _without_files(options: Mapping[str, Any]) -> dict[str, Any]:
-    """mask='syntactic' wants heads, which the run may make: checked on the model itself."""
+    """Most masks want heads, which the run may make: checked on the model itself."""
     return {key: value for key, value in options.items() if key not in ("heads", "lm", "mask")}
 
 
@@ -88,7 +89,7 @@ class Doctor:
             if any(_built("methods", entry, _without_files(options))):
                 continue  # told by entry_problems
             tried = dict(options)
-            if "heads" not in tried and tried.get("mask") == "syntactic":
+            if "heads" not in tried and tried.get("mask") in NEEDS_HEADS:
                 tried["mask"] = "positional"  # its sibling: its own heads are made only later
             # Another seed draws other numbers, which is no other question.
             asked = sorted((pair for pair in options.items() if pair[0] != "seed"), key=str)

@@ -16,6 +16,7 @@ from tokenlight.relevance.division import safe_divide
 from tokenlight.relevance.products import contributions
 
 DRAWN = ("random", "corrupted")  # masks that the option seed decides
+NEEDS_HEADS = ("syntactic", *DRAWN, "empty")  # the others take each text's own attention without
 # What is computed of a text's own attention where no heads are given.
 OWN_HEADS = (
     "no heads were given: positional heads were taken from each text's own attention, syntactic "
@@ -80,7 +81,7 @@ class MaskedRelevance(RuledRelevance):
         if self.mask == "none":  # nor do heads that mask nothing
             object.__setattr__(self, "heads", None)
         if self.heads is None:
-            if self.mask in ("syntactic", *DRAWN):
+            if self.mask in NEEDS_HEADS:
                 raise BadInput(
                     f"mask={self.mask!r} needs heads=…: without them only positional heads are known, "
                     "those of each text's own attention. "
