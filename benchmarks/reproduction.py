@@ -89,6 +89,7 @@ class Wish:
     limit: int
     jobs: int
     only: tuple[str, ...]
+    commit: str
 
     @property
     def suites(self) -> list[str]:
@@ -184,6 +185,8 @@ def pages(wish: Wish) -> None:
                   f"{took['seconds']:.0f} s.", ""]  # fmt: skip
     lines += [*tuned(wish), "| suite | claim | here |", "|---|---|---|"]
     after = []
+    record = wish.out / "made.json"
+    made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
     for name in wish.suites:
         folder = wish.work / name
         if not (folder / "run.json").is_file():
@@ -191,6 +194,9 @@ def pages(wish: Wish) -> None:
         place = wish.out / name
         reported = RunReport.of(folder)
         reported.write("md", output=place.with_suffix(".md"), figures=place)
+        made[name] = {"commit": wish.commit, "digest": reported.report.suite.digest()}
+        with place.with_suffix(".md").open("a", encoding="utf-8") as page:
+            page.write(f"\nMade at commit `{wish.commit}`.\n")
         reported.write("csv", output=place.with_suffix(".csv"))
         made = reported.report
         link = f"[{made.suite.title or name}]({name}.md)"
@@ -200,6 +206,7 @@ def pages(wish: Wish) -> None:
         after += [f"- **{name}** ([numbers]({name}.csv)): "
                   + " ".join([*what_was_run(made), order(made)])]  # fmt: skip
         print(f"{name}: reported", flush=True)
+    write_text(record, json.dumps(made, indent=1) + "\n")
     write_text(wish.out / "README.md", "\n".join([*lines, "", "## What was run", "", *after, ""]))
 
 
@@ -283,6 +290,12 @@ def estimate(wish: Wish, speed: float) -> None:
     )
 
 
+def here() -> str:
+    """The commit that is checked out, in short; empty outside a repository."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def main() -> None:
     """Estimate, run, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -297,12 +310,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=6, help="suites side by side")
     parser.add_argument("--only", action="append", default=[], choices=SUITES, help="these suites")
     parser.add_argument("--stage", choices=("run", "report", "all"), default="all")
+    parser.add_argument("--commit", help="that the run was made at; else the one checked out")
     parser.add_argument("--estimate", action="store_true")
     parser.add_argument("--speed", type=float, default=3.0, help="million tokens a second")
     given = parser.parse_args()
     wish = Wish(
         given.models and given.models.resolve(), given.data.resolve(), given.work.resolve(),
         given.out.resolve(), given.device, given.limit, given.jobs, tuple(given.only),
+        given.commit or here(),
     )  # fmt: skip
     if given.estimate:
         estimate(wish, given.speed)
