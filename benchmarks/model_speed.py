@@ -4,8 +4,10 @@ Every row is a ratio of medians measured in one process: ours / bare, with peak 
 bare pass is forward + backward to the embeddings by the model's own SDPA; weights are frozen in both.
 Models are random: cost does not depend on what they have learned.
 
+A whole data set is texts in, Attributions out, over tokenising and a loop of bare passes written by hand.
+
     python benchmarks/model_speed.py                                        # rows that make sense on a CPU
-    python benchmarks/model_speed.py --device cuda --rows encoder,llm,long --json FILE
+    python benchmarks/model_speed.py --device cuda --texts FILE --json FILE # all rows
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ import argparse
 import gc
 import json
 import os
+import random
 import statistics
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +170,89 @@ def measured(kinds: list[str], device: str) -> Iterator[dict[str, Any]]:
             torch.cuda.empty_cache()
 
 
+SMALL = {
+    "num_hidden_layers": 4,
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_attention_heads": 4,
+}
+
+
+def reading() -> Any:
+    from tokenlight.models.embedded import resolve
+
+    return transformers.AutoTokenizer.from_pretrained(resolve("tokenlight/sentiment"))
+
+
+def written(tokenizer: Any, count: int) -> list[str]:
+    """Texts of random words, as long as sentences and paragraphs are."""
+    rng = random.Random(0)
+    words = sorted(word for word in tokenizer.get_vocab() if word.isalpha())
+    lengths = (min(200, max(3, round(rng.lognormvariate(3.4, 0.7)))) for _ in range(count))
+    return [" ".join(rng.choices(words, k=length)) for length in lengths]
+
+
+def by_hand(model: Any, tokenizer: Any, texts: list[str], device: str, budget: int) -> list[Any]:
+    """What somebody would write: tokenise all, sort by length, a bare pass a batch."""
+    ids = tokenizer(texts)["input_ids"]
+    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    found: list[Any] = [None] * len(ids)
+    while order:
+        width = len(ids[order[0]])
+        pack, order = order[: max(1, budget // width)], order[max(1, budget // width) :]
+        rows = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(ids[i]) for i in pack], batch_first=True
+        )
+        sizes = torch.tensor([len(ids[i]) for i in pack])
+        mask = (torch.arange(width) < sizes[:, None]).long().to(device)
+        embeddings = model.get_input_embeddings()(rows.to(device)).detach().requires_grad_(True)
+        logits = model(inputs_embeds=embeddings, attention_mask=mask).logits
+        (gradient,) = torch.autograd.grad(logits.amax(dim=-1).sum(), embeddings)
+        scores = (gradient * embeddings.detach()).sum(dim=-1).float().cpu().numpy()
+        for row, place in enumerate(pack):
+            found[place] = scores[row, : len(ids[place])]
+    return found
+
+
+def data_set(device: str, file: Path | None) -> Iterator[dict[str, Any]]:
+    tokenizer = reading()
+    texts = file.read_text("utf-8").splitlines() if file else written(tokenizer, 64)
+    for dtype in (torch.bfloat16, torch.float32) if device == "cuda" else (torch.float32,):
+        size = (
+            {}
+            if device == "cuda"
+            else {
+                "num_hidden_layers": 4,
+                "hidden_size": 256,
+                "intermediate_size": 1024,
+                "num_attention_heads": 4,
+            }
+        )
+        config = transformers.BertConfig(
+            num_labels=2, vocab_size=len(tokenizer), attn_implementation="sdpa", **size
+        )
+        model = made(transformers.BertForSequenceClassification, config, device, dtype)
+        explainer = Explainer(model, tokenizer)
+        name = "BERT-base" if device == "cuda" else "BERT, 4 layers, 256 wide"
+        row = {"model": name, "dtype": str(dtype)[6:], "shape": f"{len(texts)} texts"}
+        loops = [
+            tried(partial(by_hand, model, tokenizer, texts, device, budget), device)
+            for budget in ((16384, 65536) if device == "cuda" else (2048,))
+        ]
+        base = min((one for one in loops if not isinstance(one, str)), key=lambda one: one[0])
+        yield {**row, "method": "tokenising and a loop", **ratio(base, base)}
+        ways: dict[str, Callable[[], Any]] = {
+            "attcat, list": partial(explainer.explain, texts, "attcat", progress=False),
+            "attcat, stream": lambda ex=explainer: deque(ex.explain(iter(texts), "attcat"), 0),
+        }
+        for label, call in ways.items():
+            found = tried(call, device)
+            speed = (
+                {} if isinstance(found, str) else {"texts a second": round(len(texts) / found[0])}
+            )
+            yield {**row, "method": label, **ratio(found, base), **speed}
+
+
 def facts(device: str) -> dict[str, Any]:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -182,14 +270,19 @@ def facts(device: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rows", default=None, help="cpu, encoder, llm, long; separated by commas")
+    parser.add_argument(
+        "--rows", default=None, help="cpu, encoder, dataset, llm, long; separated by commas"
+    )
+    parser.add_argument("--texts", type=Path, help="one a line, for the rows of a whole data set")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    kinds = (given.rows or ("cpu" if given.device == "cpu" else "encoder,llm,long")).split(",")
+    everything = "cpu,dataset" if given.device == "cpu" else "encoder,dataset,llm,long"
+    kinds = (given.rows or everything).split(",")
     print("| model | dtype | shape | method | time / bare | memory / bare | ms | GB |")
     print("|---|---|---|---|---|---|---|---|")
     rows = []
-    for row in measured(kinds, given.device):
+    dataset = data_set(given.device, given.texts) if "dataset" in kinds else ()
+    for row in chain(measured(kinds, given.device), dataset):
         rows.append(row)
         cells = [row["model"], row["dtype"], row["shape"], row["method"]]
         cells += [row.get(k, row.get("failed", "")) for k in ("time", "memory", "ms", "GB")]

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from tokenlight.scale.mapper import Mapper  # what mapper() hands back
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
-BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 
 class Explainer(Session):
@@ -312,7 +311,7 @@ class Explainer(Session):
         def explain(window: list[Any], first: int) -> list[list[Attribution]]:
             return self._explain(window, [target] * len(window), quiet, first=first)
 
-        return answered(inputs, explain)
+        return answered(inputs, explain, how.batch_tokens)
 
     @one_reading()
     def _explain(
@@ -376,8 +375,7 @@ class Explainer(Session):
 
     def _budget(self, batch_tokens: int | None) -> int:
         if batch_tokens is None:
-            usual = BATCH_TOKENS.get(self.live.device.type, BATCH_TOKENS["cpu"])
-            return self.live.batch_tokens or usual
+            return self.live.batch_tokens or self.live.budget
         return whole_number("batch_tokens", batch_tokens, 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import cached_property
 from struct import pack
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 
 OWN = ("at", "answer", "anchor")  # arguments that are read here and not handed to the model
+BATCH_TOKENS = 2048  # on a processor; a GPU takes more
 Pooling = Literal["mean", "cls", "last"]
 Route = Literal["seam", "eager"]
 
@@ -278,6 +280,25 @@ class LiveModel:
                 verified(self, row, maps=True)
             except (UnsupportedModel, NotFinite):
                 self.route, self._fusable = "seam", False
+
+    @cached_property
+    def half(self) -> bool:
+        """Whether it computes in half precision on a GPU, where a pass waits for Python unless large."""
+        return self.device.type == "cuda" and self.dtype in (torch.float16, torch.bfloat16)
+
+    @cached_property
+    def budget(self) -> int:
+        """Tokens that go through the model at once where nobody says: as many as keep the device busy
+        and fill no more than a quarter of it (a token's graph takes some twenty hidden states a block)."""
+        if self.device.type != "cuda":
+            return BATCH_TOKENS
+        config = self.model.config.get_text_config()
+        width, blocks = (getattr(config, n, 0) for n in ("hidden_size", "num_hidden_layers"))
+        a_token = 20 * (width or 0) * (blocks or 0) * self.dtype.itemsize
+        room = torch.cuda.get_device_properties(self.device).total_memory // 4
+        return max(
+            BATCH_TOKENS, min((16 if self.half else 8) * BATCH_TOKENS, room // max(1, a_token))
+        )
 
     @property
     def heard(self) -> bool:

@@ -9,9 +9,10 @@ import torch
 
 T = TypeVar("T")
 
-# A pack of an eighth of the budget keeps a device busy; from there on padding costs more than
-# another pass, so a row that would be padded by more than this share begins a new pack.
-ENOUGH = 1 / 8
+# A pack of an eighth of the budget keeps a device busy (of one half in half precision, whose passes
+# wait for Python); from there on padding costs more than another pass, so a row that would be padded
+# by more than this share begins a new pack.
+ENOUGH, ENOUGH_HALF = 1 / 8, 1 / 2
 PADDING = 0.15
 
 
@@ -40,6 +41,7 @@ def packs(
     padding_proof: bool = True,
     most: int | None = None,
     sources: Sequence[tuple[int, int]] | None = None,
+    enough: float = ENOUGH,
 ) -> list[list[int]]:
     """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone), and
     at most ``most`` rows.
@@ -56,7 +58,7 @@ def packs(
     for position in order:
         length = lengths[position]
         held = widest * len(groups[-1]) if groups else 0
-        wasteful = held >= budget * ENOUGH and length < widest * (1 - PADDING)
+        wasteful = held >= budget * enough and length < widest * (1 - PADDING)
         fits = not wasteful if padding_proof else length == widest
         full = not groups or len(groups[-1]) == most or held + widest > budget
         if fits and not full and apart[groups[-1][0]] == apart[position]:

@@ -17,9 +17,11 @@ from tokenlight.cli.options import (
     BatchTokens,
     Data,
     Device,
+    DType,
     Limit,
     Long,
     ModelOption,
+    Quantize,
     Seed,
     Split,
     TextColumn,
@@ -70,6 +72,8 @@ def evaluate(
     device: Device = None,
     batch_tokens: BatchTokens = None,
     batch_size: BatchSize = None,
+    dtype: DType = None,
+    quantize: Quantize = None,
     verbose: Verbose = False,
 ) -> None:
     """Measure how faithful explanations are on DATA.
@@ -99,7 +103,14 @@ def evaluate(
     built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name not in ("auto", "best")):
         registry.find("methods", name)
-    explainer = loaded(model, device=device, batch=(batch_tokens, batch_size), verbose=verbose)
+    explainer = loaded(
+        model,
+        batch=(batch_tokens, batch_size),
+        verbose=verbose,
+        device=device,
+        dtype=dtype,
+        quantize=quantize,
+    )
     # Before the folder is claimed: of several methods one may fail, but not all of them.
     optional = all(options for _, options in methods)
     if optional and len(refused := refused_options(explainer, methods, seed)) == len(methods):

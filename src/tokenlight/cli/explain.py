@@ -19,10 +19,12 @@ from tokenlight.cli.options import (
     BatchSize,
     BatchTokens,
     Device,
+    DType,
     EngineName,
     Json,
     Limit,
     Long,
+    Quantize,
     Seed,
     Split,
     TextColumn,
@@ -186,6 +188,8 @@ def explain(
     device: Device = None,
     batch_tokens: BatchTokens = None,
     batch_size: BatchSize = None,
+    dtype: DType = None,
+    quantize: Quantize = None,
     verbose: Verbose = False,
 ) -> None:
     """Show which tokens of TEXT speak for and against a decision.
@@ -236,7 +240,8 @@ def explain(
     from tokenlight.cli.loading import loaded
 
     name = model or (ANSWERS if answers else SENTIMENT)
-    explainer = loaded(name, device=device, batch=(batch_tokens, batch_size), verbose=verbose)
+    place = {"device": device, "dtype": dtype, "quantize": quantize}
+    explainer = loaded(name, batch=(batch_tokens, batch_size), verbose=verbose, **place)
     if many:
         if explain_all(explainer, asked_about, how, output, trust=trust):
             raise typer.Exit(REFUSED)

@@ -230,12 +230,12 @@ def _windows(texts: TextFile, budget: int) -> Iterator[list[tuple[str, Example |
     """The texts that are read together. Their number follows from the texts and the device alone, never
     from the clock: the same file gives the same numbers."""
     window: list[tuple[str, Example | BadInput]] = []
-    sizes = [*SIZES]
+    sizes, characters = [*SIZES, max(SIZES[-1], budget // 16)], 0
     for place in texts.read():
         window.append(place)
-        characters = sum(len(str(getattr(text, "text", ""))) for _, text in window)
+        characters += len(str(getattr(place[1], "text", "")))
         if len(window) >= sizes[0] or characters >= CHARACTERS * budget:
             yield window
-            window, sizes = [], sizes[1:] or sizes
+            window, sizes, characters = [], sizes[1:] or sizes, 0
     if window:
         yield window

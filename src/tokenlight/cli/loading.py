@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenlight.cli.failures import tell
 from tokenlight.progress import progress
@@ -26,20 +26,19 @@ def hushed(*, verbose: bool) -> None:
 def loaded(
     name: str,
     *,
-    dtype: str | None = None,
-    device: str | None = None,
     batch: tuple[int | None, int | None] = (None, None),
     verbose: bool = False,
+    **how: Any,
 ) -> Explainer:
-    """The Explainer of a model; a bar on the terminal while it loads. ``batch``: most tokens and most
-    texts that go through it at once."""
+    """The Explainer of a model, ``how`` as from_pretrained takes it; a bar on the terminal while it
+    loads. ``batch``: most tokens and most texts that go through it at once."""
     with progress(f"loading {name}", None):
         hushed(verbose=verbose)
         from tokenlight.explainer import Explainer
 
-        explainer = Explainer.from_pretrained(name, dtype=dtype, device=device)
+        explainer = Explainer.from_pretrained(name, **how)
     live = explainer.live
     live.batch_tokens, live.batch_size = batch
-    if device is None and live.device.type == "cuda":
+    if how.get("device") is None and live.device.type == "cuda":
         tell(f"computing on the GPU ({live.device}); --device cpu takes the processor")
     return explainer

@@ -53,6 +53,17 @@ BatchSize = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Most texts that go through the model at once."),
 ]
+DType = Annotated[
+    str | None,
+    typer.Option(
+        help="Precision of the weights: float32, bfloat16, float16, or auto, as they were saved.",
+        show_default="auto for models that write, else float32",
+    ),
+]
+Quantize = Annotated[
+    Literal["4bit", "8bit"] | None,
+    typer.Option(help="Load the weights of linear layers in 4 or 8 bits (bitsandbytes)."),
+]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
 ]

@@ -7,13 +7,13 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokenlight.cli.failures import clean
 from tokenlight.cli.loading import hushed
-from tokenlight.cli.options import Device
+from tokenlight.cli.options import Device, DType, Quantize
 from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def serve(
         ),
     ] = None,
     device: Device = None,
+    dtype: DType = None,
+    quantize: Quantize = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log every request; show tracebacks.")
     ] = False,
@@ -78,7 +80,8 @@ def serve(
     with ExitStack() as held:
         sockets = [held.enter_context(one) for one in _bound(host, port)]
         shelved = shelf(open or (), limits)
-        models = _loaded(model, maps, device, verbose=verbose, nothing=bool(open) and not model)
+        how = {"device": device, "dtype": dtype, "quantize": quantize}
+        models = _loaded(model, maps, how, verbose=verbose, nothing=bool(open) and not model)
         app = application(models, shelved, host=host, limits=limits)
         _listen(app, limits, host, sockets, verbose=verbose)
 
@@ -136,7 +139,7 @@ def _named(entry: str) -> tuple[str, str]:
 def _loaded(
     names: list[str] | None,
     heads: dict[str, str],
-    device: str | None,
+    how: dict[str, Any],
     *,
     verbose: bool,
     nothing: bool,
@@ -148,7 +151,7 @@ def _loaded(
     wanted = names or list(DEFAULT)
     print(f"loading {', '.join(wanted)} …", file=sys.stderr, flush=True)
     hushed(verbose=verbose)
-    return load(wanted, heads, device=device)
+    return load(wanted, heads, **how)
 
 
 def _listen(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data import validation
+from tokenlight.data.later import Later
 from tokenlight.data.segments import SegmentShare, segment_names, segment_shares
 from tokenlight.data.sentences import Sentence, sentences_of
 from tokenlight.data.target import Prediction, ResolvedTarget
@@ -21,13 +22,13 @@ FORMAT = 1  # of the JSON file; raised when a field changes its meaning
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class Attribution(Later):
     """Signed raw scores of one text, one method and one target.
 
     ``scores[token]``: positive speaks for the target, negative against it. ``layers[layer, token]``:
     the terms the scores are the sum of, where a method has them. Nothing is normalised, merged or
     made absolute here: see :mod:`tokenlight.data.postprocess`. One of a large batch is a light view:
-    its fields are made when one of them is first read (:meth:`later`).
+    its fields are made when one of them is first read.
     """
 
     row: TokenRow
@@ -47,7 +48,7 @@ class Attribution:
     extras: Mapping[str, Any] = field(default_factory=dict)  # trust, conservation, windows: JSON
 
     def __post_init__(self) -> None:
-        scores = _frozen(self.scores)
+        scores = frozen(self.scores)
         if scores.ndim != 1 or len(scores) != len(self.row):
             raise BadInput(
                 f"scores have shape {scores.shape} but the text has {len(self.row)} tokens; "
@@ -61,36 +62,12 @@ class Attribution:
         object.__setattr__(self, "scores", scores)
         for name in ("logits", "layers"):
             if getattr(self, name) is not None:
-                values = _frozen(getattr(self, name))
+                values = frozen(getattr(self, name))
                 if not np.isfinite(values).all():
                     raise NotFinite(
                         f"the {name} hold NaN or infinity; an Attribution holds finite numbers only."
                     )
                 object.__setattr__(self, name, values)
-
-    @classmethod
-    def later(cls, fields: Callable[[], dict[str, Any]]) -> "Attribution":
-        """The explanation with these ``fields``, all but ``steps``, made when one is first read; the
-        caller knows its numbers to be finite and its scores one a token."""
-        found = object.__new__(cls)
-        found.__dict__["_fields"] = fields
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__.get("_fields")
-        if fields is not None:
-            known = {"steps": (), **fields()}
-            for one in ("scores", "logits", "layers"):
-                known[one] = None if known[one] is None else _frozen(known[one])
-            self.__dict__.update(known)  # first all that is new, for another thread's sake
-            self.__dict__.pop("_fields", None)
-        if name in self.__dict__:
-            return self.__dict__[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __getstate__(self) -> dict[str, Any]:
-        self.row  # noqa: B018 - a copy holds numbers, not the batch they come from
-        return dict(self.__dict__)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -261,7 +238,8 @@ class Attribution:
         show([self])
 
 
-def _frozen(values: Any) -> np.ndarray:
+def frozen(values: Any) -> np.ndarray:
+    """Numbers that nobody can write into."""
     array = np.array(values, dtype=np.float64)
     array.flags.writeable = False
     return array

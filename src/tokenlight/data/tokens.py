@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenlight.data.image import PatchImage
+from tokenlight.data.later import Later
 from tokenlight.errors import BadInput, way
 
 Span = tuple[int, int]
@@ -29,9 +30,10 @@ class Question:
 TextInput = str | tuple[str, str] | Question
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    """One text as the model reads it, without padding; every field has one entry a token.
+@dataclass(frozen=True)
+class TokenRow(Later):
+    """One text as the model reads it, without padding; every field has one entry a token. Of a text
+    among many, where its tokens stand is looked at when somebody asks.
 
     ``spans`` are character spans in ``texts[segment]``; special tokens have no span, no segment and
     no word. ``words`` counts words through the whole row and never joins two segments.

@@ -18,7 +18,7 @@ from tokenlight.capture.packing import in_halves
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Sites, Tape
 from tokenlight.capture.transfer import Fetched
-from tokenlight.data.attribution import Attribution
+from tokenlight.data.attribution import Attribution, frozen
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite
@@ -96,7 +96,7 @@ class _Seen:
         return {
             "row": row,
             "prediction": self.session.live.head.predict(self.said[i], row),
-            "logits": values.T.ravel() if values.ndim == 2 else values,
+            "logits": frozen(values.T.ravel() if values.ndim == 2 else values),
             "notes": (*self.session.row_notes(row), *((SUNK,) if self.sunk else ())),
         }
 
@@ -124,8 +124,9 @@ class _Columns:
             "versions": dict(versions()),
             "notes": (*shared["notes"], *own["notes"]),
             "target": self.targets[i],
-            "scores": self.sums[i, :tokens],
-            "layers": None if self.layers is None else self.layers[i, :, :tokens],
+            "scores": frozen(self.sums[i, :tokens]),
+            "layers": None if self.layers is None else frozen(self.layers[i, :, :tokens]),
+            "steps": (),
             "extras": self.extras[i] if self.extras else {},
         }
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tokenlight.capture.live import LiveModel, Pooling
-from tokenlight.capture.packing import packs
+from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
 from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
 from tokenlight.data.tokens import TokenRow, explain_masked
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -85,6 +85,7 @@ class Session:
             padding_proof=self.live.padding_proof,
             most=how.batch_size or self.live.batch_size,
             sources=[(row.source or 0, len(row.answer)) for row in rows],
+            enough=ENOUGH_HALF if self.live.half else ENOUGH,
         )
 
     def prepared(self, row: TokenRow, how: How) -> TokenRow:

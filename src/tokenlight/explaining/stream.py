@@ -11,34 +11,41 @@ from tokenlight.errors import TokenlightError
 
 # Texts that are sorted and packed together: few at first, since somebody waits for the first answer.
 SIZES = (1, 7, 56, 448)
+# Then as many as fill some packs: texts of a few tokens each, or so many letters.
+TEXT_TOKENS, PACKS, LETTERS_A_TOKEN, LETTERS = 4, 16, 4, 4096
 Explain = Callable[[list[Any], int], list[list[Attribution]]]
 
 
-def answered(texts: Iterator[Any], explain: Explain) -> Iterator[Attribution]:
+def answered(texts: Iterator[Any], explain: Explain, budget: int) -> Iterator[Attribution]:
     """The Attributions of all texts, in order, in constant memory.
 
     ``explain(window, first)`` gives those of each text of a window whose first one has that number.
+    ``budget``: tokens that go through the model at once; a window fills several packs of them.
     Where a text is refused, or the iterator itself fails, what stands before it is answered first.
     """
     first = 0
-    for window in _windows(texts):
+    for window in _windows(texts, budget):
         yield from _up_to_the_refused(window, first, explain)
         first += len(window)
 
 
-def _windows(texts: Iterator[Any]) -> Iterator[list[Any]]:
-    for size in chain(SIZES, repeat(SIZES[-1])):
-        window: list[Any] = []
+def _windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
+    for size in chain(SIZES, repeat(max(SIZES[-1], budget // TEXT_TOKENS))):
+        window, letters, full = list[Any](), 0, False
         try:
             for text in islice(texts, size):
                 window.append(text)
+                letters += len(text) if isinstance(text, str) else LETTERS
+                full = letters >= budget * LETTERS_A_TOKEN * PACKS
+                if full:
+                    break
         except Exception:  # the user's own: what came before it is answered first
             if window:
                 yield window
             raise
         if window:
             yield window
-        if len(window) < size:
+        if len(window) < size and not full:
             return
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tokenlight.data.tokenizer import apart
@@ -52,7 +53,8 @@ def encode(
             from_left=tokenizer.truncation_side == "left",
         )
         row = replace(row.take(stay), cut=len(row) - len(stay))
-    if all(row.special):
+    flags = zip(whole.piece.special_tokens_mask, whole.piece.sequence_ids, strict=True)
+    if all(flag or segment is None for flag, segment in flags):
         raise BadInput(
             f"the text {texts[0][:40]!r} has no token besides the model's special tokens; "
             "give a text with at least one word."
@@ -143,16 +145,24 @@ def _pieces(encoded: Any) -> list[Encoded]:
 
 
 def _row(encoded: Encoded, texts: tuple[str, ...]) -> TokenRow:
-    piece = encoded.piece
-    sequences = tuple(piece.sequence_ids)
-    # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
-    special = tuple(
-        bool(flag) or segment is None
-        for flag, segment in zip(piece.special_tokens_mask, sequences, strict=True)
+    ids = tuple(encoded.piece.ids)
+    return TokenRow.later(
+        partial(_places, encoded.piece, texts),
+        ids=ids,
+        attention=(1,) * len(ids),
+        token_types=tuple(encoded.piece.type_ids) if encoded.typed else None,
+        texts=texts,
     )
-    segments = tuple(None if s else segment for s, segment in zip(special, sequences, strict=True))
-    row = laid_row(piece, texts, segments, piece.offsets)
-    return replace(row, token_types=tuple(piece.type_ids)) if encoded.typed else row
+
+
+def _places(piece: Any, texts: tuple[str, ...]) -> dict[str, Any]:
+    """What the tokens of a text are, and where they stand in it."""
+    # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
+    segments = tuple(
+        None if flag else segment
+        for flag, segment in zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
+    )
+    return _laid(piece, texts, segments, piece.offsets)
 
 
 def laid_row(
@@ -162,18 +172,25 @@ def laid_row(
     offsets: Sequence[Span],
 ) -> TokenRow:
     """What a tokenizer gave, each token laid over its segment of ``texts``; without one, special."""
+    ids = tuple(piece.ids)
+    places = _laid(piece, texts, segments, offsets)
+    return TokenRow(ids=ids, attention=(1,) * len(ids), token_types=None, texts=texts, **places)
+
+
+def _laid(
+    piece: Any,
+    texts: tuple[str, ...],
+    segments: tuple[int | None, ...],
+    offsets: Sequence[Span],
+) -> dict[str, Any]:
     spans = placed(texts, segments, offsets)
-    return TokenRow(
-        ids=tuple(piece.ids),
-        attention=(1,) * len(piece.ids),
-        token_types=None,
-        pieces=tuple(piece.tokens),
-        special=tuple(segment is None for segment in segments),
-        spans=spans,
-        segments=segments,
-        words=number_words(texts, segments, spans, piece.word_ids),
-        texts=texts,
-    )
+    return {
+        "pieces": tuple(piece.tokens),
+        "special": tuple(segment is None for segment in segments),
+        "spans": spans,
+        "segments": segments,
+        "words": number_words(texts, segments, spans, piece.word_ids),
+    }
 
 
 def placed(

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,9 +49,11 @@ TOKENIZERS = (
 def load(
     name: str, *, dtype: torch.dtype | str | None, device: str | torch.device | None, **hub: Any
 ) -> tuple[Any, Any]:
-    """Model (evaluation mode) and tokenizer, float32 unless ``dtype`` says otherwise, on a GPU where there
-    is one unless ``device`` does.
+    """Model (evaluation mode) and tokenizer, on a GPU where there is one unless ``device`` says otherwise;
+    where ``dtype`` says nothing, float32, or of a model that writes as its weights were saved: a large
+    one would take twice its room.
 
+    ``quantize``: ``"4bit"`` or ``"8bit"``, by bitsandbytes, onto the device.
     ``hub``: ``revision``, ``cache_dir``, ``local_files_only``, ``device_map`` and the like, handed
     to transformers; ``trust_remote_code`` is not taken.
     """
@@ -68,7 +71,12 @@ def load(
     bare = not cls.__name__.endswith(tuple(TAKEN))
     if bare and "add_pooling_layer" in inspect.signature(cls.__init__).parameters:
         hub = {**hub, "add_pooling_layer": False}
-    how = {"dtype": _dtype(dtype), **hub}
+    writes = cls.__name__.endswith(("ForCausalLM", "LMHeadModel"))
+    quantize, hub = hub.get("quantize"), {k: v for k, v in hub.items() if k != "quantize"}
+    how = {"dtype": _dtype("auto" if dtype is None and writes else dtype), **hub}
+    if quantize is not None:
+        how |= _quantised(quantize, device)
+        device = None
     with opening(name, "the weights (model.safetensors)"):
         model, info = _weights(cls, str(place), **how)
     if info["missing_keys"]:
@@ -78,7 +86,7 @@ def load(
             f"{' …' if len(missing) > 4 else ''}: they would be random numbers. Give a checkpoint "
             f"fine-tuned as {cls.__name__}."
         )
-    if device is None and "device_map" not in hub and torch.cuda.is_available():
+    if device is None and "device_map" not in how and torch.cuda.is_available():
         device = "cuda"
         log.info("%s computes on %s", name, torch.cuda.get_device_name())
     put(model, device)
@@ -86,6 +94,20 @@ def load(
     if cls.main_input_name == "pixel_values":
         return model.eval(), _processor(str(place), name, hub)
     return model.eval(), _tokenizer(str(place), name, hub)
+
+
+def _quantised(quantize: str, device: str | torch.device | None) -> dict[str, Any]:
+    """How transformers is asked for it."""
+    if quantize not in ("4bit", "8bit"):
+        raise BadInput(f"quantize={quantize!r} cannot be: give '4bit' or '8bit'.")
+    if find_spec("bitsandbytes") is None or find_spec("accelerate") is None:
+        raise BadInput(
+            f"quantize={quantize!r} needs bitsandbytes and accelerate: pip install bitsandbytes "
+            "accelerate, or load the model as it is."
+        )
+    usual = "cuda" if torch.cuda.is_available() else "cpu"
+    config = transformers.BitsAndBytesConfig(**{f"load_in_{quantize}": True})
+    return {"quantization_config": config, "device_map": {"": str(device or usual)}}
 
 
 def _refuse_half_quantised(name: str, model: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import epsilon_divide
-from tokenlight.relevance.gradients import norm_slope
+from tokenlight.relevance.gradients import norm_scale, norm_slope
 
 
 def passed(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
@@ -60,7 +62,8 @@ def norm_linear(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
     bias = case.operands[2]
     if not centres and bias is None:
         return passed(relevance, case)
-    slope, *others = norm_slope(epsilon_divide(relevance, case.output), case)
+    scaled = replace(case, operands=(norm_scale(case.operand(0), *case.detail), *case.operands[1:]))
+    slope, *others = norm_slope(epsilon_divide(relevance, case.output), scaled)
     assert slope is not None
     carried = case.operand(0) * slope
     if not centres and bias is not None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tokenlight.relevance.case import Operation, RuleCase, RuleSet
 from tokenlight.relevance.division import stabilised
+from tokenlight.relevance.gradients import norm_scale
 
 
 class Passage:
@@ -79,9 +80,11 @@ class Fork(torch.autograd.Function):
         ctx.forked = passage, operation, detail
         ctx.operation = operation
         ctx.consumers = 0  # operations that read the value
-        # A gradient through a norm asks for its input alone.
-        kept = passage.ruled or operation is not Operation.NORM
-        ctx.save_for_backward(value if kept else None, *operands)
+        if operation is Operation.NORM and not passage.ruled:  # then neither of these is needed
+            assert operands[0] is not None
+            ctx.save_for_backward(None, norm_scale(operands[0], *detail), *operands[1:])
+        else:
+            ctx.save_for_backward(value, *operands)
         ctx.set_materialize_grads(False)  # the way not taken stays empty and costs nothing
         return value.detach()
 
@@ -94,6 +97,8 @@ class Fork(torch.autograd.Function):
             return None, None, None, carried, *(None,) * (len(ctx.needs_input_grad) - 4)
         if rules.rewrites_gradients:
             value, *operands = ctx.saved_tensors
+            if operation is Operation.NORM and passage.ruled:
+                operands[0] = norm_scale(operands[0], *detail)
             case = RuleCase(value, tuple(operands), passage.examples, detail)
             return None, None, None, None, *rules.rules[operation](carried, case)
         # Rules compute in float32 at least: half precision cannot hold their stabilisers, and a

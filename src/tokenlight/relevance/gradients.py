@@ -23,25 +23,29 @@ def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, .
     return (_product(slope, gradient),)
 
 
-def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
-    r"""A norm as a linear map, its deviation :math:`\sigma` a constant.
-
-    .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}
-
-    An RMSNorm subtracts no mean, nor does its gradient. ``detail``: whether a mean is subtracted, and
-    what is added to the variance; operands: features, :math:`\gamma`, :math:`\beta`.
-    """
-    centres, stabiliser = case.detail
-    features, weight = case.operand(0), case.operands[1]
+def norm_scale(features: Tensor, centres: bool, stabiliser: Tensor | float) -> Tensor:
+    r""":math:`1/\sigma` of each row, float32 at least: all that a norm's gradient must know of its input."""
     if centres:
         square = _wide(features).var(dim=-1, correction=0, keepdim=True)
     else:
         wide = torch.promote_types(features.dtype, torch.float32)
         length = torch.linalg.vector_norm(features, dim=-1, keepdim=True, dtype=wide)
         square = length.square_().div_(features.shape[-1])
-    slope = square.add_(stabiliser).rsqrt_()
-    share = _product(slope if weight is None else slope * weight, gradient)
-    if centres:
+    return square.add_(stabiliser).rsqrt_()
+
+
+def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
+    r"""A norm as a linear map, its deviation :math:`\sigma` a constant.
+
+    .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}
+
+    An RMSNorm subtracts no mean, nor does its gradient. ``detail``: whether a mean is subtracted, and
+    what is added to the variance; operands: :func:`norm_scale` of the features, :math:`\gamma`,
+    :math:`\beta`.
+    """
+    scale, weight = case.operand(0), case.operands[1]
+    share = _product(scale if weight is None else scale * weight, gradient)
+    if case.detail[0]:
         share = share - share.mean(dim=-1, keepdim=True)
     return share, *(None,) * (len(case.operands) - 1)
 

@@ -147,10 +147,10 @@ class AllowList:
 def load(
     names: Sequence[str] = DEFAULT,
     heads: Mapping[str, str] | None = None,
-    *,
-    device: str | None = None,
+    **how: Any,
 ) -> AllowList:
-    """Load the models; a folder is served by its last part, so that no answer shows a path."""
+    """Load the models, ``how`` as Explainer.from_pretrained takes it; a folder is served by its last
+    part, so that no answer shows a path."""
     from tokenlight.explainer import Explainer
     from tokenlight.heads.mask import HeadMask, read_heads
 
@@ -158,7 +158,7 @@ def load(
     maps = {shown_name(model): read_heads(file) for model, file in (heads or {}).items()}
     served = []
     for given in names:
-        explainer = Explainer.from_pretrained(given, device=device)
+        explainer = Explainer.from_pretrained(given, **how)
         name = shown_name(given)
         if explainer.live.head.reads not in ("text", "next"):
             raise UnsupportedModel(
