@@ -87,6 +87,18 @@ def test_tests_that_disagree_cannot_tell():
     )
 
 
+def test_the_oracle_with_most_weight_on_special_tokens_is_not_called_faithful():
+    explainer = planted()
+    truth = oracle(explainer, WORDS, scored(explainer, WORDS, [0] * len(WORDS)).prediction.index)
+    made = scored(explainer, WORDS, truth)
+    scores = made.scores.copy()
+    scores[[0, -1]] = np.abs(truth).sum()  # two thirds of the weight
+    trust = trusted(explainer, replace(made, scores=scores)).extras["trust"]
+    assert trust["special"] == pytest.approx(2 / 3)
+    assert trust["grade"] == "better than chance"
+    assert trust["verdict"].startswith("most of its weight lies on special tokens, which are not ")
+
+
 def test_weight_on_special_tokens_and_short_texts_are_never_called_faithful():
     assert graded(Evidence(0.99, 0.99, 0.3, 16)) == ("faithful", "")
     grade, weak = graded(Evidence(0.99, 0.99, 0.7, 16))
