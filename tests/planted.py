@@ -37,7 +37,7 @@ class BagForSequenceClassification(PreTrainedModel):
     def get_input_embeddings(self):
         return self.words
 
-    def forward(self, input_ids, attention_mask=None, return_dict=True):  # noqa: ARG002 - as callers call it
+    def forward(self, input_ids, attention_mask=None, return_dict=True, output_hidden_states=False):  # noqa: ARG002 - as callers call it
         self.forwards.append(tuple(input_ids.shape))
         seen = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         logits = (self.words(input_ids) * seen[..., None]).sum(dim=1)

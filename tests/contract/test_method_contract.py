@@ -23,6 +23,7 @@ METHODS = registry.names("methods")
 # What a method cannot do without, and the tiny model does not have.
 LANGUAGE_MODEL = tiny_bert_lm()
 CONTRACT_OPTIONS = {
+    "context_cite": {"units": "word"},  # ids have no sentences
     "decoded_gradcam": {"lm": LANGUAGE_MODEL},
     "decoded_simple": {"lm": LANGUAGE_MODEL},
 }

@@ -22,7 +22,11 @@ EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
 LANGUAGE_MODEL = tiny_bert_lm()
 TEXT = "the film is not very charming , but we love it !"
 TEXTS = [TEXT, "a dull plot", "never ever hate this movie . it was fun and the acting is great"]
-OPTIONS = {"decoded_gradcam": {"lm": LANGUAGE_MODEL}, "decoded_simple": {"lm": LANGUAGE_MODEL}}
+OPTIONS = {
+    "context_cite": {"units": "word"},
+    "decoded_gradcam": {"lm": LANGUAGE_MODEL},
+    "decoded_simple": {"lm": LANGUAGE_MODEL},
+}
 METHODS = registry.names("methods")
 SAMPLED = [name for name in METHODS if registry.find("methods", name).draws]
 FURTHER = [
@@ -62,7 +66,7 @@ def test_the_passes_that_happen_are_those_declared(method):
         found = EXPLAINER.explain(TEXT, asked)
     declared = registry.build("methods", *asked).cost(len(found))
     assert counted.backwards == declared.backwards
-    if method == "shapley":  # special tokens do not join, and orders share sets
+    if method in ("shapley", "context_cite"):  # special tokens do not join, and orders share sets
         assert 0.7 * declared.forwards < counted.forwards <= declared.forwards
     else:
         assert counted.forwards == declared.forwards

@@ -37,6 +37,7 @@ StandIn = Literal["pad", "mask", "unk", "zero"]
 # Without a graph a batch may be wider than one of an explanation.
 WIDER = {"cuda": 4}
 Found = TypeVar("Found")
+Read = Callable[[ResolvedTarget, np.ndarray], float]
 
 
 class Rerun:
@@ -142,17 +143,20 @@ class Rerun:
         entrance = entrance_of(self.live, self.recording.rows[0], at)
         return self._out(embedded(self.live, rows, self.recording.real.shape[1], entrance))
 
-    def values(self, variants: Sequence[Sequence[Variant]]) -> list[np.ndarray]:
-        """The target at each changed text of each example, all of them packed together.
+    def values(
+        self, variants: Sequence[Sequence[Variant]], read: Read = ResolvedTarget.value
+    ) -> list[np.ndarray]:
+        """The target at each changed text of each example, or what ``read`` makes of its logits, all of
+        them packed together.
 
-        Tokens may be replaced but not moved: a span's target names places.
+        Tokens may be replaced but not moved where a target names places, as a span's does.
         """
         budget = self.recording.budget * WIDER.get(self.live.device.type, 1)
         logits = stream_logits(
             self.live, chain.from_iterable(variants), batch_tokens=budget, progress=False
         )
         return [
-            np.array([float(target.value(next(logits))) for _ in own])
+            np.array([float(read(target, next(logits))) for _ in own])
             for target, own in zip(self.targets, variants, strict=True)
         ]
 

@@ -1,6 +1,7 @@
 """Texts with some tokens replaced by a baseline token, asked of the model all together."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,8 @@ from tokenlight.capture.perturbation import Variant
 from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Tape
 from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import Unit, sources
+from tokenlight.errors import BadInput
 
 Baseline = StandIn | int
 
@@ -28,6 +31,42 @@ def kept_always(row: TokenRow, *, special: bool = True) -> np.ndarray:
         kept[row.at] = True
     kept[len(row) - max(0, len(row.answer) - 1) :] = True
     return kept
+
+
+def units_of(row: TokenRow, unit: Unit) -> np.ndarray:
+    """``unit token``: which tokens each unit has that may be taken away. Of units larger than a token,
+    a question about documents and what was written are none."""
+    if unit == "token":
+        groups = [np.array([place]) for place in players(row)]
+    else:
+        groups = sources(row, unit, kept_always(row))
+    if not groups and unit != "token":
+        raise BadInput(f"the text has no {unit} that could be taken away.")
+    found = np.zeros((len(groups), len(row)), dtype=bool)
+    for own, group in zip(found, groups, strict=True):
+        own[group] = True
+    return found
+
+
+def tokens_of(units: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """``sample token``: true at the tokens of the units that ``chosen`` (``sample unit``) names."""
+    if not len(units):
+        return np.zeros((len(chosen), units.shape[1]), dtype=bool)
+    found: np.ndarray = chosen[:, units.argmax(axis=0)] & units.any(axis=0)
+    return found
+
+
+def spread_over(units: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """``token``: the value of each unit, shared evenly by its tokens, so that they sum to it."""
+    scores: np.ndarray = values @ (units / units.sum(axis=1, keepdims=True))
+    return scores
+
+
+def interval(row: TokenRow, unit: Unit, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
+    """What an Attribution's ``extras`` hold of each unit's interval."""
+    places = [np.flatnonzero(own).tolist() for own in units_of(row, unit)]
+    ends = {"low": low.tolist(), "high": high.tolist()}
+    return {"units": {"unit": unit, "positions": places, **ends}}
 
 
 def values_without(tape: Tape, gone: Sequence[np.ndarray], baseline: Baseline) -> list[np.ndarray]:
