@@ -15,7 +15,7 @@ from tokenlight import registry
 from tokenlight.capture.head import TAKEN
 from tokenlight.capture.live import Pooling
 from tokenlight.capture.pauses import pause
-from tokenlight.data.attribution import Attribution
+from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
 from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
@@ -270,7 +270,7 @@ class Explainer(Session):
         targets = target if isinstance(target, list) else [target] * len(texts)
         if len(targets) != len(texts):
             raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
-        found = [a for group in self._explain(texts, targets, how) for a in group]
+        found = Attributions(chain.from_iterable(self._explain(texts, targets, how)))
         single = single_text and not isinstance(method, list) and len(found) == 1
         several = target == "all" or isinstance(target, Continuation)
         return found[0] if single and not several else found

@@ -152,7 +152,7 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
         (["a", "--file", "b.csv"], "--file stands in the place of TEXT"),
         (["--file", "b.csv", "--chat", "c.json"], "--file stands in the place of --chat"),
         (["--file", "b.csv", "--pair", "b"], "name two columns with --text FIRST+SECOND"),
-        (["--file", "b.csv", "--png", "c.png"], "--png c.png draws heat maps over an image"),
+        (["--file", "b.csv", "--png", "c.png"], "--png c.png draws one text or image"),
         (["--file", "b.csv"], "b.csv does not exist"),
         (["a", "--question", "q"], "--question and --context belong together"),
         (["a", "--question", "q", "--context", "c"], "not both"),

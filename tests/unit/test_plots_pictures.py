@@ -16,6 +16,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.vision import Processor, build, spotted, taught
 from tokenlight import Explainer, Picture, save
 from tokenlight.errors import BadInput
+from tokenlight.plots.figures import heat_maps
 from tokenlight.plots.html import fragment, page
 from tokenlight.plots.terminal import show
 
@@ -117,8 +118,9 @@ def test_a_figure_is_a_png_of_all_methods(found, tmp_path):
 
 def test_a_text_has_no_heat_map(tmp_path):
     made = Explainer(tiny_bert(), tiny_tokenizer()).explain("a good film")
-    with pytest.raises(BadInput, match=r"write \.html"):
-        made.save(tmp_path / "maps.png")
+    with pytest.raises(BadInput, match="among these is a text"):
+        heat_maps([made])
+    assert made.save(tmp_path / "text.png").exists()
 
 
 def test_words_are_no_matter_for_pictures(found):
@@ -184,7 +186,7 @@ def test_the_doctor_tries_every_method_on_a_picture(folder):
     [
         (["--image", "spot.png"], "no image model is embedded"),
         (["a text", "--image", "spot.png", "--model", "vit"], "in the place of a text"),
-        (["a text", "--png", "out.png"], "draws heat maps over an image"),
+        (["--file", "a.csv", "--png", "out.png"], "draws one text or image"),
         (["--image", "none.png", "--model", "vit"], "there is no image file"),
         (["a text", "--model", "vit"], "reads no text: it classifies images as red, green, blue"),
     ],

@@ -151,7 +151,10 @@ def explain(
     json: Json = None,
     csv: Annotated[Path | None, typer.Option(help="Write a table, one line per token.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the same table as Parquet.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Write heat maps over the image.")] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(help="Write the picture: the highlighted text, or heat maps over the image."),
+    ] = None,
     explain_mask: Annotated[
         Literal["none", "cls_sep", "sep"],
         typer.Option(help="Special tokens to hide from the model while it is explained."),
@@ -210,7 +213,7 @@ def explain(
     )
     wish = inputs.Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
     if image is None:
-        inputs.only_images(png, fill)
+        inputs.only_images(png if file is not None else None, fill)
     if file is None:
         inputs.only_files(column, limit, split)
     others = (text, pair, question, context)

@@ -106,9 +106,9 @@ def image(file: Path, fill: Any, model: str | None, others: Sequence[object]) ->
 
 
 def only_images(png: Path | None, fill: str | None) -> None:
-    """Refuse what a text cannot have."""
+    """Refuse what texts cannot have."""
     if png is not None:
-        raise BadInput(f"--png {png} draws heat maps over an image; for a text write --html.")
+        raise BadInput(f"--png {png} draws one text or image; for a file of them write --html.")
     if fill is not None:
         raise BadInput(
             f"--fill {fill} says what a hidden patch of an image shows, and no image is given. Leave "

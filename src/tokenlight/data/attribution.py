@@ -4,7 +4,6 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from tokenlight.data import validation
 from tokenlight.data.later import Later
 from tokenlight.data.segments import SegmentShare, segment_names, segment_shares
 from tokenlight.data.sentences import Sentence, sentences_of
+from tokenlight.data.shown import Shown
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Part, Unit, parts_of
@@ -22,7 +22,7 @@ FORMAT = 1  # of the JSON file; raised when a field changes its meaning
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution(Later):
+class Attribution(Later, Shown):
     """Signed raw scores of one text, one method and one target.
 
     ``scores[token]``: positive speaks for the target, negative against it. ``layers[layer, token]``:
@@ -195,13 +195,6 @@ class Attribution(Later):
 
         return from_arrays(scores, ids, logits, **known)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``.json``, ``.html``, ``.csv``, ``.parquet`` or, for a picture, ``.png``, by the
-        file's ending; only JSON can be loaded again."""
-        from tokenlight.files.saved import save
-
-        return save([self], path)
-
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Attribution":
         """Read back what :meth:`save` wrote as JSON."""
@@ -212,30 +205,15 @@ class Attribution(Later):
             raise BadInput(f"{path} holds {len(found)} attributions; use tokenlight.load.")
         return found[0]
 
-    def to_pandas(self) -> Any:
-        """A data frame, one row a token."""
-        from tokenlight.files.saved import to_pandas
+    def _all(self) -> list["Attribution"]:
+        return [self]
 
-        return to_pandas([self])
 
-    # --- pictures: drawn by tokenlight.plots --------------------------------------------------------
+class Attributions(list[Attribution], Shown):
+    """What explain() gives for several: a list that shows and saves itself."""
 
-    def to_html(self) -> str:
-        """One self-contained HTML page."""
-        from tokenlight.plots.html import page
-
-        return page([self])
-
-    def _repr_html_(self) -> str:
-        from tokenlight.plots.html import fragment
-
-        return fragment([self])
-
-    def show(self) -> None:
-        """Print the highlighted text to the terminal."""
-        from tokenlight.plots.terminal import show
-
-        show([self])
+    def _all(self) -> list[Attribution]:
+        return self
 
 
 def frozen(values: Any) -> np.ndarray:

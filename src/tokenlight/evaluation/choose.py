@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenlight import registry
-from tokenlight.data.attribution import Attribution
+from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.target import TargetLike
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.evaluation.results import evaluate
@@ -86,7 +86,7 @@ def explain_best(
     found = explainer.explain(inputs, choice.method, target, **how)
     if isinstance(found, Attribution):
         return _noted(found, choice)
-    return [_noted(one, choice) for one in found]
+    return Attributions(_noted(one, choice) for one in found)
 
 
 def _noted(attribution: Attribution, choice: BestMethod) -> Attribution:

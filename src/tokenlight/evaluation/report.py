@@ -94,6 +94,12 @@ def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     )
 
 
+def fragment(evaluation: Evaluation) -> str:
+    """The table of means for a notebook cell."""
+    found, template = _tables(evaluation), _environment().get_template("evaluation_table.html.j2")
+    return str(template.module.means(found["heads"], found["rows"]))  # type: ignore[attr-defined]
+
+
 def _tables(evaluation: Evaluation) -> dict[str, Any]:
     parts = evaluation.by_method
     better = {key: one["better"] for part in parts.values() for key, one in part.summary.items()}

@@ -182,6 +182,17 @@ class Evaluation:
     def __repr__(self) -> str:
         return f"<Evaluation of {len(self.records)} explanations>\n{self.table()}"
 
+    def _repr_html_(self) -> str:
+        from tokenlight.evaluation.report import fragment
+
+        return fragment(self)
+
+    def plot(self) -> Any:
+        """The curves as a figure of matplotlib."""
+        from tokenlight.evaluation.report import figure
+
+        return figure(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Summary, curves and agreement as plain JSON values; rows are saved beside it."""
         return {

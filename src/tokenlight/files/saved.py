@@ -99,14 +99,14 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
             write_text(place, csv_text(list(rows[0]) if rows else [], rows, end="\r\n"))
         case ".parquet":
             write_parquet(place, records(given))
-        case ".png":
-            from tokenlight.plots.figures import heat_maps_png
+        case ".png" | ".svg" | ".pdf" as ending:
+            from tokenlight.plots.figures import file_of
 
-            write_bytes(place, heat_maps_png(given))
+            write_bytes(place, file_of(given, ending))
         case ending:
             raise BadInput(
                 f"cannot write {place.name}: the ending {ending!r} is not one of .json, .html, .csv, "
-                ".parquet, nor .png for pictures."
+                ".parquet, .png, .svg, .pdf."
             )
     return place
 

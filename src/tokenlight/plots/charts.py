@@ -237,10 +237,10 @@ def svg(figure: Any) -> bytes:
     return drawn.getvalue()
 
 
-def plain_png(figure: Any, dots: int) -> bytes:
-    """A figure as PNG, of so many dots an inch."""
+def plain_png(figure: Any, dots: int, kind: str = "png") -> bytes:
+    """A figure as PNG, of so many dots an inch; or as PDF."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=dots, facecolor="white")
+    figure.savefig(drawn, format=kind, dpi=dots, facecolor="white")
     return drawn.getvalue()
 
 

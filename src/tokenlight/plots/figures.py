@@ -16,6 +16,7 @@ from tokenlight.plots.charts import named, plain_png, sheet, svg, titled
 from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, VEIL, hexadecimal, ink, shade, step
 from tokenlight.plots.facts import SCALED
 from tokenlight.plots.groups import TextGroup, grouped, method_label
+from tokenlight.plots.highlighted import highlighted
 from tokenlight.plots.pieces import strongest_pieces
 from tokenlight.plots.tables import SUM, layer_table
 
@@ -119,9 +120,7 @@ def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
         (group, target.attributions) for group in grouped(attributions) for target in group.targets
     ]
     if any(group.first.row.image is None for group, _ in lines):
-        raise BadInput(
-            "heat maps are drawn over pictures, and this explains a text; write .html for it."
-        )
+        raise BadInput("heat maps are drawn over pictures, and among these is a text.")
     across = 1 + max(len(found) for _, found in lines)
     figure = sheet(PANEL * across, (PANEL + 0.35) * len(lines))
     panels = figure.subplots(len(lines), across, squeeze=False)
@@ -132,9 +131,16 @@ def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
     return figure
 
 
-def heat_maps_png(attributions: Attribution | Iterable[Attribution]) -> bytes:
-    """The heat maps as a PNG file."""
-    return plain_png(heat_maps(attributions), 130)
+def drawn(attributions: Sequence[Attribution]) -> Any:
+    """Heat maps of pictures, the highlighted text of texts."""
+    pictures = any(one.row.image is not None for one in attributions)
+    return (heat_maps if pictures else highlighted)(attributions)
+
+
+def file_of(attributions: Sequence[Attribution], ending: str) -> bytes:
+    """The same as a ``.png``, ``.svg`` or ``.pdf`` file."""
+    figure = drawn(attributions)
+    return svg(figure) if ending == ".svg" else plain_png(figure, 160, ending[1:])
 
 
 def _draw(line: Sequence[Any], group: TextGroup, found: Sequence[Attribution]) -> None:

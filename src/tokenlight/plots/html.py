@@ -30,6 +30,7 @@ from tokenlight.plots.scene import Mark, Scenery, TextScene
 from tokenlight.plots.tables import layer_maps
 
 COARSE = 128  # pixels below which a picture is shown with hard edges
+FEW = 10  # texts in a cell of a notebook
 MOST_COLUMNS = 300  # a book would make a page no browser opens
 
 
@@ -72,9 +73,10 @@ def sealed(style: str, script: str = "", *, pictures: bool = False) -> dict[str,
 
 
 def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
-    """The same picture for a notebook cell; its style stays inside."""
+    """The same picture for a notebook cell, of the first few texts; its style stays inside."""
     texts = Scenery().of(attributions)
-    return _rendered("fragment.html.j2", texts, words=False, **sealed(_style()))
+    more = len(texts) - FEW
+    return _rendered("fragment.html.j2", texts[:FEW], words=False, more=more, **sealed(_style()))
 
 
 def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
