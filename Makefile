@@ -96,7 +96,7 @@ bench: $(VENV)/.dev
 	$(OFFLINE) $(RUN) benchmarks/relevance_cost.py
 	$(OFFLINE) $(RUN) benchmarks/perturbation_throughput.py
 	$(OFFLINE) $(RUN) benchmarks/baseline_cost.py
-	$(OFFLINE) $(RUN) benchmarks/ray_scaling.py
+	$(OFFLINE) $(RUN) benchmarks/scale.py factor
 	$(OFFLINE) $(RUN) benchmarks/serve_load.py
 
 docs: $(VENV)/.docs

@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--texts", type=int, default=2048)
     parser.add_argument("--block", type=int, default=32)
+    parser.add_argument("--model", default="tokenlight/sentiment")
     parser.add_argument("--engines", nargs="+", default=["local", "ray"])
     given = parser.parse_args()
     moments = random.Random(time.time_ns())
@@ -57,7 +58,16 @@ def main() -> None:
             "--keep",
             "id",
         ]
-        command += ["-x", "attcat", "--block", str(given.block), "--workers", "2"]
+        command += [
+            "-m",
+            given.model,
+            "-x",
+            "attcat",
+            "--block",
+            str(given.block),
+            "--workers",
+            "2",
+        ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         whole = Path(place) / "whole"
         subprocess.run([*command, "-o", str(whole)], check=True, **quiet)

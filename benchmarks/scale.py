@@ -34,7 +34,7 @@ from tokenlight.files.stored import Folder
 from tokenlight.scale import Engine, explain_files
 from tokenlight.scale.job import job_of
 from tokenlight.scale.run import MANIFEST
-from tokenlight.scale.source import Texts
+from tokenlight.scale.source import TextFiles
 
 DATA = Path(os.environ.get("TOKENLIGHT_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FILES = ("sst2/train.jsonl.gz", "ag_news/train_subset.jsonl.gz")
@@ -56,7 +56,7 @@ def written(folder: Path, count: int) -> Path:
 
 
 def rate(folder: Path, block: int) -> float:
-    """Texts a second between the first block and the last."""
+    """TextFiles a second between the first block and the last."""
     ends = sorted(one.stat().st_mtime for one in (folder / "rows").rglob("*.parquet"))
     return block * (len(ends) - 1) / (ends[-1] - ends[0])
 
@@ -227,7 +227,7 @@ def loop(given: argparse.Namespace) -> None:
             for text in pyarrow.parquet.read_table(one, columns=["text"])["text"].to_pylist()
         ]
         how = {"method": "grad_x_input", "target": "predicted", "long": "truncate"}
-        found = Texts.found(f"{data}/*.parquet", None, ["id"], None)
+        found = TextFiles.found(f"{data}/*.parquet", None, ["id"], None)
         name = given.model or "tokenlight/sentiment"
         for number in range(given.rounds):
             out = f"{place}/out{number}"

@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 
 from tests.bench_runs import sentences
-from tokenlight.scale.worker import Worker
+from tokenlight.scale.worker import TaskWorker
 
 
 class Here:
@@ -20,7 +20,7 @@ class Here:
         self.between = between
 
     def results(self, job, tasks, device):
-        worker = Worker(job, tasks, device)
+        worker = TaskWorker(job, tasks, device)
         for number in range(len(tasks)):
             self.between(number)
             yield worker.work(number)

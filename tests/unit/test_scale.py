@@ -20,7 +20,7 @@ from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.rows import OWN, attribution_of, columns_of, table_of
 from tokenlight.scale import explain_files
 from tokenlight.scale.lock import locked
-from tokenlight.scale.source import Texts
+from tokenlight.scale.source import TextFiles
 
 pytestmark = pytest.mark.xdist_group("bench")
 COUNT = 40
@@ -160,14 +160,14 @@ def test_columns_of_the_path_can_be_kept_and_names_of_ours_cannot(model, tmp_pat
     years = pyarrow.dataset.dataset(tmp_path / "out/rows").to_table()["year"].to_pylist()
     assert years == ["2024"] * 3 + ["2025"] * 2
     with pytest.raises(BadInput, match="the output has a column of this name"):
-        Texts.found(str(data), None, ["tokens"], None)
+        TextFiles.found(str(data), None, ["tokens"], None)
     with pytest.raises(BadInput, match=r"no column 'star' to keep.*Did you mean 'stars'"):
-        Texts.found(str(data), None, ["star"], None)
+        TextFiles.found(str(data), None, ["star"], None)
     parquet(tmp_path / "none.parquet", 0)
     with pytest.raises(BadInput, match="holds no text"):
-        Texts.found(str(tmp_path / "none.parquet"), None, [], None)
+        TextFiles.found(str(tmp_path / "none.parquet"), None, [], None)
     with pytest.raises(DamagedFile, match="no such file"):
-        Texts.found(str(tmp_path / "*.csv"), None, [], None)
+        TextFiles.found(str(tmp_path / "*.csv"), None, [], None)
 
 
 def test_refused_texts_stand_apart_with_the_reason_and_stop_nothing(model, tmp_path):

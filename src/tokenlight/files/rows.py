@@ -4,7 +4,6 @@ docs/format.md says what each column holds. Scores and logits are rounded to flo
 layer are not kept.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,6 +41,7 @@ OWN = {
 }
 REASON = {"refused": "string"}
 ROW = ("ids", "attention", "token_types", "pieces", "special", "texts")  # as a TokenRow has them
+PREDICTION = ("index", "ids", "answer_score", "null_score")  # that have no column of their own
 NOWHERE = -1  # where a special token stands in the text; a null would make floats of all in pandas
 
 
@@ -64,10 +64,10 @@ def columns_of(found: Sequence[Attribution | None], fingerprint: str) -> dict[st
 def _row(a: Attribution, fingerprint: str) -> dict[str, Any]:
     row = a.row
     spans = [span or (NOWHERE, NOWHERE) for span in row.spans]
-    prediction = dataclasses.asdict(a.prediction)
+    prediction, target = a.prediction, a.target
     rest = {
-        "target": {"kind": a.target.kind, "terms": a.target.terms},
-        "prediction": {k: prediction[k] for k in ("index", "ids", "answer_score", "null_score")},
+        "target": {"kind": target.kind, "terms": target.terms},
+        "prediction": {k: getattr(prediction, k) for k in PREDICTION},
         "row": {"cut": row.cut, "at": row.at, "names": row.names, "anchor": row.anchor},
         "extras": dict(a.extras),
         "versions": dict(a.versions),
@@ -75,9 +75,9 @@ def _row(a: Attribution, fingerprint: str) -> dict[str, Any]:
         "steps": a.steps,
     }
     return {
-        "prediction": a.prediction.label,
-        "probabilities": a.prediction.probabilities,
-        "target": a.target.name,
+        "prediction": prediction.label,
+        "probabilities": prediction.probabilities,
+        "target": target.name,
         "tokens": row.surface,
         "scores": a.scores,
         "starts": [start for start, _ in spans],
@@ -85,8 +85,8 @@ def _row(a: Attribution, fingerprint: str) -> dict[str, Any]:
         "segments": [NOWHERE if one is None else one for one in row.segments],
         "words": [NOWHERE if one is None else one for one in row.words],
         **{name: getattr(row, name) for name in ROW},
-        "labels": a.prediction.labels,
-        "logits": [] if a.prediction.ids else a.logits,  # a vocabulary's are too many
+        "labels": prediction.labels,
+        "logits": [] if prediction.ids else a.logits,  # a vocabulary's are too many
         "method": a.method,
         "options": _text(dict(a.options)),
         "model": a.model,
@@ -96,8 +96,7 @@ def _row(a: Attribution, fingerprint: str) -> dict[str, Any]:
     }
 
 
-def _text(content: Any) -> str:
-    return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
+_text = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str).encode
 
 
 def table_of(columns: Mapping[str, Any], kept: Any = None) -> Any:

@@ -16,7 +16,7 @@ from logging import getLogger
 from typing import Any
 
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.scale.worker import Job, Outcome, Worker
+from tokenlight.scale.worker import Outcome, TaskWorker, Work
 
 TRIES = 3  # a task whose worker dies oftener is given up
 MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds several
@@ -32,7 +32,7 @@ class Crew:
     address: str | None = None
 
 
-def results(job: Job, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, None, None]:
+def results(job: Work, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, None, None]:
     """The outcome of each task, as they come in; closing the iterator ends the actors."""
     ray = _ray()
     began = _connect(ray, crew)
@@ -51,7 +51,7 @@ def results(job: Job, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, No
             ray.shutdown()
 
 
-def _mapped(ray: Any, job: Job, tasks: Sequence[Any], crew: Crew) -> Any:
+def _mapped(ray: Any, job: Work, tasks: Sequence[Any], crew: Crew) -> Any:
     """The outcomes as a Ray data set, which nothing has begun to make."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's words on its own future
@@ -62,7 +62,7 @@ def _mapped(ray: Any, job: Job, tasks: Sequence[Any], crew: Crew) -> Any:
         workers = min(crew.workers, len(tasks))
         pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
         return rows.map_batches(
-            Worker,
+            TaskWorker,
             fn_constructor_args=(job, tasks, crew.device),
             compute=pool,
             batch_size=1,

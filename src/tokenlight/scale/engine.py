@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tokenlight.scale import cluster, processes
-from tokenlight.scale.worker import Job, Outcome
+from tokenlight.scale.worker import Outcome, Work
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Engine:
         return len(allowed(0)) if allowed else os.cpu_count() or 1
 
     def results(
-        self, job: Job, tasks: Sequence[Any], device: str
+        self, job: Work, tasks: Sequence[Any], device: str
     ) -> Generator[Outcome, None, None]:
         """The outcome of each task, as they come in; closing the iterator ends the workers."""
         if self.kind == "ray":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,16 +18,16 @@ from tokenlight.files.stored import Folder
 from tokenlight.files.write import json_text
 from tokenlight.models.digests import folder_digest
 from tokenlight.scale.mapper import Mapper
-from tokenlight.scale.source import Block, Reader, Texts
+from tokenlight.scale.source import Block, Reader, TextFiles
 from tokenlight.scale.worker import Hopeless
 
 
 @dataclass(frozen=True)
 class ExplainJob:
-    """Texts to rows in a folder. ``how``: keywords of ``explain()``, the method among them."""
+    """TextFiles to rows in a folder. ``how``: keywords of ``explain()``, the method among them."""
 
     folder: Folder
-    texts: Texts
+    texts: TextFiles
     model: str
     how: Mapping[str, Any]
     fingerprint: str
@@ -87,6 +89,8 @@ class ExplainJob:
         good = table.filter(_not(bad)).drop_columns(list(REASON))
         content = parquet_of(good, {**said, "texts": task.count, "refused": len(refused)})
         self.folder.write(f"rows/{task.name}", content)
+        with suppress(OSError, AttributeError):  # only glibc keeps what was freed, and has this
+            ctypes.CDLL(None).malloc_trim(0)
         return {"rows": len(good), "refused": len(refused), "bytes": len(content)}
 
 
@@ -104,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def job_of(
-    folder: str, texts: Texts, model: str, how: Mapping[str, Any], *, device: str, block: int
+    folder: str, texts: TextFiles, model: str, how: Mapping[str, Any], *, device: str, block: int
 ) -> ExplainJob:
     """A job whose digest names all that its numbers depend on."""
     made = ExplainJob(Folder(folder), texts, model, how, folder_digest(model), device, block)

@@ -11,13 +11,13 @@ from contextlib import suppress
 from multiprocessing import connection, get_all_start_methods, get_context, parent_process
 from typing import Any
 
-from tokenlight.scale.worker import Job, Outcome, Worker
+from tokenlight.scale.worker import Outcome, TaskWorker, Work
 
 TRIES = 3  # a task whose worker dies so often is given up
 
 
 def results(
-    job: Job, tasks: Sequence[Any], *, workers: int, device: str
+    job: Work, tasks: Sequence[Any], *, workers: int, device: str
 ) -> Generator[Outcome, None, None]:
     """The outcome of each task, as they come in. A worker that dies is replaced and its task tried
     again; closing the iterator ends all workers."""
@@ -78,7 +78,7 @@ def _context() -> Any:
 class _Process:
     """A process that does one task at a time."""
 
-    def __init__(self, job: Job, tasks: Sequence[Any], device: str) -> None:
+    def __init__(self, job: Work, tasks: Sequence[Any], device: str) -> None:
         context = _context()
         self.device = device
         self.pipe, theirs = context.Pipe()
@@ -117,12 +117,12 @@ class _Process:
         self.pipe.close()
 
 
-def _serve(pipe: Any, job: Job, tasks: Sequence[Any], device: str) -> None:
+def _serve(pipe: Any, job: Work, tasks: Sequence[Any], device: str) -> None:
     """A worker's life. Ctrl-C reaches the whole terminal; the runner alone answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    worker = Worker(job, tasks, device)
+    worker = TaskWorker(job, tasks, device)
     while True:
         try:
             task = pipe.recv()

@@ -20,7 +20,7 @@ from tokenlight.scale.changes import changed
 from tokenlight.scale.engine import Engine
 from tokenlight.scale.job import ExplainJob, job_of
 from tokenlight.scale.lock import locked
-from tokenlight.scale.source import Block, Texts
+from tokenlight.scale.source import Block, TextFiles
 from tokenlight.scale.worker import FULL, DiskFull, Outcome
 
 USUAL: dict[str, Any] = {
@@ -37,7 +37,7 @@ GIVEN_UP = 5  # blocks in trouble before the first is done: the others will fare
 
 
 @dataclass(frozen=True)
-class Summary:
+class JobSummary:
     """What a job came to."""
 
     folder: str
@@ -65,7 +65,7 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     tell: Callable[[str], None] | None = None,
     progress: bool | None = None,
     **how: Any,
-) -> Summary:
+) -> JobSummary:
     """Explain every text of a file, folder, glob or URL into Parquet, one row a text, in ``folder``.
 
     Finished blocks are kept: the same call goes on where it was stopped, in any way, and the files
@@ -75,7 +75,7 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     crew = engine or Engine()
     if os.path.isdir(source) and Path(folder).resolve().is_relative_to(Path(source).resolve()):
         raise BadInput(f"{folder} stands in the folder that is read; give another one with -o.")
-    texts = Texts.found(str(source), text, keep, limit)
+    texts = TextFiles.found(str(source), text, keep, limit)
     usual = "tokenlight/qa" if texts.columns == QUESTION else "tokenlight/sentiment"
     asked = {"method": method, **USUAL, **how}
     job = job_of(str(folder), texts, model or usual, asked, device=device, block=block)
@@ -139,7 +139,7 @@ class _Run:
     failed: list[tuple[int, str]] = field(default_factory=list)
     written: tuple[float, float] = (0.0, 0.0)  # when the manifest was, and how long it took
 
-    def all(self, progress: bool | None) -> Summary:
+    def all(self, progress: bool | None) -> JobSummary:
         begun = time.monotonic()
         blocks = self.job.texts.blocks(self.job.block)
         self.done = self._finished(blocks)
@@ -153,12 +153,12 @@ class _Run:
         self._write_manifest()
         rows, refused = self._counts()
         made, seconds = len(self.done) - before, time.monotonic() - begun
-        return Summary(
+        return JobSummary(
             self.job.folder.place, texts, rows, refused, there, made, tuple(self.failed), seconds
         )
 
     def _counts(self) -> tuple[int, int]:
-        """Texts that have rows, and those that were refused."""
+        """TextFiles that have rows, and those that were refused."""
         known = self.done.values()
         return sum(one["rows"] for one in known), sum(one["refused"] for one in known)
 

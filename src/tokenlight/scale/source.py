@@ -84,7 +84,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextFiles:
     """All that a job reads: its files, the columns of the texts, and those that are kept."""
 
     sources: tuple[Source, ...]
@@ -94,7 +94,9 @@ class Texts:
     limit: int | None
 
     @classmethod
-    def found(cls, source: str, text: str | None, keep: Sequence[str], limit: int | None) -> Texts:
+    def found(
+        cls, source: str, text: str | None, keep: Sequence[str], limit: int | None
+    ) -> TextFiles:
         """Gone through once, before any worker begins: what is wrong with the files is told then."""
         MissingExtra.check(["pyarrow"], "bench", "explaining into a folder")
         import pyarrow
@@ -180,7 +182,7 @@ def _kept(chunk: Sequence[tuple[int, Mapping[str, Any]]], keep: Sequence[str], n
 class Reader:
     """Reads blocks of a job. Blocks come mostly in order, so a file stays open where it was left."""
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: TextFiles) -> None:
         self.texts = texts
         self.source, self.at = -1, 0
         self.chunks: Iterator[Any] = iter(())

@@ -25,7 +25,7 @@ class Hopeless(TokenlightError):
     """What is wrong is wrong for every task: the model, its options, the target."""
 
 
-class Job(Protocol):
+class Work(Protocol):
     """What is to be done, as a value that can be sent to another machine."""
 
     def begin(self, device: str) -> Callable[[Any], Mapping[str, Any]]:
@@ -45,10 +45,10 @@ class Outcome:
     hopeless: bool = False
 
 
-class Worker:
+class TaskWorker:
     """Holds a job, and with it the model. What goes wrong is told, not raised."""
 
-    def __init__(self, job: Job, tasks: Sequence[Any], device: str) -> None:
+    def __init__(self, job: Work, tasks: Sequence[Any], device: str) -> None:
         import torch
 
         torch.set_num_threads(1)  # sums of floats depend on how they are cut: one thread, one way
