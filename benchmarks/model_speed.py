@@ -30,6 +30,7 @@ from typing import Any
 import torch
 import transformers
 
+import tokenlight
 from tokenlight import Explainer, Tokens
 
 ONE_PASS = [
@@ -80,7 +81,7 @@ def bare(model: Any, ids: torch.Tensor) -> torch.Tensor:
     return (gradient * embeddings.detach()).sum(dim=-1).float().cpu()
 
 
-def timed(call: Callable[[], Any], device: str, seconds: float = 2.0) -> tuple[float, float]:
+def timed(call: Callable[[], Any], device: str, seconds: float = 1.0) -> tuple[float, float]:
     """Median seconds of a call, and its peak memory in bytes above what was there before."""
     call()
     gc.collect()
@@ -179,9 +180,9 @@ SMALL = {
 
 
 def reading() -> Any:
-    from tokenlight.models.embedded import resolve
-
-    return transformers.AutoTokenizer.from_pretrained(resolve("tokenlight/sentiment"))
+    """The tokenizer of an embedded model, without its weights."""
+    folder = Path(tokenlight.__file__).parent / "models" / "sentiment"
+    return transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def written(tokenizer: Any, count: int) -> list[str]:

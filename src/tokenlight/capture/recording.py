@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -18,19 +19,22 @@ from tokenlight.capture.live import LiveModel, source_of
 from tokenlight.capture.loan import lent
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.parts import Parts
+from tokenlight.capture.recompute import recomputed
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
+from tokenlight.relevance.fork import Passage
 from tokenlight.relevance.rulesets import ATTNLRP_GRADIENT
 from tokenlight.relevance.tracing import Ways, attended, forked
-from tokenlight.relevance.walk import check
+from tokenlight.relevance.walk import Strangers, check
 
 WANTING: dict[At, Sites] = {
     "hidden": frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT}),
     "words": frozenset({Site.WORDS}),
 }
+MAPPED = {"output_attentions": True}
 _sloped: WeakSet[nn.Module] = WeakSet()  # models whose gradient is that of their values
 # Shapes of passes whose operations were all found to have a relevance rule.
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
@@ -38,9 +42,15 @@ _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKey
 
 @torch.inference_mode(mode=False)
 def record(
-    live: LiveModel, rows: Sequence[TokenRow], sites: Sites, *, budget: int = 2048
+    live: LiveModel,
+    rows: Sequence[TokenRow],
+    sites: Sites,
+    *,
+    budget: int = 2048,
+    recompute: bool = False,
 ) -> Recording:
-    """Run the model once over ``rows`` and keep what ``sites`` asks for."""
+    """Run the model once over ``rows`` and keep what ``sites`` asks for; with ``recompute`` its blocks are
+    computed again on the way back, where no map of theirs is asked for."""
     arguments, real, filler = live.inputs(rows)
     source = source_of(rows)
     wanted = _wanted(sites, source)
@@ -70,30 +80,29 @@ def record(
         gradients=Site.RELEVANCE_GRADIENT in sites,
         own=bool(GRADIENTS & sites - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}),
     )
-    forking = (
-        forked(live.model, examples=len(rows), watch=watch, ways=ways)
-        if ways.rules or ways.gradients
-        else nullcontext()
+    wired = partial(
+        rewired,
+        live.model,
+        attention=name,
+        gradients=bool(GRADIENTS & sites),
+        whole=bool(GRADIENTS & sites - {Site.READOUT}),
+        filler=filler,
     )
-    flags = {"output_attentions": True} if eager else {}
+    following = partial(
+        _followed, live.model, ways, fused=rewritten, examples=len(rows), watch=watch
+    )
     with (
-        rewired(
-            live.model,
-            attention=name,
-            gradients=bool(GRADIENTS & sites),
-            whole=bool(GRADIENTS & sites - {Site.READOUT}),
-            filler=filler,
-        ),
+        wired(),
         seam.listening(listener),
         mixing.hearing(live.encoder) if mixing else nullcontext(),
-        forking as fork,
-        lent([listener], attended=partial(attended, *fork))
-        if rewritten and fork
+        following(listener) as fork,
+        recomputed(live.model, partial(_again, wired, following, fork))
+        if recompute and wanted != "maps"
         else nullcontext(),
         kept(live, entrances[0], real, source) as embedded,
         kept(live, entrances[1], real, source) as words,
     ):
-        outputs = live.call(arguments, output_hidden_states=True, **flags)
+        outputs = live.call(arguments, output_hidden_states=True, **(MAPPED if eager else {}))
         # Relevance has no rule for a normaliser, and starts at none.
         logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
         hidden = live.hidden_states_of(outputs)
@@ -138,6 +147,35 @@ def record(
         sunk=listener.sunk,
         parts=parts.checked(maps, live.model) if parts else None,
     )
+
+
+@contextmanager
+def _followed(
+    model: nn.Module, ways: Ways, listener: seam.Listener, *, fused: bool, **how: Any
+) -> Iterator[tuple[Passage, Strangers] | None]:
+    """Within: operations have other ways back, where any is asked for, ``fused`` attention among them;
+    ``how``: see :func:`forked`."""
+    if not (ways.rules or ways.gradients):
+        yield None
+        return
+    with (
+        forked(model, ways=ways, **how) as fork,
+        lent([listener], attended=partial(attended, *fork)) if fused else nullcontext(),
+    ):
+        yield fork
+
+
+@contextmanager
+def _again(
+    wired: Callable[[], AbstractContextManager[None]],
+    following: Callable[..., AbstractContextManager[Any]],
+    fork: tuple[Passage, Strangers] | None,
+) -> Iterator[None]:
+    """Within: a block does what it did in the recorded pass, and nobody listens."""
+    nobody = seam.Listener("nothing", torch.empty(0), lambda _: False)
+    passage = None if fork is None else fork[0]
+    with wired(), seam.listening(nobody), following(nobody, passage=passage):
+        yield
 
 
 def _wanted(sites: Sites, source: int | None) -> seam.Wanted:

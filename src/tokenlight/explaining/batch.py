@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from tokenlight.capture.packing import in_halves
+from tokenlight.capture.recompute import NOTE, blocks_of
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Sites, Tape
 from tokenlight.capture.transfer import Fetched
@@ -33,17 +34,33 @@ SUNK = "each row of attention sums to less than one: this model leaves some to a
 def explain_rows(
     session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
 ) -> list[list[Attribution]]:
-    """One batch through the model; where memory does not suffice, in halves."""
-    return in_halves(lambda part: explain_batch(session, rows[part], targets[part], how), len(rows))
+    """One batch through the model; where memory does not suffice, in halves, and of a single text that
+    is still too long each block is computed again on the way back."""
+
+    def run(part: slice) -> list[list[Attribution]]:
+        try:
+            return explain_batch(session, rows[part], targets[part], how)
+        except torch.OutOfMemoryError:
+            if part.stop - part.start > 1 or not blocks_of(session.live.model):
+                raise
+        torch.cuda.empty_cache()  # behind the except: the error holds what was computed so far
+        return explain_batch(session, rows[part], targets[part], how, recompute=True)
+
+    return in_halves(run, len(rows))
 
 
 def explain_batch(
-    session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
+    session: Session,
+    rows: Sequence[TokenRow],
+    targets: Sequence[TargetLike],
+    how: How,
+    *,
+    recompute: bool = False,
 ) -> list[list[Attribution]]:
     """The Attributions of each row, method by method, each by its targets in order."""
     sites: Sites = frozenset().union(*(method.sites for method in how.methods))
     masked = [session.masked(row, how) for row in rows]
-    recording = record(session.live, masked, sites, budget=how.batch_tokens)
+    recording = record(session.live, masked, sites, budget=how.batch_tokens, recompute=recompute)
     # With [CLS] hidden a model says something else: the prediction is that of the text as it is.
     plain = recording if how.explain_mask == "none" else record(session.live, rows, frozenset())
     head = session.live.head
@@ -72,7 +89,7 @@ def explain_batch(
         for check in checks:
             check()
         for number, one in enumerate(queued):
-            shared = _shared(session, how, number, notes[number])
+            shared = _shared(session, how, number, [notes[number], NOTE if recompute else None])
             columns = _Columns(seen, shared, chosen, *one.arrived(rows), extras[number])
             for i, options in enumerate(resolved):
                 if turn < len(options):
@@ -131,7 +148,7 @@ class _Columns:
         }
 
 
-def _shared(session: Session, how: How, number: int, note: str | None) -> dict[str, Any]:
+def _shared(session: Session, how: How, number: int, notes: Sequence[str | None]) -> dict[str, Any]:
     """What all explanations of a batch by one method have in common."""
     method = how.methods[number]
     why = how.why[1] if how.why is not None and how.why[0] == method.name else None
@@ -140,7 +157,7 @@ def _shared(session: Session, how: How, number: int, note: str | None) -> dict[s
         "model": session.name,
         "seed": how.seed,
         "options": method.options,
-        "notes": tuple(one for one in (why, note) if one),
+        "notes": tuple(one for one in (why, *notes) if one),
     }
 
 

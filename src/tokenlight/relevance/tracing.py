@@ -71,17 +71,24 @@ _seen: WeakKeyDictionary[nn.Module, _SeenModules] = WeakKeyDictionary()
 
 @contextmanager
 def forked(
-    model: nn.Module, *, examples: int, watch: bool = True, ways: Ways | None = None
+    model: nn.Module,
+    *,
+    examples: int,
+    watch: bool = True,
+    ways: Ways | None = None,
+    passage: Passage | None = None,
 ) -> Iterator[tuple[Passage, Strangers]]:
     """Every operation inside the ``with`` keeps its value and gets other ways back.
 
     ``examples`` is the size of the batch. Also given: the operations that were not understood, for
     :func:`tokenlight.relevance.walk.check`. Without ``watch``, for a pass whose like was checked
     before, they are not looked for, and where nothing but gradients is rewritten modules that
-    rewrite none are left alone. Values and gradients stay the model's own.
+    rewrite none are left alone. ``passage``: that of a pass which is computed again. Values and
+    gradients stay the model's own.
     """
     ways, seen = ways or Ways(), _seen.setdefault(model, _SeenModules())
-    passage, strangers = Passage(examples, ruled=ways.rules), Strangers(model, watching=watch)
+    passage = passage or Passage(examples, ruled=ways.rules)
+    strangers = Strangers(model, watching=watch)
     mode = _Forking(passage, strangers, ways, seen)
     chosen = [
         module
