@@ -169,7 +169,7 @@ class TestFiles:
             Attribution.from_dict(values)
 
     def test_a_folder_is_no_file(self, tmp_path):
-        with pytest.raises(DamagedFile, match="cannot be read: Is a directory"):
+        with pytest.raises(DamagedFile, match="is a folder without explanations"):
             load(tmp_path)
 
     def test_a_missing_file_and_an_unknown_ending_are_named(self, tmp_path):

@@ -21,7 +21,7 @@ from transformers import (
 from tests.state import same, snapshot
 from tests.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Attribution, Explainer, Tokens
-from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
 from tokenlight.methods._language_model import LanguageModel
 
 TOKENIZER = tiny_tokenizer()
@@ -91,6 +91,12 @@ def test_a_checkpoint_without_a_head_is_refused_in_words(bert_folder):
 def test_a_model_from_nowhere_is_refused_in_words():
     with pytest.raises(BadInput, match="not loaded from a checkpoint"):
         explained(Explainer(tiny_bert(), TOKENIZER))
+
+
+def test_a_name_that_no_file_system_has_is_refused_in_words():
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    with pytest.raises(UnknownName, match="no model can be called"):
+        explainer.explain("good film", ("decoded_gradcam", {"lm": "x" * 5000}))
 
 
 def test_a_path_that_holds_nothing_is_refused_in_words(tmp_path):

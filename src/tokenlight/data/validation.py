@@ -69,7 +69,7 @@ def value_of(hint: Any, value: Any, place: str) -> Any:
         return READERS[plain](value)
     if is_dataclass(plain):
         return part_of(plain, value, f"{place}.")
-    if plain is tuple and isinstance(value, list):
+    if plain is tuple and isinstance(value, list | tuple):
         each = inside[:1] * len(value) if inside[-1] is ... else inside
         if len(each) == len(value):
             pairs = enumerate(zip(each, value, strict=True))

@@ -110,6 +110,7 @@ def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
     local = {"local_files_only": given is None}
+    models.resolve(name)  # refuses what no file system has for a name
     check(name, name, **local)
     why = "it holds no language-model head"
     for kind in (AutoModelForMaskedLM, AutoModelForCausalLM):
