@@ -72,9 +72,11 @@ def finetune(name: str, task: Task, how: How) -> dict[str, Any]:
     torch.manual_seed(how.seed)
     torch.set_float32_matmul_precision("high")
     tokenizer = AutoTokenizer.from_pretrained(how.base)
-    encoded = encode(task, tokenizer, training_rows(task, how.seed))
-    if task.held and how.held_out is not None:
+    if how.held_out is None:
+        task = dataclasses.replace(task, held=0)
+    elif task.held:
         write(how.held_out / f"{name}.jsonl.gz", iter(held_rows(task, how.seed)))
+    encoded = encode(task, tokenizer, training_rows(task, how.seed))
     model = _headed(task, how)
     read = time.monotonic() - started
     steps = _train(name, model, encoded, task, how)

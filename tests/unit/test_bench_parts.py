@@ -217,3 +217,12 @@ def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
     assert digests.folder_digest("a/c") == ""
     monkeypatch.undo()
     assert digests.folder_digest("no name: at all") == ""
+
+
+def test_a_suite_may_explain_the_true_label_of_each_text(bert_folder, tmp_path):
+    place = make(tmp_path / "suite", bert_folder, 6, methods=["cat"], protocol={"target": "label"})
+    run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
+    rows = list(RunFolder.open(tmp_path / "run").rows(method="cat"))
+    assert [row["error"] for row in rows] == [None] * 6
+    assert [row["target"] for row in rows] == [row["label"] for row in rows]
+    assert any(row["label"] != row["predicted"] for row in rows)

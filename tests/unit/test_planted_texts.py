@@ -1,0 +1,119 @@
+"""Texts whose right answer was put there: marks stand where the words are, chance is what it should be."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.hand_made import attribution_of, row_of, split
+from tokenlight import registry
+from tokenlight.capture.perturbation import Original, StandIns
+from tokenlight.data.target import Head
+from tokenlight.metrics._metric import Case
+from training import packed, planted, tasks
+
+HEAD = Head("classification", labels=("negative", "positive"))
+ROWS = [
+    {"text": f"the {a} {b} of a {c} film was long", "label": n % 2}
+    for n, (a, b, c) in enumerate(
+        [("old", "plot", "dull"), ("new", "cast", "fine"), ("odd", "end", "sad"), ("tame", "joke", "flat")]
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", planted.KINDS)
+def test_marks_stand_where_the_words_were_put_and_contradict_the_text(kind):
+    made = list(planted.test_texts(ROWS * 25, kind, random.Random(1)))
+    for row, own in zip(made, ROWS * 25, strict=True):
+        words = [row["text"][start:end] for start, end in row["spans"]]
+        assert row["label"] != own["label"]
+        left = row["text"].split()
+        for word in words:
+            left.remove(word)
+        assert left == own["text"].split()
+        chosen, other = (planted.FIRST, planted.SECOND)[:: 1 if row["label"] == 0 else -1]
+        said = {"single": [chosen], "pair": [chosen, other]}
+        assert words == said.get(kind, words)
+        if kind == "context":
+            assert sorted(words) == sorted([chosen, planted.BESIDE])
+
+
+@pytest.mark.parametrize("kind", planted.KINDS)
+def test_half_of_the_training_texts_are_decided_and_a_part_of_a_shortcut_decides_nothing(kind):
+    rows = ROWS * 50
+    made = list(planted.training_texts(rows, kind, random.Random(2)))
+    decided = made[1::2]
+    assert {row["label"] for row in decided} == {0, 1}
+    for row, own in zip(made[::2], rows[::2], strict=True):
+        assert row["label"] == own["label"]
+        assert len(row["spans"]) <= (kind != "single")
+
+
+@pytest.mark.parametrize("kind", planted.KINDS)
+def test_the_oracle_finds_every_shortcut_and_a_random_order_as_many_as_chance(kind):
+    metric = registry.build("metrics", "rationale", {"report": "f1"})
+    pointing = registry.build("metrics", "pointing_game", {})
+    drawn = np.random.default_rng(0)
+    oracle, chance, found, expected = [], [], [], []
+    for row in planted.test_texts(ROWS * 100, kind, random.Random(3)):
+        tokens = row_of([row["text"]], [split(row["text"])])
+        spans = tuple((0, start, end) for start, end in row["spans"])
+        marked = [
+            float(place is not None and any(s <= place[0] < e for _, s, e in spans))
+            for place in tokens.spans
+        ]
+        for scores, values in ((marked, oracle), (drawn.normal(size=len(marked)), found)):
+            case = Case(
+                attribution_of(tokens, scores), Original(tokens, StandIns(0, 0)), HEAD, spans=spans
+            )
+            values.append(metric.measure(case, []).value)
+            if values is oracle:
+                assert pointing.measure(case, []).value == 1.0
+                chance.append(pointing.measure(case, []).parts["chance"])
+        expected.append(len(spans) / (len(tokens) - 2))
+    assert min(oracle) >= 0.98
+    assert chance == pytest.approx(expected)
+    # Of k marked among m the share in k random ones is k / m in the mean; 400 texts, four standard errors.
+    assert abs(np.mean(found) - np.mean(expected)) < 4 * np.std(found) / len(found) ** 0.5
+
+
+def test_hybrid_documents_mark_each_topics_own_part():
+    rows = [{"text": f" topic {n} text {i} ", "label": n} for n in range(4) for i in range(5)]
+    made = list(planted.topics_together(rows, 3, random.Random(4)))
+    assert len(made) == 12
+    for row in made:
+        ((start, end),) = row["spans"]
+        assert row["text"][start:end].startswith(f"topic {row['label']} ")
+        assert row["text"][start:end] == row["text"][start:end].strip()
+    for first, second in pairwise(made[:4]):
+        assert first["text"] == second["text"]
+
+
+def test_texts_kept_out_of_training_take_their_phrases_with_them(monkeypatch):
+    rows = [{"text": f"one two three four five six seven number {n}", "label": 0} for n in range(9)]
+    rows += [{"text": f"six seven number {n}", "label": 0} for n in range(9)]
+    rows += [{"text": "seven", "label": 1}]
+    monkeypatch.setattr(tasks.data, "read_rows", lambda *_: rows)
+    task = tasks.Task("text", "x", "x", held=3)
+    held = [row["text"] for row in tasks.held_rows(task, 0)]
+    learned = [row["text"] for row in tasks.training_rows(task, 0)]
+    assert len(held) == 3
+    assert len(learned) == 19 - 6
+    assert not any(text in one for one in held for text in learned if text != "seven")
+
+
+def test_packed_weights_come_back_within_half_a_step():
+    weights = {"a": torch.randn(5, 7), "b": torch.randn(7), "zero": torch.zeros(2, 3)}
+    for bits in (6, 8):
+        small = packed.packed(weights, bits)
+        back = packed.unpacked(small)
+        assert set(back) == set(weights)
+        assert small["a.rows"].dtype == torch.int8
+        scale = small["a.scale"].float()
+        assert ((back["a"] - weights["a"]).abs() <= 0.5 * scale * 1.001).all()
+        assert (back["b"] - weights["b"]).abs().max() < 2e-3
+        assert (back["zero"] == 0).all()
