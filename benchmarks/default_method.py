@@ -21,8 +21,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from machine import facts
 
 from tokenlight import Attribution, Explainer, Picture, Question, registry
 from tokenlight.data.postprocess import merge_words
@@ -209,19 +208,6 @@ def likeness(explainer: Explainer, pair: tuple[str, str]) -> float:
     return float(a @ b)
 
 
-def facts(device: str) -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "commit": os.environ.get("COMMIT") or commit.stdout.strip() or "unknown",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-        "dtype": "float32",
-    }
-
-
 def run(given: argparse.Namespace) -> None:
     for kind, name, model, inputs in tasks(given.data, given.models):
         place = given.work / f"{name}.json"
@@ -235,7 +221,12 @@ def run(given: argparse.Namespace) -> None:
         methods = [m for m in METHODS if m not in given.without]
         values = measured(kind, explainer, inputs, methods)
         shown = model if model.startswith("tokenlight/") else Path(model).name
-        content = {"kind": kind, "model": shown, "facts": facts(given.device), "values": values}
+        content = {
+            "kind": kind,
+            "model": shown,
+            "facts": facts(given.device, dtype="float32"),
+            "values": values,
+        }
         write_text(place, json.dumps(content))
 
 

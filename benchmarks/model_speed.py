@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import random
 import statistics
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -29,6 +27,7 @@ from typing import Any
 
 import torch
 import transformers
+from machine import facts
 
 import tokenlight
 from tokenlight import Explainer, Tokens
@@ -81,24 +80,36 @@ def bare(model: Any, ids: torch.Tensor) -> torch.Tensor:
     return (gradient * embeddings.detach()).sum(dim=-1).float().cpu()
 
 
+LONG = 5.0  # seconds; such a call is timed once
+
+
 def timed(call: Callable[[], Any], device: str, seconds: float = 1.0) -> tuple[float, float]:
     """Median seconds of a call, and its peak memory in bytes above what was there before."""
-    call()
-    gc.collect()
-    base = 0
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        base = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-    times: list[float] = []
-    since = time.perf_counter()
-    while len(times) < 3 or (time.perf_counter() - since < seconds and len(times) < 40):
+
+    def once() -> float:
         begin = time.perf_counter()
         call()
         if device == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
+        return time.perf_counter() - begin
+
+    def fresh() -> int:
+        gc.collect()
+        if device != "cuda":
+            return 0
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+
+    base = fresh()
+    times = [once()]
+    if times[0] < LONG:  # else it is not for warming up
+        base, times = fresh(), []
+    since = time.perf_counter()
+    while times[:1] < [LONG] and (
+        len(times) < 3 or (time.perf_counter() - since < seconds and len(times) < 40)
+    ):
+        times.append(once())
     peak = torch.cuda.max_memory_allocated() - base if device == "cuda" else 0
     return statistics.median(times), peak
 
@@ -254,20 +265,6 @@ def data_set(device: str, file: Path | None) -> Iterator[dict[str, Any]]:
             yield {**row, "method": label, **ratio(found, base), **speed}
 
 
-def facts(device: str) -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "commit": os.environ.get("COMMIT") or commit.stdout.strip() or "unknown",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-        "weights": "frozen in both",
-        "tf32": bool(torch.backends.cuda.matmul.allow_tf32) if device == "cuda" else None,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
@@ -283,13 +280,13 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     rows = []
     dataset = data_set(given.device, given.texts) if "dataset" in kinds else ()
-    for row in chain(measured(kinds, given.device), dataset):
+    for row in chain(dataset, measured(kinds, given.device)):
         rows.append(row)
         cells = [row["model"], row["dtype"], row["shape"], row["method"]]
         cells += [row.get(k, row.get("failed", "")) for k in ("time", "memory", "ms", "GB")]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
         if given.json:
-            content = {"facts": facts(given.device), "rows": rows}
+            content = {"facts": facts(given.device, weights="frozen in both"), "rows": rows}
             given.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

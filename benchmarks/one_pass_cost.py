@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 import transformers
+from machine import facts
 
 ONE_PASS = [
     "raw_att", "rollout", "grads", "att_grads", "grad_sam", "att_gradcam", "cam", "gae", "cat",
@@ -130,20 +131,6 @@ def apart(case: str, size: str, shape: str, device: str) -> dict[str, float] | N
     return found
 
 
-def facts(device: str) -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "commit": os.environ.get("COMMIT") or commit.stdout.strip() or "unknown",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-        "dtype": "float32",
-        "tf32": bool(torch.backends.cuda.matmul.allow_tf32) if device == "cuda" else None,
-    }
-
-
 def table(device: str, size: str, shapes: list[str], cases: list[str]) -> dict[str, Any]:
     rows = []
     print("| shape | case | time / bare | peak memory / bare | ms |")
@@ -176,7 +163,7 @@ def main() -> None:
     if given.case:
         print(json.dumps(measure(given.case, given.size, given.shape[0], given.device)))
         return
-    described = facts(given.device)
+    described = facts(given.device, dtype="float32")
     print(", ".join(f"{name} {value}" for name, value in described.items()))
     tables = []
     if not given.long:

@@ -26,9 +26,7 @@ import argparse
 import gzip
 import json
 import multiprocessing
-import os
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -42,6 +40,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from machine import facts
 
 from tokenlight import Attribution, Explainer
 from tokenlight.errors import TokenlightError
@@ -236,22 +235,17 @@ def run(given: argparse.Namespace) -> None:
                 break
         for task, chunks in found.items():
             rows = [row for i in sorted(chunks) for row in chunks[i]]
-            content = {"facts": facts(given.device), "rows": rows}
+            content = {
+                "facts": facts(
+                    given.device,
+                    products="float32, TF32 in the removal tests"
+                    if given.device == "cuda"
+                    else "float32",
+                ),
+                "rows": rows,
+            }
             write_text(given.work / f"{task}.json", json.dumps(content))
             print(f"{task}: {len(rows)} texts, {time.monotonic() - start:.0f} s", flush=True)
-
-
-def facts(device: str) -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "commit": os.environ.get("COMMIT") or commit.stdout.strip() or "unknown",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-        "products": "float32, TF32 in the removal tests" if device == "cuda" else "float32",
-    }
 
 
 # --- choosing and reporting -----------------------------------------------------------------------
