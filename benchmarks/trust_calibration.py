@@ -293,7 +293,10 @@ def chosen(tasks: dict[str, list[Any]]) -> Limits:
 
     grid = product(np.arange(0.80, 0.97, 0.02), np.arange(0.5, 0.96, 0.05))
     better = [replace(base, order=round(float(o), 2), words=round(float(w), 2)) for o, w in grid]
-    limits = max(filter(safe, better), key=lambda one: known(one, GOOD))
+    allowed = [*filter(safe, better)]
+    if not allowed:
+        raise SystemExit("too few texts to choose limits by: --keep reports with those there are.")
+    limits = max(allowed, key=lambda one: known(one, GOOD))
 
     def sound(limits: Limits) -> bool:
         wrong = share(rows, limits, INVERTED, GOOD[:1])[0]
