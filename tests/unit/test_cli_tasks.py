@@ -186,3 +186,48 @@ def test_the_second_text_comes_from_standard_input(tokenlight, models, monkeypat
     code, _, errors = tokenlight("explain", "-", "--pair", "-", "--model", models["vectors"])
     assert code != 0
     assert "cannot both be -" in " ".join(errors.split())
+
+
+class TestDocuments:
+    def test_sums_by_document_stand_below_the_picture_and_in_the_page(
+        self,
+        tokenlight,  # noqa: F811
+        models,
+        tmp_path,
+    ):
+        texts = {"a.txt": "the film was good", "b.md": "a dull plot ."}
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        files = [part for name in texts for part in ("--document", str(tmp_path / name))]
+        page = tmp_path / "page.html"
+        code, output, errors = tokenlight(
+            "explain", "--question", "what was good", *files, "--model", models["writer"],
+            "--generate", "3", "--method", "context_cite:units=document", "--html", str(page),
+        )  # fmt: skip
+        assert code == 0, errors
+        lines = output.splitlines()
+        begin = next(i for i, line in enumerate(lines) if line.endswith(", by document"))
+        sums = [float(line.split()[0]) for line in lines[begin + 1 : begin + 5]]
+        assert sums == sorted(sums, reverse=True)
+        assert sorted(line.split()[-1] for line in lines[begin + 1 : begin + 5]) == [
+            "a.txt", "b.md", "question", "written",
+        ]  # fmt: skip
+        Reader(page.read_text(encoding="utf-8"))
+        assert "a.txt" in page.read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--document", "FILE"), "--document needs --model"),
+            (("TEXT", "--document", "FILE", "--model", "M"), "in the place of a text"),
+            (("--document", "none.txt", "--model", "M"), "no readable UTF-8 file"),
+            (("--document", "FILE", "--document", "FILE", "--model", "M"), "leave one out"),
+        ],
+    )
+    def test_a_wrong_use_says_what_to_give(self, tokenlight, tmp_path, arguments, says):  # noqa: F811
+        file = tmp_path / "a.txt"
+        file.write_text("the film", encoding="utf-8")
+        given = [str(file) if one == "FILE" else one for one in arguments]
+        code, _, errors = tokenlight("explain", *given)
+        assert code == 2
+        assert says in " ".join(errors.split())

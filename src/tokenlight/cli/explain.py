@@ -54,7 +54,16 @@ def explain(
         str | None,
         typer.Option(help="Second text of a pair, such as a hypothesis; - reads standard input."),
     ] = None,
-    question: Annotated[str | None, typer.Option(help="A question about --context.")] = None,
+    question: Annotated[
+        str | None, typer.Option(help="A question about --context, or about each --document.")
+    ] = None,
+    document: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A text file that a language model answers from; give several. Needs --model.",
+        ),
+    ] = None,
     context: Annotated[
         str | None, typer.Option(help="The text that holds the answer; - reads standard input.")
     ] = None,
@@ -131,6 +140,13 @@ def explain(
     column: TextColumn = None,
     limit: Limit = None,
     split: Split = None,
+    by: Annotated[
+        Literal["document", "sentence", "word", "token"] | None,
+        typer.Option(
+            help="List sums by unit, the largest first, and explain a written answer as a whole.",
+            show_default="document, with --document",
+        ),
+    ] = None,
     words: Annotated[
         bool, typer.Option("--words", help="One score per word, not per token.")
     ] = False,
@@ -205,31 +221,19 @@ def explain(
         explain_into_folder(given, _methods(method or ["auto"], None), inputs.asked(wish))
         return
     files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
-    output = Output(files, words, layers, reference, verbose)
+    by = by or ("document" if document else None)
+    output = Output(files, words, layers, reference, verbose, by)
     output.check()
     spare(
         {"--image": image, "--chat": chat, "--file": file},
         {f"--{name[1:]}": to for name, to in files.items()},
     )
     wish = inputs.Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
-    if image is None:
-        inputs.only_images(png if file is not None else None, fill)
-    if file is None:
-        inputs.only_files(column, limit, split)
-    others = (text, pair, question, context)
-    asked_about: Any
-    if file is not None:
-        named = dict(zip(("TEXT", "--pair", "--question", "--context"), others, strict=True))
-        asked_about = inputs.file(
-            file, column, limit, split, {**named, "--image": image, "--chat": chat}
-        )
-    elif image is not None:
-        asked_about = inputs.image(image, fill or "mean", model, (*others, chat))
-    else:
-        asked_about = inputs.texts(*others) if chat is None else inputs.chat(chat, model, others)
+    asked_about = _asked_about(given)
     many = isinstance(asked_about, TextFile)
-    answers = asked_about.questions if many else question is not None
+    answers = asked_about.questions if many else question is not None and not document
     wanted_target = inputs.answer_asked(wish) if answers else inputs.asked(wish)
+    wanted_target = inputs.as_a_whole(wanted_target, by)
     if model is None:
         _not_of_the_default_model(wish)
     how = {
@@ -252,6 +256,28 @@ def explain(
     found = _explained(explainer, asked_about, how, trust=trust)
     (output.print_json if output.as_json else output.show)(found)
     output.write(found)
+
+
+def _asked_about(given: dict[str, Any]) -> Any:
+    """What the text is read from, or what stands in its place."""
+    image, file, document, chat = (given[name] for name in ("image", "file", "document", "chat"))
+    column, limit, split = given["column"], given["limit"], given["split"]
+    if image is None:
+        inputs.only_images(given["png"] if file is not None else None, given["fill"])
+    if file is None:
+        inputs.only_files(column, limit, split)
+    others = [given[name] for name in ("text", "pair", "question", "context")]
+    if file is not None:
+        named = dict(zip(("TEXT", "--pair", "--question", "--context"), others, strict=True))
+        elsewhere = {"--image": image, "--chat": chat, "--document": document}
+        return inputs.file(file, column, limit, split, {**named, **elsewhere})
+    if image is not None:
+        fill = given["fill"] or "mean"
+        return inputs.image(image, fill, given["model"], (*others, chat, document))
+    if document:
+        others.pop(2)
+        return inputs.documents(document, given["question"], given["model"], (*others, chat))
+    return inputs.texts(*others) if chat is None else inputs.chat(chat, given["model"], others)
 
 
 def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,38 @@ def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
             'with a "role" and a "content".'
         ) from broken
     return Chat(messages)
+
+
+def documents(
+    files: Sequence[Path], question: str | None, model: str | None, others: Sequence[object]
+) -> Any:
+    """The texts of files and a question about them, for a model that was named."""
+    if any(other is not None for other in others):
+        raise BadInput("--document stands in the place of a text or a chat; give one of the two.")
+    if model is None:
+        raise BadInput(
+            "--document needs --model: no model that writes is embedded. Give a folder or a hub id of "
+            "a language model, or of one that writes after a source such as T5."
+        )
+    from tokenlight.inputs.context import Context
+
+    texts: dict[str, str] = {}
+    for number, file in enumerate(files):
+        if file in files[:number]:
+            raise BadInput(f"--document {file} is given twice; leave one out.")
+        name = file.name if file.name not in texts else str(file)
+        try:
+            texts[name] = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as broken:
+            raise BadInput(f"--document {file} is no readable UTF-8 file: {broken}.") from broken
+    return Context(texts, question)
+
+
+def as_a_whole(target: Any, by: str | None) -> Any:
+    """What was written as one answer, where that is the target and sums are asked for."""
+    from tokenlight.data.target import Continuation
+
+    return replace(target, together=True) if by and isinstance(target, Continuation) else target
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
     from tokenlight.data.attribution import Attribution
+    from tokenlight.data.units import Unit
     from tokenlight.plots.dataset import Report
 
 
@@ -25,6 +26,7 @@ class Output:
     layers: bool = False
     reference: str | None = None
     verbose: bool = False
+    by: Unit | None = None
 
     @property
     def as_json(self) -> bool:
@@ -53,6 +55,8 @@ class Output:
         from tokenlight.plots.terminal import show
 
         show(found, words=self.words, layers=self.layers, reference=self.reference)
+        for one in found if self.by is not None else ():
+            sys.stdout.write(f"\n{one.label}, by {self.by}\n{_sums(one, self.by)}\n")
         for one in found if self.verbose else ():
             # Relevance at each layer over relevance at the output; one, where nothing is lost.
             shares: Any = one.extras.get("conservation")
@@ -91,6 +95,19 @@ class Output:
                     save(_merged(found) if self.words else found, place)
             for one in written:
                 sys.stderr.write(f"wrote {one}{' (in a new folder)' if new else ''}\n")
+
+
+def _sums(attribution: Attribution, unit: Any) -> str:
+    """A line for each unit, the largest sum first: sum, interval where it was measured, share, name."""
+    parts = sorted(attribution.by(unit), key=lambda part: -part.total)
+    lines = []
+    for part in parts:
+        known = part.low is not None
+        interval = f"[{part.low:+.3g}, {part.high:+.3g}]" if known else ""
+        name = " ".join(part.name.split())
+        name = name if len(name) <= 60 else f"{name[:59]}…"
+        lines.append(f"  {part.total:+9.3g}  {interval:18}  {100 * part.share:3.0f} %  {name}")
+    return "\n".join(lines)
 
 
 def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
