@@ -14,6 +14,7 @@ from tokenlight.metrics._metric import Bounds, Case, Metric
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
+MOST = 100_000  # searches remembered for one explainer
 Key = tuple[str, str, str, bytes]
 _found: WeakKeyDictionary[Explainer, dict[Key, Bounds | TokenlightError]] = WeakKeyDictionary()
 
@@ -31,6 +32,8 @@ def extremes(
     """What the metric's search finds for each case; once for all explanations of one target."""
     keys = [_key(case, metric) for case in cases]
     found = _found.setdefault(explainer, {})
+    if len(found) > MOST:
+        found.clear()
     searches = {
         key: metric.search(case) for key, case in zip(keys, cases, strict=True) if key not in found
     }
