@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
 
+from tests.copying import case, copier
 from tests.planted import VOCABULARY, planted, row_of
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tolerance import close
@@ -207,3 +208,16 @@ def test_premise_and_hypothesis_are_documents_of_a_classifier() -> None:
 def test_what_units_cannot_be_is_refused(llama: Explainer, method: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         llama.explain(Tokens.from_ids([[3, 4, 5, 6]]), method)
+
+
+@pytest.mark.parametrize("method", ["context_cite", "occlusion"])
+def test_the_document_an_answer_was_copied_from_comes_first(method: str) -> None:
+    explainer = copier()
+    for seed in range(10):
+        asked, answer, right = case(seed)
+        target = Continuation(answer, together=True)
+        (found,) = explainer.explain(asked, (method, {"units": "document"}), target)
+        totals = [part.total for part in found.by("document")]
+        assert found.prediction.probability is not None
+        assert found.prediction.probability > 0.5
+        assert int(np.argmax(totals)) == right

@@ -1,0 +1,77 @@
+"""Which document did the answer come from? Asked of a model whose answers are copied, so that it is known.
+
+    python -m benchmarks.context_truth
+
+Writes docs/results/context: how often each method puts the right one of six documents first, with Wilson's
+95 % interval over 200 seeded cases.
+"""
+
+from __future__ import annotations
+
+import json
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.copying import case, copier
+from tokenlight import Continuation
+
+CASES, DOCUMENTS = 200, 6
+OUT = Path(__file__).parent.parent / "docs" / "results" / "context"
+WHOLE: dict[str, Any] = {"units": "document"}
+METHODS: list[tuple[str, dict[str, Any]]] = [
+    *((name, WHOLE) for name in ("context_cite", "shapley", "occlusion", "lime")),
+    *((name, {}) for name in ("occlusion", "integrated_gradients", "grad_x_input")),
+    *((name, {}) for name in ("saliency", "simple", "random")),
+]
+
+
+def wilson(right: int, cases: int) -> tuple[float, float]:
+    z, share = 1.96, right / cases
+    middle = (share + z * z / (2 * cases)) / (1 + z * z / cases)
+    half = z * sqrt(share * (1 - share) / cases + z * z / (4 * cases**2)) / (1 + z * z / cases)
+    return middle - half, min(1.0, middle + half)
+
+
+def main() -> None:
+    explainer = copier()
+    right = dict.fromkeys(range(len(METHODS)), 0)
+    for seed in range(CASES):
+        asked, answer, place = case(seed, DOCUMENTS)
+        target = Continuation(answer, together=True)
+        found = explainer.explain(asked, METHODS, target, seed=seed, progress=False)
+        for number, one in enumerate(found):
+            totals = [part.total for part in one.by("document")][:DOCUMENTS]
+            right[number] += int(np.argmax(totals)) == place
+    rows = []
+    for number, (name, options) in enumerate(METHODS):
+        low, high = wilson(right[number], CASES)
+        unit = options.get("units", "token")
+        first = {"right": right[number], "cases": CASES, "low": low, "high": high}
+        rows.append({"method": name, "units": unit, **first})
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "context.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    lines = [
+        "# Which document did the answer come from?",
+        "",
+        f"A model with one copying head (`tests/copying.py`) answers from one of {DOCUMENTS} documents of",
+        f"ten words, {CASES} seeded cases; scores of the answer are summed by document. The share of cases",
+        "with the right document first, and Wilson's 95 % interval; chance is 17 %. The model is made for",
+        "this question: the table shows that the numbers arrive, not how they fare on models that reason.",
+        "Made by `python -m benchmarks.context_truth`; numbers in `context.json`.",
+        "",
+        "| method | units | right first | 95 % interval |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        share, low, high = (100 * row[k] for k in ("right", "low", "high"))
+        lines.append(
+            f"| `{row['method']}` | {row['units']} | {share / CASES:.1f} % | {low:.1f}–{high:.1f} % |"
+        )
+    (OUT / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

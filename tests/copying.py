@@ -1,0 +1,95 @@
+"""A language model whose answers are copied: which document each came from is known.
+
+One head looks for the last token among earlier ones and copies what followed it there,
+
+``logits_t = γ Σ_j a_tj e_j,   a_tj = softmax_{j≤t}(β e_t · e_(j−1))``
+
+with one vector a word, drawn once; so "… Paris blue … Paris" goes on with "blue".
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from tokenlight import Context, Explainer
+
+SPECIAL = ["<pad>", "<unk>", "</s>"]
+NAMES = [f"name{i}" for i in range(60)]
+VALUES = [f"value{i}" for i in range(60)]
+FILLING = [f"word{i}" for i in range(60)]
+WORDS = [*SPECIAL, *NAMES, *VALUES, *FILLING]
+WIDTH, SHARPNESS, GAIN = 64, 12.0, 8.0
+
+
+class CopyConfig(PretrainedConfig):
+    model_type = "planted_copy"
+
+
+class CopyForCausalLM(PreTrainedModel):
+    config_class = CopyConfig
+    base_model_prefix = "copy"
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.words = nn.Embedding(config.vocab_size, WIDTH)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.words
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        return_dict: bool = True,  # noqa: ARG002 - as callers call it
+        output_hidden_states: bool = False,  # noqa: ARG002
+    ) -> Any:
+        vectors = self.words(input_ids)
+        before = torch.cat((torch.zeros_like(vectors[:, :1]), vectors[:, :-1]), dim=1)
+        scores = SHARPNESS * vectors @ before.transpose(1, 2)
+        hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)[None]
+        if attention_mask is not None:
+            hidden = hidden | (attention_mask[:, None, :] == 0)
+        attention = scores.masked_fill(hidden, -1e9).softmax(dim=-1)
+        return SimpleNamespace(logits=GAIN * attention @ vectors @ self.words.weight.T)
+
+
+def copier() -> Explainer:
+    config = CopyConfig(vocab_size=len(WORDS), pad_token_id=0, eos_token_id=2)
+    config.architectures = ["CopyForCausalLM"]
+    config.num_hidden_layers = 1
+    model = CopyForCausalLM(config).double().eval()
+    drawn = np.random.default_rng(0).normal(size=(len(WORDS), WIDTH))
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    drawn[0] = 0.0  # padding says nothing
+    with torch.no_grad():
+        model.words.weight.copy_(torch.as_tensor(drawn))
+    inner = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    inner.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, unk_token="<unk>", pad_token="<pad>", eos_token="</s>"
+    )
+    return Explainer(model, tokenizer, name="planted copy")
+
+
+def case(seed: int, documents: int = 6) -> tuple[Context, str, int]:
+    """Documents of a name, its value and words that stand in several; the answer; where it is."""
+    draw = np.random.default_rng([19, seed])
+    names = draw.choice(NAMES, documents, replace=False)
+    values = draw.choice(VALUES, documents, replace=False)
+    texts = []
+    for name, value in zip(names, values, strict=True):
+        some = list(draw.choice(FILLING, 8))
+        place = int(draw.integers(0, 9))
+        texts.append(" ".join([*some[:place], name, value, *some[place:]]))
+    right = int(draw.integers(documents))
+    asked = Context(texts, str(names[right]), template="{documents} {question}")
+    return asked, f" {values[right]}", right
