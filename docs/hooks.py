@@ -93,7 +93,7 @@ def page(kind: Kind, name: str) -> str:
         f"# {name}",
         f"::: {cls.__module__}.{cls.__qualname__}",
         "## Facts",
-        _listed(_facts(kind, cls)),
+        _listed(_facts(kind, name, cls)),
         "## Options",
         _options(kind, name),
     ]
@@ -106,7 +106,7 @@ def page(kind: Kind, name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _facts(kind: Kind, cls: Any) -> dict[str, str]:
+def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
     facts = {"Paper": f"[{cls.cites}](../citations.md#{cls.cites})"}
     if kind == "methods":
         facts |= {
@@ -118,6 +118,8 @@ def _facts(kind: Kind, cls: Any) -> dict[str, str]:
             facts["Slow"] = "yes: seconds a text"
         if cls.needs_precision:
             facts["Precision"] = "float32 or float64"
+        if measured := _measured(name):
+            facts["[Measured faithfulness](../results/default/README.md)"] = measured
         return facts
     return facts | {
         "Better": cls.better,
@@ -125,6 +127,19 @@ def _facts(kind: Kind, cls: Any) -> dict[str, str]:
         "Needs marked spans": _word(cls.marked),
         "Needs further explanations": {"none": "no"}.get(cls.further, cls.further),
     }
+
+
+def _measured(name: str) -> str:
+    """What a method reached on each kind of input, beside what random scores reach there."""
+    from tokenlight.explaining.default import KINDS as INPUTS
+    from tokenlight.explaining.default import table
+
+    reached = [
+        f"{INPUTS[kind]} {own['means'][name]:.2f} (random scores {own['means']['random']:.2f})"
+        for kind, own in table()["kinds"].items()
+        if name in own["means"] and name != "random"
+    ]
+    return "; ".join(reached)
 
 
 def _options(kind: Kind, name: str) -> str:
@@ -166,12 +181,15 @@ def _cell(text: str) -> str:
 
 
 def within(markdown: str, address: str) -> str:
-    """A page whose links to files beside the guide, which a checkout has and a site lacks, are text."""
+    """A page whose links to files beside the guide, which a checkout has and a site lacks, are text;
+    those to notebooks lead to their pages."""
     folder = posixpath.dirname(address)
 
     def kept(found: re.Match[str]) -> str:
         leads = posixpath.normpath(posixpath.join(folder, found[2]))
-        return f"`{leads[3:]}`" if leads.startswith("../") else found[0]
+        if leads.startswith("../"):
+            return f"`{leads[3:]}`"
+        return found[0].replace(".ipynb)", ".md)")  # a notebook is a page of the guide
 
     return _LINK.sub(kept, markdown)
 
@@ -190,7 +208,10 @@ def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
     def made(found: re.Match[str]) -> str:
         name = found[1]
         makers = {"models": models_table, "decisions": decisions, "recommended": recommended_table}
-        table = makers[name]() if name in makers else names_table(name, site=site)
+        if name == "families":
+            table = families_table(site=site)
+        else:
+            table = makers[name]() if name in makers else names_table(name, site=site)
         return f"<!-- table: {name} -->\n\n{table}\n\n<!-- end -->"
 
     markdown = _TABLE.sub(made, markdown)
@@ -209,6 +230,22 @@ def recommended_table() -> str:
         cost = Cost.in_words(registry.build("methods", name))
         rows.append(f"| {' | '.join(cells)} | {cost} | {mean:.2f} |")
     return "\n".join(rows)
+
+
+def families_table(*, site: bool) -> str:
+    """The methods that are not recommended, by family, with what they cost."""
+    from tokenlight import registry
+    from tokenlight.explaining.default import recommended
+    from tokenlight.methods._method import FAMILIES, Cost
+
+    families: dict[str, list[str]] = {family: [] for family in FAMILIES}
+    for name in registry.names("methods"):
+        method = registry.build("methods", name)
+        if name not in recommended():
+            leads = f"methods/{name}.md" if site else f"../src/tokenlight/methods/{name}.py"
+            families[method.family].append(f"[`{name}`]({leads}) ({Cost.in_words(method)})")
+    rows = [f"| {family} | {', '.join(own)} |" for family, own in families.items() if own]
+    return "\n".join(["| family | methods |", "|---|---|", *rows])
 
 
 def names_table(kind: Kind, *, site: bool) -> str:

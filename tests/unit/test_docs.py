@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 import transformers
 
+import tokenlight.plugin
+import tokenlight.scale
+import tokenlight.trust
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.test_house import RANKS
 from tokenlight import Explainer, errors, registry
@@ -141,6 +144,31 @@ def test_links_that_leave_the_guide_become_text_in_it(hooks):
     assert hooks.within(page, "models/qa.md") == (
         "See `training/README.md` and [targets](../targets.md#answer-spans)."
     )
+
+
+def test_the_reference_has_an_entry_for_every_exported_name(pages):
+    entries = {
+        line.rpartition(".")[2] for line in re.findall(r"^::: (.+)$", pages["reference.md"], re.M)
+    }
+    exported = [tokenlight, tokenlight.plugin, tokenlight.scale, tokenlight.trust]
+    assert {name for module in exported for name in module.__all__} <= entries
+
+
+def test_a_method_s_page_tells_what_it_measured(pages):
+    assert "a text 0.61 (random scores 0.19)" in pages["methods/attnlrp.md"]
+    assert "Measured faithfulness" not in pages["methods/random.md"]
+
+
+def test_every_picture_of_the_gallery_has_its_maker_and_all_stay_small():
+    shown = set(re.findall(r"images/gallery/(\w+)\.png", (DOCS / "gallery.md").read_text("utf-8")))
+    files = {path.stem: path.stat().st_size for path in (DOCS / "images/gallery").glob("*.png")}
+    makers = set(
+        re.findall(
+            r"^def (\w+)\(folder: Path\) -> Shot", (DOCS / "gallery.py").read_text("utf-8"), re.M
+        )
+    )
+    assert shown | {"home"} == set(files) == makers
+    assert sum(files.values()) < 1_500_000
 
 
 def test_every_error_has_its_section_with_symptom_cause_and_fix(pages):

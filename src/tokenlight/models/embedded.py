@@ -41,7 +41,7 @@ FIGURES = "figures.json"
 TASKS = {
     "sentiment": "sentiment of a text: negative or positive",
     "topics": "topic of a news text: World, Sports, Business or Sci/Tech",
-    "qa": "where in a context the answer to a question stands",
+    "qa": "the answer to a question, found in a context",
     "masked_lm": "which word is hidden behind [MASK]",
 }
 _WAYS_BACK = (
