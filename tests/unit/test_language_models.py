@@ -223,6 +223,32 @@ class TestChat:
         ids = talker.tokenizer(text, add_special_tokens=False)["input_ids"]
         assert list(talker.explain(chat).row.ids) == ids
 
+    def test_thinking_is_a_segment_with_a_share_of_its_own(self, talker):
+        asked = {"role": "i", "content": "the film"}
+        thought = {"role": "we", "content": "<think> a cat sat </think> good"}
+        row = talker.explain(tl.Chat([asked, thought])).row
+        assert row.names == ("i", "thinking", "we")
+        assert row.texts == ("the film", "<think> a cat sat </think>", "good")
+        answer = tl.Continuation("<think> a dog </think> very good", together=True)
+        (found,) = talker.explain(tl.Chat([asked]), "grad_x_input", answer)
+        assert found.target.name == "‘very good’"  # what was thought is what it came from
+        assert len(found.row.answer) == 2
+        shares = {part.name: part.share for part in found.segment_shares()}
+        assert shares["thinking"] > 0
+
+    def test_a_template_that_drops_what_was_thought_drops_its_segment_alone(self, talker):
+        template = TEMPLATE.replace("| trim", "| replace('<think> a cat </think>', '') | trim")
+        said = [{"role": "we", "content": "<think> a cat </think> good"}]
+        row = talker.explain(tl.Chat(said, template=template)).row
+        assert (row.names, row.texts) == (("we",), ("good",))
+
+    def test_a_template_given_stands_in_the_place_of_the_tokenizers(self, writer):
+        said = [{"role": "i", "content": "the film"}]
+        with pytest.raises(UnsupportedModel, match="no chat template"):
+            writer.explain(tl.Chat(said))
+        row = writer.explain(tl.Chat(said, template=TEMPLATE)).row
+        assert (row.names, row.texts) == (("i",), ("the film",))
+
     def test_an_answer_is_explained_token_by_token(self, talker):
         chat = tl.Chat([{"role": "i", "content": "the film"}])
         found = talker.explain(chat, target=tl.Continuation(" good fun"))

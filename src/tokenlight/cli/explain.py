@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -133,6 +134,10 @@ def explain(
         typer.Option(
             help="A JSON file with the messages of a chat, instead of TEXT; needs --model."
         ),
+    ] = None,
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(help="A Jinja file, in the place of the tokenizer's own template."),
     ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="DATA", help=f"Many texts, instead of TEXT: a {DATA}")
@@ -277,7 +282,12 @@ def _asked_about(given: dict[str, Any]) -> Any:
     if document:
         others.pop(2)
         return inputs.documents(document, given["question"], given["model"], (*others, chat))
-    return inputs.texts(*others) if chat is None else inputs.chat(chat, given["model"], others)
+    template = given["chat_template"]
+    if chat is None:
+        if template is not None:
+            raise BadInput(f"--chat-template {template} lays out a chat; give --chat FILE with it.")
+        return inputs.texts(*others)
+    return replace(inputs.chat(chat, given["model"], others), template=inputs.template(template))
 
 
 def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:

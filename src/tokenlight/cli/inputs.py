@@ -138,6 +138,14 @@ def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
     return Chat(messages)
 
 
+def template(file: Path | None) -> str | None:
+    """The chat template of a file."""
+    try:
+        return None if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as broken:
+        raise BadInput(f"--chat-template {file} is no readable file: {broken}.") from broken
+
+
 def documents(
     files: Sequence[Path], question: str | None, model: str | None, others: Sequence[object]
 ) -> Any:

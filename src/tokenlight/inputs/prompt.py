@@ -1,5 +1,6 @@
 """Prompts of language models: a text or a chat to write on from, and what was written."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -7,24 +8,34 @@ from typing import Any
 
 from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import Long, Span, TokenRow
-from tokenlight.data.units import WRITTEN
+from tokenlight.data.units import THINKING, WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, long_way, way
 from tokenlight.inputs.context import CHAT, Context
 from tokenlight.inputs.encode import ASKED, check_tokenizer, laid_row, number_words, readable
+
+_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
     """Messages, each ``{"role": …, "content": …}``, laid out by the tokenizer's own chat template.
 
-    Each message is a segment of its own, named by its role; the template's own tokens belong to no
-    segment. ``answer``: end the prompt where the assistant begins to write.
+    Each message is a segment of its own, named by its role, and what it has between ``<think>`` and
+    ``</think>`` is one named ``thinking``; the template's own tokens belong to no segment.
+    ``answer``: end the prompt where the assistant begins to write. ``template``: a chat template in
+    the place of the tokenizer's.
     """
 
     messages: tuple[Mapping[str, str], ...]
     answer: bool = True
+    template: str | None = None
 
-    def __init__(self, messages: Sequence[Mapping[str, str]], answer: bool = True) -> None:
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        answer: bool = True,
+        template: str | None = None,
+    ) -> None:
         if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
             raise BadInput(
                 "a chat is a list of messages, for example "
@@ -42,6 +53,7 @@ class Chat:
             readable(message["content"])
         object.__setattr__(self, "messages", tuple(dict(message) for message in messages))
         object.__setattr__(self, "answer", bool(answer))
+        object.__setattr__(self, "template", template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +115,33 @@ def _laid(prompt: str | Chat | Context, tokenizer: Any, continuation: str | None
         return laid
     if not isinstance(continuation, str) or not continuation:
         raise BadInput(f"the continuation {continuation!r} is empty; give the text to explain.")
-    end = len(laid.text)
+    end, pieces = len(laid.text), _thought(continuation, WRITTEN)
+    if not pieces or pieces[-1][1] != WRITTEN:  # it is all thinking: that is what is explained
+        pieces = [((0, len(continuation)), WRITTEN)]
     return _Laid(
         laid.text + continuation,
-        (*laid.parts, (end, end + len(continuation))),
-        (*laid.names, WRITTEN),
+        (*laid.parts, *((a + end, b + end) for (a, b), _ in pieces)),
+        (*laid.names, *(name for _, name in pieces)),
         laid.template,
     )
 
 
+def _thought(text: str, name: str) -> list[tuple[Span, str]]:
+    """The parts of what was said: thinking between its marks, and what is not."""
+    edges = [0, *(edge for found in _THINKING.finditer(text) for edge in found.span()), len(text)]
+    parts = [
+        ((start, end), THINKING if number % 2 else name)
+        for number, (start, end) in enumerate(pairwise(edges))
+    ]
+    return [(span, own) for span, own in parts if text[slice(*span)].strip()]
+
+
 def _chat(chat: Chat, tokenizer: Any) -> _Laid:
-    if not getattr(tokenizer, "chat_template", None):
+    if not chat.template and not getattr(tokenizer, "chat_template", None):
         raise UnsupportedModel(
             "this model's tokenizer has no chat template, so it was not made for chats; give the "
-            "prompt as one text, or set tokenizer.chat_template."
+            "prompt as one text, or "
+            + way("Chat(…, template=…).", "a template with --chat-template FILE.")
         )
     try:
         text = str(
@@ -124,14 +149,21 @@ def _chat(chat: Chat, tokenizer: Any) -> _Laid:
                 [dict(message) for message in chat.messages],
                 tokenize=False,
                 add_generation_prompt=chat.answer,
+                chat_template=chat.template,
             )
         )
     except Exception as refused:  # templates raise whatever their author wrote
         raise BadInput(f"the model's chat template refuses this chat: {refused}.") from refused
     parts, names, behind = [], [], 0
-    for message in chat.messages:
-        content = message["content"].strip()  # templates strip; the middle they leave as it is
+    said = [
+        (message["content"][slice(*span)].strip(), name)  # templates strip; the middle stays
+        for message in chat.messages
+        for span, name in _thought(message["content"], str(message["role"]))
+    ]
+    for content, name in said:
         start = text.find(content, behind)
+        if start < 0 and name == THINKING:
+            continue  # many templates leave out what was thought in earlier turns
         if start < 0:
             raise BadInput(
                 f"the model's chat template changes or drops the message {content[:40]!r}, so its "
@@ -139,7 +171,7 @@ def _chat(chat: Chat, tokenizer: Any) -> _Laid:
             )
         behind = start + len(content)
         parts.append((start, behind))
-        names.append(str(message["role"]))
+        names.append(name)
     return _Laid(text, tuple(parts), tuple(names), template=True)
 
 
