@@ -138,7 +138,7 @@ def _plugged_in(kind: Kind, entry: EntryPoint) -> type:
         ) from broken
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         raise BrokenPlugin(
-            f"{said}: it is no dataclass whose fields are the options. Tell the makers of that package."
+            f"{said}: it is not a dataclass whose fields are the options. Tell the makers of that package."
         )
     return found
 
@@ -186,9 +186,9 @@ def asked(kind: Kind, entry: Any) -> tuple[str, dict[str, Any]]:
         case (str() as name, Mapping() as options):
             return ALIASES.get(name, name), dict(options)
         case tuple() if len(entry) > 1 and all(isinstance(one, str) for one in entry):
-            raise BadInput(f"{entry!r} is no {what} with options; give several as {[*entry]!r}.")
+            raise BadInput(f"{entry!r} is not a {what} with options; give several as {[*entry]!r}.")
     raise BadInput(
-        f"{str(entry)[:60]!r} ({type(entry).__name__}) is no {what}: give a name, for example "
+        f"{str(entry)[:60]!r} ({type(entry).__name__}) is not a {what}: give a name, for example "
         f"{names(kind)[0]!r}, or a pair of name and options, ({names(kind)[0]!r}, {{…}})."
     )
 

@@ -140,7 +140,7 @@ def test_a_baseline_without_its_token_is_refused():
         Explainer(tiny_bert()).explain(
             Tokens.from_ids([[2, 7, 9, 3]]), ("occlusion", {"baseline": "mask"})
         )
-    with pytest.raises(BadInput, match="baseline=999 is no token"):
+    with pytest.raises(BadInput, match="baseline=999 is not a token"):
         EXPLAINER.explain(TEXT, ("shapley", {"baseline": 999}))
 
 

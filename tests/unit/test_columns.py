@@ -125,7 +125,7 @@ def test_a_misspelt_ending_offers_the_near_file(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", None)
     written(tmp_path, "reviews.csv", "text\na\n")
-    with pytest.raises(BadInput, match=r"is no file. Did you mean .*reviews.csv\?"):
+    with pytest.raises(BadInput, match=r"is not a file. Did you mean .*reviews.csv\?"):
         read(tmp_path / "reviews.cvs")
 
 
@@ -285,7 +285,7 @@ def test_a_plus_in_the_name_of_a_column_is_no_pair(tmp_path):
 def test_standard_input_is_one_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        BadInput, match=r"'-' is no file: standard input holds one text \(tokenlight"
+        BadInput, match=r"'-' is not a file: standard input holds one text \(tokenlight"
     ):
         read("-")
 
@@ -306,6 +306,6 @@ def test_minus_one_among_other_labels_is_a_label(tmp_path, rows, labels):
 def test_minus_one_is_the_label_of_that_name_and_refused_where_there_is_none():
     assert read_labels([-1, 1, None], Head("classification", ("-1", "1"))) == (0, 1, None)
     with pytest.raises(
-        BadInput, match="true label -1 is none of this model's .bad, good.; .*empty"
+        BadInput, match="true label -1 is not one of this model's .bad, good.; .*empty"
     ):
         read_labels([-1, 1], Head("classification", ("bad", "good")))

@@ -163,7 +163,7 @@ class TestAContext:
             planted().explain(ASKED, "occlusion")
 
     def test_words_that_do_not_stand_once_in_the_answer_are_refused(self, llama: Explainer) -> None:
-        with pytest.raises(BadTarget, match="'mat' stands 0 times in what was written"):
+        with pytest.raises(BadTarget, match="'mat' occurs 0 times in what was written"):
             llama.explain(ASKED, "grad_x_input", Continuation(" the red dog", span="mat"))
 
     def test_unknown_units_are_refused_and_ids_have_no_sentences(self, llama: Explainer) -> None:

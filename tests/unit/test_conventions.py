@@ -52,7 +52,7 @@ def test_every_error_is_also_the_one_of_python_that_people_catch(ours, python):
 def test_an_error_about_a_file_is_not_wrapped_in_another_about_it(tmp_path):
     place = tmp_path / "a.jsonl"
     place.write_text("{nonsense\n")
-    with pytest.raises(OSError, match=r"^line 1 of a.jsonl is no JSON"):
+    with pytest.raises(OSError, match=r"^line 1 of a.jsonl is not valid JSON"):
         read(place)
     place = tmp_path / "a.csv"
     place.write_text('text\n"never closed\n')

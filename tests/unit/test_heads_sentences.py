@@ -93,7 +93,7 @@ def test_a_missing_or_binary_file_is_refused(tmp_path):
     with pytest.raises(DamagedFile, match="does not exist"):
         read_conllu(tmp_path / "none.conllu")
     (tmp_path / "cut.conllu.gz").write_bytes(gzip.compress(CONLLU.encode())[:40])
-    with pytest.raises(DamagedFile, match="is no CoNLL-U file"):
+    with pytest.raises(DamagedFile, match="is not a CoNLL-U file"):
         read_conllu(tmp_path / "cut.conllu.gz")
 
 

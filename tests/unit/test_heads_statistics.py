@@ -219,7 +219,7 @@ def test_a_damaged_heads_file_is_refused(tmp_path):
     with pytest.raises(DamagedFile, match="tokenlight heads MODEL"):
         head_mask(tmp_path / "none.json")
     (tmp_path / "text.json").write_text("heads")
-    with pytest.raises(DamagedFile, match="is no heads file"):
+    with pytest.raises(DamagedFile, match="is not a heads file"):
         head_mask(tmp_path / "text.json")
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DamagedFile, match="format 1"):
@@ -337,7 +337,7 @@ def test_without_heads_there_is_nothing_to_draw_from(mask):
 @pytest.mark.parametrize("heads", [None, np.eye(3, 4)])
 @pytest.mark.parametrize("rate", [-0.1, 5.0, float("nan")])
 def test_a_corruption_that_is_no_share_is_refused(heads, rate):
-    with pytest.raises(BadInput, match="corruption=.* is no share of heads"):
+    with pytest.raises(BadInput, match="corruption=.* is not a share of heads"):
         Explainer(tiny_bert()).explain(ROWS, ("mask_lrp", {"heads": heads, "corruption": rate}))
 
 

@@ -184,7 +184,12 @@ class TestContinuation:
             (PROMPT, tl.TokenTarget("film"), BadTarget, "it writes on"),
             (PROMPT, tl.SpanTarget(), BadTarget, "it writes on"),
             ((PROMPT, PROMPT), "predicted", UnsupportedModel, "not a pair"),
-            (tl.Question("who", PROMPT), "predicted", UnsupportedModel, "answers no questions"),
+            (
+                tl.Question("who", PROMPT),
+                "predicted",
+                UnsupportedModel,
+                "does not answer questions",
+            ),
         ],
     )
     def test_a_wrong_use_says_what_the_model_can_do(self, writer, prompt, target, error, says):
@@ -268,7 +273,7 @@ class TestChat:
 
     def test_a_classifier_holds_none_whatever_its_length(self):
         explainer = tl.Explainer(tiny_bert(), tiny_tokenizer())
-        with pytest.raises(UnsupportedModel, match="holds no chats"):
+        with pytest.raises(UnsupportedModel, match="does not take chats"):
             explainer.explain(tl.Chat([{"role": "i", "content": "film"}]), long="stride")
 
     def test_a_model_without_a_template_says_so(self, writer):

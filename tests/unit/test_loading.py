@@ -36,7 +36,7 @@ def test_a_half_precision_file_is_still_loaded_in_float32(tmp_path, tokenizer):
 
 
 def test_a_wrong_dtype_is_refused(bert_folder):
-    with pytest.raises(BadInput, match="dtype 'float33' is none"):
+    with pytest.raises(BadInput, match="dtype 'float33' is unknown"):
         Explainer.from_pretrained(bert_folder, dtype="float33")
 
 

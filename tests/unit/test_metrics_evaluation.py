@@ -449,8 +449,8 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "error", "message"),
     [
-        ("a.jsonl", "{half", DamagedFile, "line 1 of a.jsonl is no JSON"),
-        ("a.jsonl", "[1]", BadInput, "line 1 of a.jsonl is no JSON object"),
+        ("a.jsonl", "{half", DamagedFile, "line 1 of a.jsonl is not valid JSON"),
+        ("a.jsonl", "[1]", BadInput, "line 1 of a.jsonl is not a JSON object"),
         ("a.json", "{}", BadInput, "no list of JSON objects"),
         ("a.jsonl", '{"x": 1}', BadInput, "line 1 of a.jsonl has no column 'text', only x"),
         (

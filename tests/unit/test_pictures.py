@@ -307,14 +307,16 @@ def test_best_chooses_by_hiding(tmp_path, monkeypatch):
      Tokens.from_ids([[1, 0, 1]])],
 )  # fmt: skip
 def test_an_image_model_reads_no_text(explainer, given):
-    with pytest.raises(UnsupportedModel, match=r"reads no text: it classifies images as LABEL_0"):
+    with pytest.raises(
+        UnsupportedModel, match=r"does not read text: it classifies images as LABEL_0"
+    ):
         explainer.explain(given)
 
 
 @pytest.mark.parametrize("given", [photo(), Image.fromarray(photo()), Path("cat.png")])
 def test_a_text_model_sees_no_images(given):
     with pytest.raises(
-        UnsupportedModel, match="sees no images: it is a classifier with the labels"
+        UnsupportedModel, match="does not read images: it is a classifier with the labels"
     ):
         Explainer(tiny_bert(), tiny_tokenizer()).explain(given)
 

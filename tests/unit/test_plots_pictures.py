@@ -188,7 +188,10 @@ def test_the_doctor_tries_every_method_on_a_picture(folder):
         (["a text", "--image", "spot.png", "--model", "vit"], "in the place of a text"),
         (["--file", "a.csv", "--png", "out.png"], "draws one text or image"),
         (["--image", "none.png", "--model", "vit"], "there is no image file"),
-        (["a text", "--model", "vit"], "reads no text: it classifies images as red, green, blue"),
+        (
+            ["a text", "--model", "vit"],
+            "does not read text: it classifies images as red, green, blue",
+        ),
     ],
 )
 def test_wrong_uses_are_one_clean_line(folder, monkeypatch, arguments, message):

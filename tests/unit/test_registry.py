@@ -118,10 +118,10 @@ class TestAsked:
             (("attcat",), "a pair of name and options"),
             (("attcat", {}, {}), "a pair of name and options"),
             (("attcat", 3), "a pair of name and options"),
-            ((3, {}), "(tuple) is no method"),
-            (None, "(NoneType) is no method"),
-            (5, "'5' (int) is no method"),
-            ([], "(list) is no method"),
+            ((3, {}), "(tuple) is not a method"),
+            (None, "(NoneType) is not a method"),
+            (5, "'5' (int) is not a method"),
+            ([], "(list) is not a method"),
         ],
     )
     def test_anything_else_is_refused_with_what_to_give(self, entry, says):
@@ -131,7 +131,7 @@ class TestAsked:
 
     def test_metrics_are_asked_for_alike(self):
         assert registry.asked("metrics", ("aopc", {})) == ("aopc", {})
-        with pytest.raises(BadInput, match="is no metric"):
+        with pytest.raises(BadInput, match="is not a metric"):
             registry.asked("metrics", 5)
 
 
@@ -205,8 +205,8 @@ class Plain:
 BROKEN = {
     "gone": "ModuleNotFoundError: No module named 'plugged_gone'",
     "nameless": "has no attribute 'Nobody'",
-    "number": "no dataclass",
-    "plain": "no dataclass",
+    "number": "not a dataclass",
+    "plain": "not a dataclass",
     "raising": "RuntimeError: no licence",
 }
 

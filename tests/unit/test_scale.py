@@ -154,7 +154,7 @@ def test_columns_of_the_path_can_be_kept_and_names_of_ours_cannot(model, tmp_pat
     data = tmp_path / "data"
     parquet(data / "year=2024/a.parquet", 3)
     parquet(data / "year=2025/a.parquet", 2)
-    with pytest.raises(BadInput, match="stands in the folder that is read"):
+    with pytest.raises(BadInput, match="lies inside the folder that is read"):
         explained(data, data / "out", model)
     explained(data, tmp_path / "out", model, keep=["year"])
     years = pyarrow.dataset.dataset(tmp_path / "out/rows").to_table()["year"].to_pylist()

@@ -166,7 +166,7 @@ class TestGivenAnswers:
 
     def test_several_places_need_a_number(self):
         with pytest.raises(
-            BadTarget, match=r"stands 2 times .*characters 4, 55.*occurrence=0 to 1"
+            BadTarget, match=r"occurs 2 times .*characters 4, 55.*occurrence=0 to 1"
         ):
             BERT.explain(ASKED, target=SpanTarget(answer="cat"))
         tokens = [
@@ -179,13 +179,13 @@ class TestGivenAnswers:
         ("target", "says"),
         [
             (SpanTarget(answer="a fish"), "'a fish' is not in the context"),
-            (SpanTarget(answer="The Dog"), "It stands there as 'the dog'"),
+            (SpanTarget(answer="The Dog"), "It is written there as 'the dog'"),
             (SpanTarget(answer="  "), "answer is empty"),
             (SpanTarget(answer="cat", occurrence=2), "occurrence=2 does not exist"),
             (SpanTarget(characters=(3, 3)), "hold no word"),
             (SpanTarget(characters=(0, 999)), "hold no word"),
             (Contrast("in town", "in town"), "names one span twice"),
-            (Contrast("in town", 3), "3 is no answer"),
+            (Contrast("in town", 3), "3 is not an answer"),
         ],
     )
     def test_what_is_no_answer_is_refused_in_words(self, target, says):
@@ -398,7 +398,7 @@ class TestWindows:
 
 class TestWrongUses:
     def test_a_question_to_a_classifier_says_what_the_model_does(self):
-        with pytest.raises(UnsupportedModel, match="answers no questions: it is a classifier"):
+        with pytest.raises(UnsupportedModel, match="does not answer questions: it is a classifier"):
             Explainer(tiny_bert(), tiny_tokenizer()).explain(ASKED)
 
     @pytest.mark.parametrize("given", ["a text", ("a", "pair")])

@@ -113,7 +113,7 @@ class TestTagged:
             tagger.explain(TAGGED, target=tl.TokenTarget("plot", "neutrl"))
 
     def test_of_equal_words_one_is_chosen(self, tagger):
-        with pytest.raises(BadTarget, match="stands 2 times"):
+        with pytest.raises(BadTarget, match="occurs 2 times"):
             tagger.explain(TAGGED, target=tl.TokenTarget("the"))
         first, second = (
             tagger.explain(TAGGED, target=tl.TokenTarget("the", occurrence=i)) for i in (0, 1)

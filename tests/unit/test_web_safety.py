@@ -272,7 +272,7 @@ def test_what_cannot_be_is_said(client, body, code):
         (
             "explain",
             b'{"text": "x" "y"}',
-            "the body is no JSON: Expecting ',' delimiter (character 13",
+            "the body is not valid JSON: Expecting ',' delimiter (character 13",
         ),
         ("explain", b"", "the body is empty"),
         ("explain", b"[]", "give a JSON object"),
@@ -285,7 +285,7 @@ def test_what_cannot_be_is_said(client, body, code):
         (
             "perturb",
             b'{"ids": ["!"]}',
-            "ids.0: '!' is no id; give the id of an attribution that explain",
+            "ids.0: '!' is not an id; give the id of an attribution that explain",
         ),
         ("evaluate", b'{"texts": ["x", 3]}', "texts.1: Input should be a valid string"),
         (

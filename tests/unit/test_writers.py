@@ -263,7 +263,7 @@ def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_be
 @pytest.mark.parametrize("name", sorted(NO_WRITERS & set(CAUSAL)))
 def test_an_encoder_with_a_causal_head_is_refused_by_name(name: str) -> None:
     explainer = Explainer(build(name, causal(name)), writing_tokenizer(ends=False))
-    with pytest.raises(UnsupportedModel, match="is no writer as it is configured"):
+    with pytest.raises(UnsupportedModel, match="cannot write as it is configured"):
         explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"))
 
 

@@ -90,7 +90,7 @@ def _writer(model: PreTrainedModel, tokenizer: Any) -> Head:
     name, config = type(model).__name__, model.config
     if model.main_input_name != "input_ids":
         raise UnsupportedModel(
-            f"{name} writes from {model.main_input_name!r}, which are no tokens; tokenlight explains "
+            f"{name} writes from {model.main_input_name!r}, which are not tokens; tokenlight explains "
             "what is written from a text."
         )
     if not isinstance(getattr(config, "decoder_start_token_id", None), int):

@@ -247,7 +247,7 @@ def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
     gap = float((_probe(live, replace(row, at=half - 1), None) - alone).abs().max())
     if not gap <= allowed:
         raise UnsupportedModel(
-            f"{type(live.model).__name__} is no writer as it is configured: its tokens see those "
+            f"{type(live.model).__name__} cannot write as it is configured: its tokens see those "
             f"behind them (logits move by {gap:.2g}). Set config.is_decoder, or load it with a "
             "head for its task."
         )

@@ -166,7 +166,7 @@ class Rerun:
             given = 0 if name == "zero" else int(name)
             if not 0 <= given < self.live.vocabulary:
                 raise BadInput(
-                    f"baseline={given} is no token: this model knows ids 0 to "
+                    f"baseline={given} is not a token: this model knows ids 0 to "
                     f"{self.live.vocabulary - 1}."
                 )
             return given

@@ -313,7 +313,7 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
         return "best"
     if "best" in given:
         raise BadInput(
-            "--method best chooses one method, so it stands alone; leave out the other --method, or "
+            "--method best chooses one method, so give it alone; leave out the other --method, or "
             "compare them with tokenlight evaluate."
         )
     wanted = parsed(given)

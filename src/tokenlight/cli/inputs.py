@@ -75,7 +75,7 @@ def file(
             "with --text FIRST+SECOND where they are not found by their names."
         )
     if given:
-        raise BadInput(f"--file stands in the place of {' and '.join(given)}; give one of the two.")
+        raise BadInput(f"--file replaces {' and '.join(given)}; give one of the two.")
     found = TextFile.found(source, column, limit, split)
     if found.columns:
         tell(f"{Path(source).name}: {found.columns}")
@@ -94,7 +94,7 @@ def only_files(column: str | None, limit: int | None, split: str | None) -> None
 def image(file: Path, fill: Any, model: str | None, others: Sequence[object]) -> Any:
     """An image, for a model that was named."""
     if any(other is not None for other in others):
-        raise BadInput("--image stands in the place of a text; give one of the two.")
+        raise BadInput("--image replaces a text; give one of the two.")
     if model is None:
         raise BadInput(
             "--image needs --model: no image model is embedded. Give a folder or a hub id of a ViT, "
@@ -119,7 +119,7 @@ def only_images(png: Path | None, fill: str | None) -> None:
 def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
     """The messages of a JSON file, for a model that was named."""
     if any(other is not None for other in others):
-        raise BadInput("--chat stands in the place of a text or a question; give one of the two.")
+        raise BadInput("--chat replaces a text or a question; give one of the two.")
     if model is None:
         raise BadInput(
             "--chat needs --model: no model that holds chats is embedded. Give a folder or a hub id "
@@ -132,7 +132,7 @@ def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
         messages = json_in(file)
     except (OSError, ValueError) as broken:
         raise BadInput(
-            f"--chat {file} is no readable JSON file ({broken}); it holds a list of messages, each "
+            f"--chat {file} is not a readable JSON file ({broken}); it holds a list of messages, each "
             'with a "role" and a "content".'
         ) from broken
     return Chat(messages)
@@ -234,7 +234,7 @@ def answer_asked(wish: Wish) -> Any:
         raise BadInput(
             "--target all explains every class, but a question is answered with a part of the "
             "context. Leave --target out to explain the model's own answer, or give the words of "
-            "an answer as they stand in the context: --target WORDS."
+            "an answer as they appear in the context: --target WORDS."
         )
     named = wish.target != "predicted"
     if wish.no_answer and named:

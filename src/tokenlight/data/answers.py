@@ -48,10 +48,10 @@ class SpanTarget:
                 "or no_answer."
             )
         if not isinstance(self.answer, str | None):
-            raise BadTarget(f"the answer {shown(self.answer)} is no text; give its words.")
+            raise BadTarget(f"the answer {shown(self.answer)} is not a text; give its words.")
         if self.characters is not None and not _is_pair(self.characters):
             raise BadTarget(
-                f"characters={shown(self.characters)} is no place; give (first character, behind the "
+                f"characters={shown(self.characters)} is not a position; give (first character, behind the "
                 "last)."
             )
         if self.occurrence is not None and self.answer is None:
@@ -189,10 +189,10 @@ def _found(answer: str, context: str, occurrence: int | None) -> tuple[int, int]
     starts = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
     if not starts:
         near = re.search(re.escape(answer), context, re.IGNORECASE)
-        hint = f" It stands there as {near.group()!r}." if near else ""
+        hint = f" It is written there as {near.group()!r}." if near else ""
         raise BadTarget(
             f"the answer {answer!r} is not in the context.{hint} An answer is a part of the context, "
-            "written as it stands there."
+            "exactly as it is written there."
         )
     start = one_place(starts, occurrence, f"the answer {answer!r}", "the context", "characters")
     return start, start + len(answer)
@@ -240,13 +240,13 @@ def one_place(
     if occurrence is None and len(places) > 1:
         listed = ", ".join(map(str, places[:6])) + " …" * (len(places) > 6)
         raise BadTarget(
-            f"{what} stands {len(places)} times in {where} (at {units} {listed}); say which with "
+            f"{what} occurs {len(places)} times in {where} (at {units} {listed}); say which with "
             f"{given}0 to {len(places) - 1}."
         )
     chosen = occurrence or 0
     if not 0 <= chosen < len(places):
         raise BadTarget(
-            f"{given}{chosen} does not exist: {what} stands {len(places)} "
+            f"{given}{chosen} does not exist: {what} occurs {len(places)} "
             f"time{'s' * (len(places) > 1)} in {where}, counted from 0."
         )
     return places[chosen]

@@ -166,7 +166,7 @@ class Attribution(Later, Shown):
         found = values.get("format") if isinstance(values, Mapping) else values
         if not isinstance(values, Mapping) or found != FORMAT:
             raise DamagedFile(
-                f"this is no attribution of format {FORMAT} (found {str(found)[:40]!r}); "
+                f"this is not an attribution of format {FORMAT} (found {str(found)[:40]!r}); "
                 "it was made by another version of tokenlight or is another kind of file."
             )
         validation.refuse_unwritable(values)

@@ -293,7 +293,7 @@ class Head:
         if self.kind == "span" and not spans:
             raise BadTarget(
                 f"target {target!r} names classes, but this model has none: it answers with a span of "
-                "the context. Explain 'predicted', or the text of an answer as it stands there."
+                "the context. Explain 'predicted', or the text of an answer as it is written there."
             )
         if self.kind != "span" and isinstance(target, SpanTarget):
             instead = f"this is none: {self.does}"
@@ -373,7 +373,7 @@ def as_span(target: object) -> SpanTarget:
         return target
     if not isinstance(target, str):
         raise BadTarget(
-            f"{target!r} is no answer; give its text as it stands in the context, or SpanTarget(…)."
+            f"{target!r} is not an answer; give its text as it appears in the context, or SpanTarget(…)."
         )
     return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
 

@@ -37,7 +37,7 @@ def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
         raise DamagedFile("its tables stand too deep within each other.")
     if isinstance(value, str):
         if any(0xD800 <= ord(character) <= 0xDFFF for character in value):
-            raise DamagedFile("it holds half of a surrogate pair, which is no character.")
+            raise DamagedFile("it holds half of a surrogate pair, which is not a character.")
     elif isinstance(value, int | float):
         if not abs(value) <= LARGEST:  # nor is it NaN
             raise DamagedFile("it holds a number that is too large, or none.")
@@ -105,7 +105,7 @@ def check(row: TokenRow, target: ResolvedTarget, said: Prediction, extras: Any) 
         raise DamagedFile("target: it has no terms, or a term has no place.")
     trust, path = extras.get("trust"), extras.get("convergence")
     if not isinstance(trust, Mapping | None) or not isinstance(path, Mapping | None):
-        raise DamagedFile("extras: its trust or convergence is no table.")
+        raise DamagedFile("extras: its trust or convergence is not a table.")
     value_of(float, (path or {}).get("gap_percent", 0), "extras.convergence.gap_percent")
     value_of(tuple[float, ...] | None, extras.get("conservation"), "extras.conservation")
 

@@ -50,7 +50,7 @@ class Vocabulary(Sequence[str]):
     def id_of(self, label: str, *, blank: bool = True) -> int:
         """The one token that ``label`` is; ``blank``: a word begins here, so a blank comes first."""
         if not label or any(0xD800 <= ord(character) <= 0xDFFF for character in label):
-            raise BadTarget(f"{label!r} is no text that a token could stand for; give a word.")
+            raise BadTarget(f"{label!r} is not a text that a token could represent; give a word.")
         found = self._find(label, blank=blank)
         if found is not None:
             return found

@@ -84,7 +84,7 @@ def _explained_batch(
     if not registry.has("methods", first.method):
         raise BadInput(
             f"this metric needs further explanations, which only {first.method!r} could make, and "
-            "that is no method of tokenlight."
+            "which is not a tokenlight method."
         )
     for step in first.steps:
         if step not in _STEPS:

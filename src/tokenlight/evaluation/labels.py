@@ -33,7 +33,7 @@ def _true_label(label: Any, head: Head) -> int:
     if not isinstance(label, str) and label < 0:  # no label has such a number: it is a name
         if str(label) not in head.labels:
             raise BadInput(
-                f"the true label {label} is none of this model's ({head.listed(12)}); give one of them, "
+                f"the true label {label} is not one of this model's ({head.listed(12)}); give one of them, "
                 "and leave the cell empty (None in Python) where a text has no label."
             )
         label = str(label)

@@ -251,7 +251,7 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
         raise BadInput(f"{shown(attributions)} cannot be evaluated; give what explain() returned.")
     for name, known in (("labels", labels), ("spans", spans)):
         if known is not None and (isinstance(known, str) or not hasattr(known, "__len__")):
-            raise BadInput(f"{name}={shown(known)} is no list; give one entry a text.")
+            raise BadInput(f"{name}={shown(known)} is not a list; give one entry per text.")
     if not given:
         raise BadInput("there is no explanation to evaluate; give what explain() returned.")
     chosen = built(metrics)

@@ -101,11 +101,11 @@ def check_kind(session: Session, text: object) -> None:
     head, name = session.live.head, name_of(session)
     wrong = None
     if is_picture(text):
-        wrong = f"{name} sees no images"
+        wrong = f"{name} does not read images"
     elif isinstance(text, Question) and head.kind != "span":
-        wrong = f"{name} answers no questions"
+        wrong = f"{name} does not answer questions"
     elif isinstance(text, Chat) and head.reads != "next":
-        wrong = f"{name} holds no chats"
+        wrong = f"{name} does not take chats"
     elif isinstance(text, Context) and head.reads != "next":
         wrong = f"{name} writes nothing from documents"
     elif isinstance(text, str | tuple) and head.kind == "span":
@@ -127,7 +127,7 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
     if isinstance(given, str | tuple | Question | Chat | Context) or (
         isinstance(given, TokenRow) and image is None
     ):
-        raise UnsupportedModel(f"{name_of(session)} reads no text: {does}.")
+        raise UnsupportedModel(f"{name_of(session)} does not read text: {does}.")
     if how.explain_mask != "none":
         given = way(f"explain_mask={how.explain_mask!r}", f"--explain-mask {how.explain_mask}")
         raise BadInput(f"{given} hides separators of a text; a picture has none. Leave it out.")
@@ -180,8 +180,8 @@ def _spanned(whole: TokenRow, words: str) -> list[int]:
     text, last = whole.texts[-1], len(whole.texts) - 1
     if text.count(words) != 1:
         raise BadTarget(
-            f"the span {words!r} stands {text.count(words)} times in what was written ({text!r}); give "
-            "words that stand in it once."
+            f"the span {words!r} occurs {text.count(words)} times in what was written ({text!r}); give "
+            "words that occur in it once."
         )
     begin = text.index(words)
     spans = zip(whole.segments, whole.spans, strict=True)

@@ -62,7 +62,7 @@ def refuse_arrays(target: Any) -> None:
     for one in (target, *parts):
         if getattr(one, "shape", ()) != ():
             raise BadTarget(
-                f"an array of shape {tuple(one.shape)} is no target; give one target, or a list with "
+                f"an array of shape {tuple(one.shape)} is not a target; give one target, or a list with "
                 "one a text."
             )
 

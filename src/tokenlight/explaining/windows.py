@@ -150,7 +150,7 @@ def _in_no_window(target: Any, cut: list[tuple[TokenRow, tuple[int, ...]]]) -> s
         missing = "second answer of the contrast"
     else:
         return (
-            "the two answers of the contrast never stand in one window, so no pass of the model has "
+            "the two answers of the contrast are never in one window, so no pass of the model has "
             f"both ({len(cut)} windows were read); explain each by itself, or give a shorter context "
             "that holds both."
         )

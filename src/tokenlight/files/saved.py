@@ -124,7 +124,7 @@ def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
     except OSError as broken:  # a folder, or a file that may not be read
         raise DamagedFile(f"{place} cannot be read: {broken.strerror or broken}.") from broken
     except ValueError as broken:
-        raise DamagedFile(f"{place} is no attribution file: {broken}.") from broken
+        raise DamagedFile(f"{place} is not an attribution file: {broken}.") from broken
     entries = content if isinstance(content, list) else [content]
     try:
         return [Attribution.from_dict(entry) for entry in entries]

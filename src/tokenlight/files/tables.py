@@ -152,7 +152,9 @@ def numbered_rows(place: Path) -> Numbered:
 def _no_file(place: Path) -> str:
     if place.exists():
         return (
-            f"{place} is a folder; give a file in it." if place.is_dir() else f"{place} is no file."
+            f"{place} is a folder; give a file in it."
+            if place.is_dir()
+            else f"{place} is not a file."
         )
     return f"{place} does not exist.{_near_files(place)}"
 
@@ -270,10 +272,10 @@ def _json_lines(place: Path) -> Numbered:
                 row = json_of(line)
             except ValueError as broken:
                 raise DamagedFile(
-                    f"line {number} of {place.name} is no JSON: {broken}."
+                    f"line {number} of {place.name} is not valid JSON: {broken}."
                 ) from broken
             if not isinstance(row, dict):
-                raise BadInput(f"line {number} of {place.name} is no JSON object.")
+                raise BadInput(f"line {number} of {place.name} is not a JSON object.")
             yield number, row
 
 
@@ -287,9 +289,9 @@ def _json_list(place: Path) -> Numbered:
     except UnicodeDecodeError:
         raise
     except ValueError as broken:
-        raise DamagedFile(f"{place.name} is no JSON: {broken}.") from broken
+        raise DamagedFile(f"{place.name} is not valid JSON: {broken}.") from broken
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise BadInput(f"{place.name} is no list of JSON objects; one object a line is .jsonl.")
+        raise BadInput(f"{place.name} is not a list of JSON objects; one object a line is .jsonl.")
     yield from enumerate(content, 1)
 
 
@@ -309,21 +311,21 @@ def _parquet(place: Path) -> Numbered:
     except (pyarrow.ArrowException, ValueError, OverflowError) as broken:
         # The last two: times that Python's calendar does not have.
         raise DamagedFile(
-            f"{place.name} is no Parquet file, or a value of it cannot be read: {broken}."
+            f"{place.name} is not a Parquet file, or a value of it cannot be read: {broken}."
         ) from broken
 
 
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
     if name == "-":
         raise BadInput(
-            "'-' is no file: standard input holds one text (tokenlight explain -). For many texts, "
+            "'-' is not a file: standard input holds one text (tokenlight explain -). For many texts, "
             "give a file."
         )
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as missing:
         raise BadInput(
-            f"{name!r} is no file.{_near_files(Path(name))} Names of data sets need the library "
+            f"{name!r} is not a file.{_near_files(Path(name))} Names of data sets need the library "
             "'datasets', which is not installed; give a file (.jsonl, .csv, .parquet), or: pip install "
             "datasets"
         ) from missing

@@ -53,7 +53,7 @@ def json_text(content: Any, **how: Any) -> str:
         return json.dumps(content, allow_nan=False, **{"ensure_ascii": False, **how})
     except ValueError as wrong:
         raise NotFinite(
-            "NaN or infinity stands among the numbers, and JSON has no word for them; take them out, or "
+            "the numbers include NaN or infinity, which JSON cannot hold; take them out, or "
             "compute in a wider dtype."
         ) from wrong
 

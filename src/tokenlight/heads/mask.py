@@ -81,7 +81,7 @@ class HeadMask:
             case "corrupted":
                 if not 0 <= rate <= 1:
                     raise BadInput(
-                        f"corruption rate {rate} is no share; give a number from 0 to 1."
+                        f"corruption rate {rate} is not a share; give a number from 0 to 1."
                     )
                 return [_let_in(self.chosen, int((~self.chosen).sum() * rate), seed)]
         return parts
@@ -127,7 +127,7 @@ def head_mask(given: Any) -> HeadMask:
     table = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     if table.ndim != 2:
         raise BadInput(
-            f"heads of shape {table.shape} are no mask; give layers × heads, a heads file written "
+            f"heads of shape {table.shape} are not a mask; give layers × heads, a heads file written "
             "by 'tokenlight heads', or a HeadMask."
         )
     return HeadMask(table_of(table), table_of(np.zeros_like(table)))
@@ -143,9 +143,9 @@ def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{place} does not exist; write it with: tokenlight heads MODEL --conllu FILE -o {place}"
         ) from missing
     except (OSError, ValueError) as broken:
-        raise DamagedFile(f"{place} is no heads file: {broken}.") from broken
+        raise DamagedFile(f"{place} is not a heads file: {broken}.") from broken
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedFile(f"{place} is no heads file of format {FORMAT}.")
+        raise DamagedFile(f"{place} is not a heads file of format {FORMAT}.")
     return content
 
 
@@ -167,7 +167,7 @@ def _count(value: Any) -> int:
     number = float(value)
     if not number.is_integer():
         raise BadInput(
-            f"a head mask counts criteria, and {number:g} is no count; give whole numbers: 0 for a "
+            f"a head mask counts criteria, and {number:g} is not a count; give whole numbers: 0 for a "
             "head that is left out, 1 for one that is let through."
         )
     return int(number)

@@ -45,7 +45,7 @@ def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
     except FileNotFoundError as missing:
         raise DamagedFile(f"{place} does not exist.") from missing
     except (UnicodeDecodeError, OSError, EOFError) as broken:
-        raise DamagedFile(f"{place} is no CoNLL-U file: {broken}.") from broken
+        raise DamagedFile(f"{place} is not a CoNLL-U file: {broken}.") from broken
     found = [_sentence(place, first, lines) for first, lines in _blocks(text)]
     if not found:
         raise DamagedFile(f"{place} holds no sentence.")

@@ -128,7 +128,7 @@ def readable(part: Any) -> None:
         part.encode("utf-8")
     except UnicodeEncodeError as half:
         raise BadInput(
-            f"the text {part[:40]!r} holds half of a surrogate pair, which is no character; "
+            f"the text {part[:40]!r} holds half of a surrogate pair, which is not a character; "
             "decode the bytes again, for example with errors='replace'."
         ) from half
 

@@ -76,7 +76,7 @@ class MaskedRelevance(RuledRelevance):
             object.__setattr__(self, "seed", 0)
         if not 0 <= self.corruption <= 1:
             raise BadInput(
-                f"corruption={self.corruption} is no share of heads; give a number from 0 to 1."
+                f"corruption={self.corruption} is not a share of heads; give a number from 0 to 1."
             )
         if self.mask == "none":  # nor do heads that mask nothing
             object.__setattr__(self, "heads", None)

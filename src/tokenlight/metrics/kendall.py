@@ -48,7 +48,7 @@ class KendallConfidence(Metric):
         own = case.attribution
         chosen = own.target.index
         if chosen is None:
-            raise BadTarget(f"the target {own.target.name!r} is no class.")
+            raise BadTarget(f"the target {own.target.name!r} is not a class.")
         others: tuple[Attribution, ...] = case.others
         if self.others == "one":
             wanted = 1 if chosen == 0 else chosen - 1

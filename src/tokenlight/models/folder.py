@@ -43,7 +43,9 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
                 "comes with a model. Load the model yourself and give Explainer(model, tokenizer)."
             )
     if not isinstance(hub.get("subfolder"), str | None):
-        raise BadInput(f"subfolder={shown(hub['subfolder'])} is no name of a folder; give a text.")
+        raise BadInput(
+            f"subfolder={shown(hub['subfolder'])} is not the name of a folder; give a text."
+        )
     folder = Path(place, hub.get("subfolder") or "")
     if folder.is_dir():
         _only_own_files(folder)
@@ -121,7 +123,7 @@ def _only_own_files(folder: Path) -> None:
             )
         if not real.is_file():
             raise DamagedFile(
-                f"{file} is no regular file but a folder, pipe, device or broken link, and is not "
+                f"{file} is not a regular file but a folder, pipe, device or broken link, and is not "
                 "opened. Copy the model's files anew."
             )
 
@@ -147,7 +149,7 @@ def _only_safetensors(index: Path, folder: Path | None) -> None:
     shards = content.get("weight_map")
     if not isinstance(shards, dict) or not isinstance(content.get("metadata", {}), dict):
         raise DamagedFile(
-            f"{index} is no index of weights: it has no weight_map of names to files."
+            f"{index} is not an index of weights: it has no weight_map of names to files."
         )
     for shard in sorted({str(shard) for shard in shards.values()}):
         if folder and shard == f"../{ENCODER}" and folder.resolve().parent == FOLDER.resolve():

@@ -222,7 +222,9 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
     if isinstance(dtype, str) and dtype != "auto":
         found = getattr(torch, dtype, None)
         if not isinstance(found, torch.dtype):
-            raise BadInput(f"dtype {dtype!r} is none; give float32, bfloat16, float16 or float64.")
+            raise BadInput(
+                f"dtype {dtype!r} is unknown; give float32, bfloat16, float16 or float64."
+            )
         return found
     return dtype
 
@@ -272,7 +274,7 @@ def pooling_of(name: str, **hub: Any) -> Pooling:
     try:
         says = dict(json_in(file))
     except (OSError, ValueError, TypeError) as broken:
-        raise DamagedFile(f"{file} is no pooling file: {broken}.") from broken
+        raise DamagedFile(f"{file} is not a pooling file: {broken}.") from broken
     return pooling_in(says, name)
 
 

@@ -74,7 +74,7 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     """
     crew = engine or Engine()
     if os.path.isdir(source) and Path(folder).resolve().is_relative_to(Path(source).resolve()):
-        raise BadInput(f"{folder} stands in the folder that is read; give another one with -o.")
+        raise BadInput(f"{folder} lies inside the folder that is read; give another one with -o.")
     texts = TextFiles.found(str(source), text, keep, limit)
     usual = "tokenlight/qa" if texts.columns == QUESTION else "tokenlight/sentiment"
     asked = {"method": method, **USUAL, **how}

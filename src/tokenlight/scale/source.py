@@ -53,7 +53,7 @@ class Source:
             )
         except (pyarrow.ArrowException, OSError) as broken:
             raise DamagedFile(
-                f"{self.file.path} is no readable Parquet file: {broken}."
+                f"{self.file.path} is not a readable Parquet file: {broken}."
             ) from broken
 
     def chunks(self, names: Sequence[str] = ()) -> Iterator[Any]:

@@ -169,13 +169,13 @@ def _in_words(wrong: Any) -> str:
     kind, why = wrong.get("type"), wrong.get("ctx") or {}
     if kind == "json_invalid":
         at = wrong["loc"][-1]
-        return f"the body is no JSON: {why.get('error', 'it cannot be read')} (character {at})."
+        return (
+            f"the body is not valid JSON: {why.get('error', 'it cannot be read')} (character {at})."
+        )
     if kind == "value_error":
         return str(why["error"])  # ours, without a prefix
     if kind == "string_pattern_mismatch":  # only ids have a pattern
-        return (
-            f"{wrong.get('input')!r:.80} is no id; give the id of an attribution that explain gave."
-        )
+        return f"{wrong.get('input')!r:.80} is not an id; give the id of an attribution that explain gave."
     if kind in ("model_attributes_type", "model_type"):
         return 'give a JSON object, {"name": value}.'
     if kind == "missing" and tuple(wrong.get("loc", ())) == ("body",):

@@ -34,11 +34,11 @@ def parsed(body: bytes) -> Any:
     try:
         return json_of(body.decode("utf-8"), parse_constant=_no_number)
     except ValueError as broken:
-        raise DamagedFile(f"this is no JSON file: {str(broken)[:120]}.") from broken
+        raise DamagedFile(f"this is not a JSON file: {str(broken)[:120]}.") from broken
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _pixels(entry: Any) -> int:
@@ -55,7 +55,7 @@ def _pixels(entry: Any) -> int:
 
 def _checked(entry: Any) -> Attribution:
     if not isinstance(entry, Mapping) or entry.get("format") != FORMAT:
-        raise DamagedFile(f"this is no saved attribution of format {FORMAT}.")
+        raise DamagedFile(f"this is not a saved attribution of format {FORMAT}.")
     try:
         made = Attribution.from_dict(entry)
     except TokenlightError as wrong:
