@@ -1,7 +1,9 @@
-"""Train the embedded writer: a small Llama that answers questions from short documents of facts.
+"""Train a writer: a small Llama that answers questions from short documents of facts.
 
-Its truth is planted: every fact stands in exactly one document, so it is known which document an answer
-came from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint.
+Its truth is planted: every fact is in exactly one document, so it is known which document an answer came
+from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint. It is not
+embedded: 2,500 steps of 48 on a CPU (352 thousand weights) reached an exact match of 0.753 on 2,000 drawn
+cases, which is too little to show.
 """
 
 from __future__ import annotations
@@ -102,9 +104,9 @@ class Case:
 
 
 def case(draw: random.Random) -> Case:
-    """Two to six documents, each of one person; half of the time another person has the same kind of fact."""
-    people = draw.sample(NAMES, draw.randint(2, 6))
-    facts = [draw.sample(list(VALUES), draw.randint(1, 3)) for _ in people]
+    """Two to four documents, each of one person; half of the time another person has the same kind of fact."""
+    people = draw.sample(NAMES, draw.randint(2, 4))
+    facts = [draw.sample(list(VALUES), draw.randint(1, 2)) for _ in people]
     right = draw.randrange(len(people))
     asked = draw.choice(facts[right])
     documents, value = [], ""
@@ -151,10 +153,10 @@ def rows(
         draw.choice(TEMPLATES).format(documents=" ".join(one.documents), question=one.question)
         for one in cases
     ]
-    said = [*prompts, *(one.answer for one in cases)]
-    ids = words(said, add_special_tokens=False)["input_ids"]
-    pairs = zip(ids[:count], ids[count:], strict=True)
-    return [([1, *before, *after, 2], 1 + len(before)) for before, after in pairs]
+    known = words.get_vocab()  # every word stands between blanks: no need to ask the tokenizer
+    pairs = zip(prompts, (one.answer for one in cases), strict=True)
+    found = [([known[word] for word in text.split()] for text in pair) for pair in pairs]
+    return [([1, *before, *after, 2], 1 + len(before)) for before, after in found]
 
 
 def batch(
@@ -203,12 +205,12 @@ def trained(
     torch.manual_seed(seed)
     words, draw = tokenizer(), random.Random(seed)
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=128, intermediate_size=384, num_hidden_layers=4,
+        vocab_size=len(words), hidden_size=96, intermediate_size=256, num_hidden_layers=3,
         num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=POSITIONS,
         tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = LlamaForCausalLM(config).to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, betas=(0.9, 0.98))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, 1e-3, total_steps=steps, pct_start=0.1
     )
@@ -219,7 +221,7 @@ def trained(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
-        if step % 200 == 0:
+        if step % 100 == 0:
             print(f"step {step} loss {loss.item():.4f}", flush=True)
     return model.eval(), words
 
@@ -228,8 +230,8 @@ def main() -> None:
     """Train, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()

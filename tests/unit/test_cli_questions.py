@@ -43,8 +43,9 @@ def test_the_answer_its_shares_and_the_null_score_are_printed(asked):
     code, output, _ = asked()
     assert code == 0
     assert "“no answer” scores" in output
-    for name in ("question ", "context ", "special "):
+    for name in ("question ", "context "):
         assert f"  {name}" in output
+    assert "lies on" in output  # special tokens, told in words
     assert "for the answer ‘" in output
 
 

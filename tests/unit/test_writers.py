@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from tests.families import CAUSAL, NO_WRITERS, build, causal
 from tests.writers import PROMPT, SOURCE, WORDS, WRITERS, WRITTEN, writer, writing_tokenizer
-from tokenlight import Continuation, Explainer, NextToken, Tokens
+from tokenlight import Continuation, Explainer, NextToken, Tokens, save
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TextTooLong, UnsupportedModel
 
 TAKEN = [name for name, (_, _, fate) in WRITERS.items() if fate != "refused"]
@@ -221,6 +222,16 @@ def test_a_model_writes_by_its_own_generation_config_and_each_token_is_explained
     assert [a.target.index for a in found] == written[: len(found)]
     assert found
     assert found[-1].row.names[-1] == "written"
+
+
+def test_a_saved_continuation_is_one_page_with_a_row_for_each_written_token(
+    bart: Explainer, tmp_path: Path
+) -> None:
+    found = bart.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))
+    save(found, tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "Token by token" in page
+    assert "Underlined is the token a row explains" in page
 
 
 def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart: Explainer) -> None:

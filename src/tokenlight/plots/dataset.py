@@ -17,6 +17,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.files.write import write_text
 from tokenlight.plots.entries import compact, entry
 from tokenlight.plots.html import _environment, _style, page, sealed
+from tokenlight.plots.roles import laid_over
 from tokenlight.plots.scene import TOKENS, WORDS, Scenery, TextScene
 
 MOST_TEXTS, MOST_BYTES = 1000, 2_000_000  # of one page
@@ -118,7 +119,8 @@ class Report:
 
 def write(attributions: Sequence[Attribution], place: Path) -> None:
     """One text or pictures as one page that shows all; several texts as a report."""
-    several = len({(a.row.texts, a.row.fingerprint) for a in attributions if a.row.at is None}) > 1
+    rows = [a.row for a in laid_over(attributions)]  # the tokens of a continuation are one text's
+    several = len({(row.texts, row.fingerprint) for row in rows if row.at is None}) > 1
     if not several or any(a.row.image is not None for a in attributions):
         write_text(place, page(attributions))
         return
