@@ -9,6 +9,7 @@ import typer
 
 from tokenlight.cli.failures import clean, spare, writing
 from tokenlight.cli.options import (
+    FEW,
     METHOD,
     BatchSize,
     BatchTokens,
@@ -131,8 +132,16 @@ def _show(found: Comparison) -> None:
     )
     for name, interval in lines:
         print(f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]")
+    if found.texts < FEW:
+        print(f"{found.texts} texts are few: a change that none of them shows may still be common.")
+    said = False
     for focus, text, before, after in found.moved:
-        if focus < 0.9:
+        if focus < 0.9 or before.split(":")[0] != after.split(":")[0]:
+            if not said:
+                print(
+                    "what changed, by the rank correlation of the scores of words (for A's class):"
+                )
+                said = True
             print(f"  {focus:+.2f}  {in_line(text)[:70]}")
             print(f"         A {in_line(before)}")
             print(f"         B {in_line(after)}")

@@ -11,6 +11,7 @@ import typer
 from tokenlight.cli.explain import parsed
 from tokenlight.cli.failures import INTERRUPTED, REFUSED, clean, complain, spare, tell, writing
 from tokenlight.cli.options import (
+    FEW,
     METHOD,
     SENTIMENT,
     BatchSize,
@@ -34,7 +35,6 @@ from tokenlight.progress import progress
 if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation
 
-FEW = 20  # texts below which intervals are rough
 WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html", "texts.html")
 NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
 

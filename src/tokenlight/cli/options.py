@@ -14,6 +14,7 @@ DATA = (
 )
 METHOD = "NAME[:OPTION=VALUE,...]"
 SENTIMENT = "tokenlight/sentiment"
+FEW = 20  # texts below which intervals are rough
 
 
 def completed(incomplete: str) -> list[str]:

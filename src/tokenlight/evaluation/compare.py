@@ -54,7 +54,8 @@ class Comparison:
 
     ``flips``: share of texts predicted otherwise; ``focus``: rank correlation of the word scores;
     ``before``, ``after``, ``change``: AOPC of A, of B, and B − A text by text; ``moved``: the texts
-    whose focus moved most; ``left_out``: those that have no words, by their place.
+    that are predicted otherwise or whose focus moved most, with their strongest words; ``left_out``:
+    those that have no words, by their place.
     """
 
     method: str
@@ -132,13 +133,17 @@ def compare(
     def mean(values: Sequence[float]) -> Interval:
         return mean_interval(values, seed=seed)
 
-    order = np.argsort([1.0 if value is None else value for value in focus], kind="stable")
-    moved = tuple(_piece(pairs[i], focus[i]) for i in order[:5] if focus[i] is not None)
+    flipped = [x.prediction.index != y.prediction.index for _, x, y in pairs]
+    # Every changed prediction, then the texts whose focus moved most.
+    ranks = [1.0 if value is None else value for value in focus]
+    order = sorted(range(len(pairs)), key=lambda i: (not flipped[i], ranks[i]))
+    shown = max(5, min(sum(flipped), 20))
+    moved = tuple(_piece(pairs[i], focus[i]) for i in order[:shown] if focus[i] is not None)
     return Comparison(
         ours[0].method,
         len(texts),
         left_out,
-        mean([float(x.prediction.index != y.prediction.index) for _, x, y in pairs]),
+        mean([float(changed) for changed in flipped]),
         mean([value for value in focus if value is not None]),
         mean([x for x, _ in both]),
         mean([y for _, y in both]),
@@ -172,7 +177,8 @@ def _put(side: Side, text: str) -> str:
 
 def _piece(pair: tuple[str, Attribution, Attribution], focus: float | None) -> Piece:
     text, x, y = pair
-    tops = [", ".join(token for token, _ in one.top(3)) for one in (x, y)]
+    ranked = [sorted(one.words(), key=lambda word: -abs(word[1]))[:3] for one in (x, y)]
+    tops = [", ".join(f"{word.strip()} {score:+.2f}" for word, score in own) for own in ranked]
     return (
         float("nan") if focus is None else float(focus),
         text,

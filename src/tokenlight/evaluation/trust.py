@@ -123,7 +123,9 @@ def removal_test(
         found["percentile"] / 100, found["choices_percentile"] / 100, special, len(chance.words)
     )
     grade, weak = graded(seen)
-    beaten = _beaten(int(found["beaten"]), found["orders"], chance.every_order)
+    # The share that is graded: of a sample, what it beat and half of itself, among one more.
+    share = int(found["beaten"] if found["beaten"] == 100 else found["percentile"])
+    beaten = _beaten(share, found["orders"], chance.every_order)
     said = [weak, f"its order beats {beaten}", _in_words(attribution, found, chance)]
     return found | {
         "grade": grade,
