@@ -104,7 +104,7 @@ class Case:
 
 
 def case(draw: random.Random) -> Case:
-    """Two to four documents, each of one person; half of the time another person has the same kind of fact."""
+    """Two to four documents, each about one person, and a question about one fact in them."""
     people = draw.sample(NAMES, draw.randint(2, 4))
     facts = [draw.sample(list(VALUES), draw.randint(1, 2)) for _ in people]
     right = draw.randrange(len(people))
