@@ -68,7 +68,11 @@ def test_relevance_is_conserved_at_every_layer(family):
 
 
 # What cannot work, and a word of the reason.
-WITHOUT_WORDS = {"decoded_gradcam": "no language model", "decoded_simple": "no language model"}
+WITHOUT_WORDS = {
+    "decoded_gradcam": "no language model",
+    "decoded_simple": "no language model",
+    "context_cite": "a picture has no sentence",
+}
 SCALED_LAYERS = {"alti": "cannot be split"}  # LayerScale stands between attention and the sum
 
 

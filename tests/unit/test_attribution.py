@@ -137,13 +137,13 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
-            ("{", "no attribution file"),
-            ("{}", "no attribution of format"),
+            ("{", "not an attribution file"),
+            ("{}", "not an attribution of format"),
             ('{"format": 1}', "lacks"),
-            ("[1, 2]", "no attribution of format 1 .found '1'"),
-            ('"x"', "no attribution of format 1 .found 'x'"),
-            ("null", "no attribution of format"),
-            ("[" * 100_000, "no attribution file"),
+            ("[1, 2]", "not an attribution of format 1 .found '1'"),
+            ('"x"', "not an attribution of format 1 .found 'x'"),
+            ("null", "not an attribution of format"),
+            ("[" * 100_000, "not an attribution file"),
         ],
     )
     def test_a_damaged_file_is_named(self, tmp_path, content, says):

@@ -66,7 +66,7 @@ class TestTheTextThatIsProbed:
     def test_a_writer_that_sees_ahead_is_refused_for_one_token_and_every_time(self):
         model = randomised(BertLMHeadModel(tiny_config()), torch.float64)
         for text in ((5,), (5,), (5, 6, 7)):
-            with pytest.raises(UnsupportedModel, match="no writer as it is configured"):
+            with pytest.raises(UnsupportedModel, match="cannot write as it is configured"):
                 Explainer(model).explain(tokens(*text), "grad_x_input")
 
     def test_a_model_that_draws_at_random_is_refused(self):

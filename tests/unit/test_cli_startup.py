@@ -174,7 +174,7 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
         (["a", "--token", "a"], "--token a needs --model"),
         (["a", "--continue", "b"], "--continue b needs --model"),
         (["--chat", "c.json"], "--chat needs --model"),
-        (["--chat", "c.json", "--pair", "b"], "--chat stands in the place of a text"),
+        (["--chat", "c.json", "--pair", "b"], "--chat replaces a text"),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_model_is_loaded(

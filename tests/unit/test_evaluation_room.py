@@ -44,8 +44,9 @@ def pauses(monkeypatch):
 def test_a_device_full_for_a_while_costs_nothing(explainer, pauses):
     job = Experiment(["attcat"], [])
     whole, _ = explained(explainer, TEXTS, job)
-    # Both together, the first half of them, then the first text alone twice.
-    with full(explainer, 4):
+    # Both together, the first half of them, that with blocks computed again, then the first text alone
+    # twice, each time in both ways.
+    with full(explainer, 7):
         made, refused = explained(explainer, TEXTS, job)
     assert refused == []
     assert pauses == list(shard.PAUSES)

@@ -280,7 +280,7 @@ def test_corruption_lets_in_a_share_of_the_other_heads(rate, heads):
 
 
 def test_a_corruption_rate_beyond_one_is_refused():
-    with pytest.raises(BadInput, match="no share"):
+    with pytest.raises(BadInput, match="not a share"):
         MASK.parts("corrupted", rate=1.5)
 
 

@@ -451,7 +451,7 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
     [
         ("a.jsonl", "{half", DamagedFile, "line 1 of a.jsonl is not valid JSON"),
         ("a.jsonl", "[1]", BadInput, "line 1 of a.jsonl is not a JSON object"),
-        ("a.json", "{}", BadInput, "no list of JSON objects"),
+        ("a.json", "{}", BadInput, "not a list of JSON objects"),
         ("a.jsonl", '{"x": 1}', BadInput, "line 1 of a.jsonl has no column 'text', only x"),
         (
             "a.jsonl",
@@ -466,7 +466,7 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
             "row 2 of a.csv has no text: its 'hypo",
         ),
         ("a.jsonl", "", BadInput, "holds no text"),
-        ("a.parquet", "no", DamagedFile, "no Parquet file"),
+        ("a.parquet", "no", DamagedFile, "not a Parquet file"),
         ("a.xlsx", "no", BadInput, "the ending '.xlsx' is not one of"),
     ],
 )

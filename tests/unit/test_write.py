@@ -87,9 +87,9 @@ def test_a_saved_table_starts_no_formula(tmp_path):
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), np.nan])
 def test_no_nan_is_written_as_json(wrong, tmp_path):
-    with pytest.raises(NotFinite, match="JSON has no word"):
+    with pytest.raises(NotFinite, match="which JSON cannot hold"):
         json_text({"a": [wrong]})
-    with pytest.raises(NotFinite, match="JSON has no word"):
+    with pytest.raises(NotFinite, match="which JSON cannot hold"):
         save([sample(options={"residual": wrong})], tmp_path / "a.json")
     assert names(tmp_path) == []
     assert json.loads(json_text({"a": "é"})) == {"a": "é"}

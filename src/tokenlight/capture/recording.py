@@ -196,8 +196,9 @@ def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
     if live.writes_from_source:
         kinds = (getattr(outputs, f"{kind}_attentions", None) for kind in ("decoder", "cross"))
         maps += tuple(chain.from_iterable(zip(*kinds, strict=True)))
-    square = live.writes_from_source or all(found.shape[2] == found.shape[3] for found in maps)
-    if not maps or not square or any(not _is_map(found) for found in maps):
+    whole = bool(maps) and all(map(_is_map, maps))
+    square = live.writes_from_source or all(whole and own.shape[2] == own.shape[3] for own in maps)
+    if not whole or not square:
         raise UnsupportedModel(
             f"{type(live.model).__name__} neither routes its attention through transformers' "
             "interface nor gives its attention maps; methods that read attention cannot work on it."

@@ -15,7 +15,7 @@ from tokenlight.data.sentences import Sentence, sentences_of
 from tokenlight.data.shown import Shown
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import Part, Unit, parts_of
+from tokenlight.data.units import Unit, UnitSum, parts_of
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
 
 FORMAT = 1  # of the JSON file; raised when a field changes its meaning
@@ -118,7 +118,7 @@ class Attribution(Later, Shown):
         tokens last; ``premise 62 %, hypothesis 31 %, special 7 %``."""
         return segment_shares(self.row, self.scores, self._names())
 
-    def by(self, unit: Unit) -> list[Part]:
+    def by(self, unit: Unit) -> list[UnitSum]:
         """Each document (text, message, half of a pair), sentence, word or token in order, with the sum
         of its scores; special tokens left out."""
         return parts_of(self.row, self.scores, unit, self._names(), self.extras)

@@ -18,7 +18,7 @@ THINKING = "thinking"  # the name of what stands between <think> and </think>
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UnitSum:
     """One unit: what it is called, its tokens, its share of Σ|score|, and the sum of its scores.
 
     ``low``, ``high``: a 95 % interval of the sum, where the method measured this very unit by
@@ -78,7 +78,7 @@ def sources(row: TokenRow, unit: Unit, kept: np.ndarray) -> list[np.ndarray]:
 
 def parts_of(
     row: TokenRow, scores: np.ndarray, unit: Unit, names: tuple[str, ...], extras: Mapping[str, Any]
-) -> list[Part]:
+) -> list[UnitSum]:
     """Each unit of a row with the sum of its scores, in order."""
     whole = float(np.abs(scores).sum()) or 1.0
     measured = extras.get("units", {})
@@ -92,5 +92,5 @@ def parts_of(
         name = names[segment] if unit == "document" and segment is not None else text
         share, total = float(np.abs(scores[group]).sum()) / whole, float(scores[group].sum())
         low_high = ends.get(tuple(group), (None, None))
-        found.append(Part(name, text, segment, tuple(group), share, total, *low_high))
+        found.append(UnitSum(name, text, segment, tuple(group), share, total, *low_high))
     return found

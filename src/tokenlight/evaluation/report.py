@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
@@ -37,6 +38,7 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figu
     """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
     told apart those best by their mean place over all panels are named, and chance; the others are
     grey."""
+    MissingExtra.check(["matplotlib"], "plots", "a figure")
     wanted = evaluation.metrics if metrics is None else metrics
     panels, axis, keys = {}, {}, _with_curve(evaluation, wanted)
     for key in keys:

@@ -2,15 +2,17 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import DamagedFile
 from tokenlight.files.rows import FORMAT, attribution_of
 from tokenlight.files.stored import Folder, filesystem
+
+Found = TypeVar("Found")
 
 
 class Explanations(Sequence[Attribution]):
@@ -55,8 +57,8 @@ class Explanations(Sequence[Attribution]):
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Behind which row each file ends, counted over all."""
-        return list(accumulate(one.count_rows() for one in self._files))
+        """How many rows there are up to the end of each file."""
+        return list(accumulate(self._told(one, one.count_rows) for one in self._files))
 
     @cached_property
     def _files(self) -> list[Any]:
@@ -88,16 +90,21 @@ class Explanations(Sequence[Attribution]):
         return lru_cache(maxsize=2)(self._read)
 
     def _read(self, number: int) -> Any:
-        import pyarrow
         import pyarrow.dataset
 
         one = self._files[number]
         check = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+        return self._told(one, lambda: one.to_table(fragment_scan_options=check))
+
+    def _told(self, file: Any, read: Callable[[], Found]) -> Found:
+        """What ``read`` gives of a file; a damaged one is named."""
+        import pyarrow
+
         try:
-            return one.to_table(fragment_scan_options=check)
+            return read()
         except (pyarrow.ArrowException, OSError) as broken:
             raise DamagedFile(
-                f"{one.path} is damaged ({broken}); delete it and give the same command again."
+                f"{file.path} is damaged ({broken}); delete it and give the same command again."
             ) from broken
 
     def _dataset(self, below: str) -> Any:

@@ -84,13 +84,16 @@ def language_model(live: LiveModel, given: Any) -> LanguageModel:
         if key not in known:
             known[key] = _fitting(live, *_loaded(live, given))
         return known[key]
-    model, tokenizer = given if isinstance(given, tuple) else (given, None)
+    pair = given if isinstance(given, tuple) else (given, None)
+    if len(pair) != 2:
+        raise BadInput(f"lm={given!r} is not a pair of model and tokenizer; give both, or a path.")
+    model, tokenizer = pair
     return _fitting(live, LanguageModel.of(model, name_of(model) or ""), tokenizer)
 
 
 def name_of(given: Any) -> str | None:
     """How a language model is written down in an Attribution's options."""
-    model = given[0] if isinstance(given, tuple) else given
+    model = given[0] if isinstance(given, tuple) and given else given
     if model is None or isinstance(model, str):
         return model
     config = getattr(model, "config", None)

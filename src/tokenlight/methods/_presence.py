@@ -12,7 +12,7 @@ from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Tape
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit, sources
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, UnsupportedModel
 
 Baseline = StandIn | int
 
@@ -40,6 +40,8 @@ def units_of(row: TokenRow, unit: Unit) -> np.ndarray:
         groups = [np.array([place]) for place in players(row)]
     else:
         groups = sources(row, unit, kept_always(row))
+    if row.image is not None and unit != "token":
+        raise UnsupportedModel(f"a picture has no {unit} to take away; give units='token'.")
     if not groups and unit != "token":
         raise BadInput(f"the text has no {unit} that could be taken away.")
     found = np.zeros((len(groups), len(row)), dtype=bool)

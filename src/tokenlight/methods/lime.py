@@ -96,8 +96,8 @@ class Lime(Method):
         width = max(self.width or 0, len(row))
         weights = 1 - (ids != np.array(row.ids)).sum(axis=1) / width
         table = ids if self.features == "ids" else ~(gone if bits is None else bits)
-        if not self.alpha >= 0:  # NaN among them
-            raise BadInput(f"lime's alpha={self.alpha} cannot be: give 0 or more.")
+        if not 0 <= self.alpha < np.inf:  # NaN among them
+            raise BadInput(f"lime's alpha={self.alpha} cannot be: give 0 or more, and finite.")
         ridge = sklearn.Ridge(alpha=self.alpha).fit(table.astype(np.float64), values, weights)
         # A column that never changed has a coefficient of rounding errors.
         coefficients: np.ndarray = np.where(np.ptp(table.astype(int), axis=0), ridge.coef_, 0.0)

@@ -15,10 +15,9 @@ STREAM = 2  # of a text's draws: others than those a method was fitted on
 class LinearDatamodelling(Metric):
     r"""Rank correlation of foretold and actual log-odds over random subsets of the sources.
 
-    .. math:: \rho\Bigl( \bigl(f(v_1),\dots,f(v_m)\bigr), \bigl(\textstyle\sum_{u\in v_1} s_u,\dots,
-        \sum_{u\in v_m} s_u\bigr) \Bigr)
+    .. math:: \rho_{j=1}^m \Bigl( f(v_j), \sum_{u\in v_j} s_u \Bigr)
 
-    :math:`v_1, \dots, v_m`: ``samples`` subsets of the ``units``, each unit in with probability one half;
+    :math:`v_1 … v_m`: ``samples`` subsets of the ``units``, each unit in with probability one half;
     :math:`f`: the log-odds of the explained answer, token or class with only these; :math:`s_u`: a
     unit's summed scores; :math:`\rho`: Spearman's. Scores that are all alike foretell nothing: 0.
     Higher is better. Park et al. 2023; Cohen-Wang et al. 2024, section 4.
