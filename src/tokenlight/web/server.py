@@ -62,6 +62,9 @@ class Server(uvicorn.Server):
                 self._captured_signals.clear()
 
 
+LINGER = 1.0  # seconds in which a refused connection may still send its request
+
+
 class _Connection(H11Protocol):
     """A connection that must send each request within ``patience`` seconds. Where ``most`` are open,
     the one that was idle longest makes room; where all are at work, the new one is refused."""
@@ -70,23 +73,28 @@ class _Connection(H11Protocol):
     patience: float
     since = 0.0  # when it became idle
     _late: asyncio.TimerHandle | None = None
+    _refused = False  # answered before its request was read
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.since = self.loop.time()
         self._expect()
         if len(self.connections) > self.most:
-            idle = [one for one in self.connections if one is not self and one.idle]  # type: ignore[union-attr]
+            others = self.connections - {self}
+            idle = [one for one in others if one.idle and not one._refused]  # type: ignore[union-attr]
             if idle:
                 min(idle, key=lambda one: one.since).transport.close()  # type: ignore[union-attr]
             else:
-                self._dismiss(BUSY, "busy", "too many connections are open.")
+                self._dismiss(BUSY, "busy", "too many connections are open.", unread=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            self.transport.close()
+            return
         if self._late is None and self.idle:
             self._expect()
         super().data_received(data)
@@ -117,14 +125,20 @@ class _Connection(H11Protocol):
             self._late.cancel()
             self._late = None
 
-    def _dismiss(self, status: int, code: str, message: str) -> None:
+    def _dismiss(self, status: int, code: str, message: str, *, unread: bool = False) -> None:
         body = json.dumps(Refusal(status, code, message, "Try again.").to_dict())
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
         )
         self.transport.write((head + body).encode("ascii"))
-        self.transport.close()
+        self._refused = unread and len(self.connections) <= self.most + BACKLOG // 2
+        if not self._refused:
+            self.transport.close()
+            return
+        # Closed with its request unread, a connection is reset and the answer may be lost on the way.
+        self._arrived()
+        self._late = self.loop.call_later(LINGER, self.transport.close)
 
 
 def _files() -> int:
