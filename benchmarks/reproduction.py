@@ -194,17 +194,17 @@ def pages(wish: Wish) -> None:
         place = wish.out / name
         reported = RunReport.of(folder)
         reported.write("md", output=place.with_suffix(".md"), figures=place)
-        made[name] = {"commit": wish.commit, "digest": reported.report.suite.digest()}
+        found = reported.report
+        made[name] = {"commit": wish.commit, "digest": found.suite.digest()}
         with place.with_suffix(".md").open("a", encoding="utf-8") as page:
             page.write(f"\nMade at commit `{wish.commit}`.\n")
         reported.write("csv", output=place.with_suffix(".csv"))
-        made = reported.report
-        link = f"[{made.suite.title or name}]({name}.md)"
-        for claim, verdict, _ in claims(made):
+        link = f"[{found.suite.title or name}]({name}.md)"
+        for claim, verdict, _ in claims(found):
             lines.append(f"| {link} | {claim} | {verdict} |")
             link = ""
         after += [f"- **{name}** ([numbers]({name}.csv)): "
-                  + " ".join([*what_was_run(made), order(made)])]  # fmt: skip
+                  + " ".join([*what_was_run(found), order(found)])]  # fmt: skip
         print(f"{name}: reported", flush=True)
     write_text(record, json.dumps(made, indent=1) + "\n")
     write_text(wish.out / "README.md", "\n".join([*lines, "", "## What was run", "", *after, ""]))
@@ -251,7 +251,7 @@ def explaining(name: str, length: float) -> float:
     """Passes of one explanation, a backward counted as two forwards."""
     several = {"shapley": 25 * length, "occlusion": length, "lime": 26, "smooth": 31,
                "integrated": 31, "integrated_gradients": 77, "gradient_shap": 17,
-               "deeplift_shap": 15}  # fmt: skip
+               "deeplift_shap": 15, "value_zeroing": length}  # fmt: skip
     relevance = ("lrp", "partial_lrp", "transatt", "mask_lrp", "alti")
     return several.get(name, 9.0 if name in relevance else 3.0)
 

@@ -72,6 +72,7 @@ WITHOUT_WORDS = {
     "decoded_gradcam": "no language model",
     "decoded_simple": "no language model",
     "context_cite": "a picture has no sentence",
+    "alti_logit": "cannot be",  # followed: the last norm stands behind the last hidden state
 }
 SCALED_LAYERS = {"alti": "cannot be split"}  # LayerScale stands between attention and the sum
 

@@ -21,11 +21,13 @@ from tokenlight.errors import UnsupportedModel
 
 @dataclass(frozen=True, eq=False)
 class RecordedNorm:
-    """A LayerNorm as it ran: weight ``hidden``, input and output ``batch token hidden``."""
+    """A norm as it ran: weight ``hidden``, input and output ``batch token hidden``. A LayerNorm centres, an
+    RMSNorm does not."""
 
     weight: Tensor | None
     given: Tensor
     output: Tensor
+    centres: bool = True
 
     def linear(self, vectors: Tensor, queries: slice) -> Tensor:
         """The norm's linear part on ``batch query key hidden``, its deviation that of the query's own
@@ -34,13 +36,22 @@ class RecordedNorm:
         centred = vectors - vectors.mean(dim=-1, keepdim=True)
         return (centred if self.weight is None else centred * self.weight) / deviation
 
+    def back(self, direction: Tensor) -> Tensor:
+        """The linear part's transpose on a direction at its output, ``batch token hidden``."""
+        scaled = direction if self.weight is None else direction * self.weight
+        if not self.centres:
+            return scaled / _mean_square(self.given).sqrt()
+        deviation = self.given.var(dim=-1, correction=0, keepdim=True).sqrt()
+        return (scaled - scaled.mean(dim=-1, keepdim=True)) / deviation
+
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
     """One block: output projection ``hidden (head·width)``, the input it is added to, its norms.
 
     ``norm`` follows the sum where the block normalises after it (else None), ``last_norm`` gives the
-    block's output; ``output``: ``batch token hidden``, the stream after attention.
+    block's output, or the last hidden state behind the last block; ``output``: ``batch token hidden``,
+    the stream after attention.
     """
 
     projection: Tensor
@@ -100,15 +111,17 @@ class MixingListener:
         if first is None:
             raise _unclear(block, "attention is not simply added to the block's input")
         normed_before = any(not _is_linear(e.module) and _same(e.given, given) for e in before)
-        if normed_before:
-            return Mixing(_matrix(projection.module), given, stream, None, None)
         last = next((e for e in norms if _same(e.output, leaving)), None)
+        last_norm = None if last is None else _norm(last)
+        if normed_before and last is not None and not isinstance(last.module, nn.LayerNorm):
+            # The last norm of a stack: what another kind does is known of an RMSNorm alone.
+            last_norm = None if last_norm is None or last_norm.centres else last_norm
         return Mixing(
             _matrix(projection.module),
             given,
-            first.output,
-            _norm(first),
-            None if last is None else _norm(last),
+            stream if normed_before else first.output,
+            None if normed_before else _norm(first),
+            last_norm,
         )
 
 
@@ -128,9 +141,14 @@ def _matrix(module: nn.Module) -> Tensor:
 
 def _norm(event: _Event) -> RecordedNorm:
     weight = getattr(event.module, "weight", None)
-    return RecordedNorm(
-        weight.detach() if isinstance(weight, Tensor) else None, event.given, event.output
-    )
+    weight = weight.detach() if isinstance(weight, Tensor) else None
+    scaled = event.given / _mean_square(event.given).sqrt()
+    centres = weight is None or not _same(scaled * weight, event.output)
+    return RecordedNorm(weight, event.given, event.output, centres)
+
+
+def _mean_square(states: Tensor) -> Tensor:
+    return states.square().mean(dim=-1, keepdim=True)
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

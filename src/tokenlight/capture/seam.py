@@ -34,12 +34,13 @@ from tokenlight.errors import UnsupportedModel
 NAME = "tokenlight"
 
 # Arguments a layer may hand over that do not change the attention map, or that the mask already
-# carries (sliding_window). Anything else is refused: it might mean something.
+# carries (sliding_window), or nothing in evaluation mode, in which we listen (dropout). Anything else is
+# refused: it might mean something.
 HARMLESS = frozenset(
     {
         "output_hidden_states", "output_attentions", "use_cache", "position_ids", "deterministic",
         "sliding_window", "return_dict", "cache_position", "cache", "num_items_in_batch", "layer_idx",
-        "position_embeddings", "is_training", "max_length_q", "max_length_k", "cu_seq_lens_q",
+        "position_embeddings", "dropout", "is_training", "max_length_q", "max_length_k", "cu_seq_lens_q",
         "cu_seq_lens_k", "target_dtype", "local_attention",
     }
 )  # fmt: skip
@@ -67,6 +68,7 @@ class Listener:
     keeps_values: bool = False
     fused: bool = True  # False: no fused kernel anywhere, so that relevance can be followed
     crosses: bool = False  # a decoder's attention to its source is heard, too
+    silent: Tensor | None = None  # ``batch``: the token of each row whose value is zero
     maps: list[Tensor] = field(default_factory=list)
     received: list[Tensor] = field(default_factory=list)
     heard: list[nn.Module] = field(default_factory=list)
@@ -85,6 +87,14 @@ class Listener:
             real = self.real.to(*key)
             self._weights[key] = real / real.sum(dim=1, keepdim=True) / query.shape[1]
         return self._weights[key]
+
+    def spoken(self, module: nn.Module, value: Tensor) -> Tensor:
+        """``batch head key width`` with zeros where a token is silent."""
+        if self.silent is None or not self.listens_to(module):
+            return value
+        keys = torch.arange(value.shape[2], device=value.device)
+        own = keys == self.silent.to(value.device)[:, None]
+        return value.masked_fill(own[:, None, :, None], 0.0)
 
 
 class _Running(threading.local):
@@ -117,7 +127,6 @@ def attend(
     """Scaled dot-product attention. ``query``: ``batch head query width``; ``key`` and ``value`` may
     have fewer heads (grouped-query attention). Returns ``batch query head width``."""
     listener = _running.listener
-    others.pop("dropout", None)  # the model is in evaluation mode while we listen
     causal = others.pop("is_causal", None)
     softcap: float | None = others.pop("softcap", None)
     if _running.own == "sdpa":
@@ -129,6 +138,7 @@ def attend(
     causal = getattr(module, "is_causal", True) if causal is None else causal
     how = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, sinks)
     mask = mask_of(attention_mask, bias, bool(causal), query, key)
+    value = listener.spoken(module, value)
     fused = listener.fused and listener.wanted != "maps"
     if not (fused and query.is_cuda and mask.plain and how.plain):
         # Only the fused kernels of a GPU read grouped keys as they are, where no mask is given.

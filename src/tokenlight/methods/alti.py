@@ -1,5 +1,6 @@
 """ALTI: what each token brought to each other token's vector, rolled out over the blocks."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from tokenlight.capture.mixing import Mixing
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import UnsupportedModel
+from tokenlight.methods._maps import rolled_out
 from tokenlight.methods._method import Method
 
 CHUNK_ELEMENTS = 1 << 24  # of the n × n × hidden decomposition held at once
@@ -39,14 +41,18 @@ class TokenToTokenInteractions(Method):
     needs = frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        flow: Tensor | None = None
-        blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
-        for maps, values, mixing in blocks:
-            step = self._contributions(maps, values.detach().to(maps.dtype), mixing, tape.real)
-            flow = step if flow is None else step @ flow
-        if flow is None:
-            raise UnsupportedModel("this model has no block whose attention could be split.")
+        *_, flow = self.flows(tape)
         return tape.read(flow, zero_readout=False)
+
+    def flows(self, tape: Tape) -> Iterator[Tensor]:
+        """What each state is made of, in shares of the input's tokens, after each block: ``batch query
+        key``."""
+        blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
+        steps = (
+            self._contributions(maps, values.detach().to(maps.dtype), mixing, tape.real)
+            for maps, values, mixing in blocks
+        )
+        return rolled_out(steps, row_normalize=False, residual=False)
 
     def _contributions(self, maps: Tensor, values: Tensor, mixing: Mixing, real: Tensor) -> Tensor:
         """One block's row-normalised c, ``batch query key``."""
@@ -70,7 +76,7 @@ class TokenToTokenInteractions(Method):
         if mixing.norm is not None:
             vectors = mixing.norm.linear(vectors, rows)
         if self.ln2:
-            if mixing.last_norm is None:
+            if mixing.norm is None or mixing.last_norm is None:
                 raise UnsupportedModel(
                     "ln2=True needs blocks that end in a norm, and this model's do not; leave it out."
                 )

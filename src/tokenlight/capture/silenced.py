@@ -1,0 +1,123 @@
+"""Every block run again on the input it had, while one token's value says nothing.
+
+A pass over the text for each of its tokens: where it enters a block, the block gets what it got in the
+clean pass, so that what leaves it shows that block alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokenlight.capture import seam
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.packing import in_halves
+from tokenlight.capture.pauses import pause
+from tokenlight.capture.recompute import blocks_of
+from tokenlight.capture.rerun import WIDER
+from tokenlight.capture.rewired import rewired
+from tokenlight.capture.tape import Recording
+from tokenlight.errors import UnsupportedModel
+
+States = list[Tensor]  # one a block, each ``pass token hidden``
+
+
+class _Blocks:
+    """What enters and what leaves each block, in the order in which they run."""
+
+    def __init__(self, live: LiveModel, clean: States | None, examples: Tensor) -> None:
+        self.entered, self.left = States(), States()
+        self._clean, self._examples = clean, examples
+        self._modules = [
+            block for block in blocks_of(live.model) if any(map(live.listens_to, block.modules()))
+        ]
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with ExitStack() as undo:
+            for block in self._modules:
+                hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
+                undo.callback(hook.remove)
+                undo.callback(block.register_forward_hook(self._leave).remove)
+            yield
+
+    def _enter(self, _block: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        first, *others = given or (named.pop("hidden_states"),)
+        number = len(self.entered)
+        self.entered.append(first)
+        if self._clean is not None:
+            first = self._clean[number][self._examples.to(first.device)]
+        return (first, *others), named
+
+    def _leave(self, _block: nn.Module, _given: Any, output: Any) -> None:
+        self.left.append(output if isinstance(output, Tensor) else output[0])
+
+
+def distances(recording: Recording) -> Iterator[Tensor]:
+    r"""For each block ``batch query key``: the cosine distance of what leaves it at a query to the same
+    with the key's value zero, :math:`1-\cos(x_i,\tilde x_i^{\neg j})`."""
+    if recording.live.route != "seam":
+        raise UnsupportedModel(
+            f"{type(recording.live.model).__name__} does not hand its values to transformers' attention "
+            "interface, so none can be made zero; use rollout or occlusion."
+        )
+    clean = _passed(recording, None, torch.arange(len(recording.rows)), None)
+    shape = recording.real.shape
+    alike = all(state.shape[:2] == shape for state in (*clean.entered, *clean.left))
+    if len(clean.left) != len(recording.attention) or not alike:
+        raise UnsupportedModel(
+            f"{type(recording.live.model).__name__} has {len(recording.attention)} attention maps, but "
+            f"{len(clean.left)} blocks that take and give a vector for every token; use rollout or "
+            "occlusion."
+        )
+    whole = [left.new_zeros((*shape, shape[1]), dtype=torch.float64) for left in clean.left]
+    every = torch.tensor([(b, j) for b, row in enumerate(recording.rows) for j in range(len(row))])
+    budget = recording.budget * WIDER.get(recording.live.device.type, 1)
+    for pack in torch.split(every, max(1, budget // shape[1])):
+        found = in_halves(partial(_fallen, recording, clean, pack), len(pack))
+        for block, matrix in enumerate(whole):
+            columns = torch.cat([own[block] for own in found])
+            matrix[pack[:, 0], :, pack[:, 1]] = columns
+        pause()
+    yield from whole
+
+
+def _fallen(recording: Recording, clean: _Blocks, pack: Tensor, part: slice) -> list[States]:
+    """Of each block ``pass query``: the distance of what leaves it to the clean pass's."""
+    examples, tokens = pack[part].T
+    changed = _passed(recording, clean.entered, examples, tokens)
+    return [
+        [
+            _distance(own[examples.to(own.device)], other)
+            for own, other in zip(clean.left, changed.left, strict=True)
+        ]
+    ]
+
+
+def _distance(first: Tensor, second: Tensor) -> Tensor:
+    """1 − cos of the last axis, as half the squared distance of unit vectors: nothing cancels."""
+    a, b = (nn.functional.normalize(one.double(), dim=-1) for one in (first, second))
+    return (a - b).square().sum(dim=-1) / 2
+
+
+@torch.inference_mode(mode=False)
+def _passed(
+    recording: Recording, clean: States | None, examples: Tensor, tokens: Tensor | None
+) -> _Blocks:
+    live = recording.live
+    arguments, _, filler = live.inputs(recording.rows, recording.real.shape[1])
+    chosen = {name: table[examples.to(table.device)] for name, table in arguments.items()}
+    blocks = _Blocks(live, clean, examples)
+    listener = seam.Listener("nothing", recording.real, live.listens_to, silent=tokens)
+    with (
+        rewired(live.model, attention=live.listened, gradients=False, filler=filler),
+        seam.listening(listener),
+        blocks.watched(),
+    ):
+        live.call(chosen)
+    return blocks

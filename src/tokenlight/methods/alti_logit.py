@@ -1,0 +1,74 @@
+"""ALTI-Logit: what each block's attention adds to the target, followed down to the input by ALTI."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.capture.tape import Tape
+from tokenlight.errors import UnsupportedModel
+from tokenlight.methods._method import Method
+from tokenlight.methods.alti import TokenToTokenInteractions
+
+
+class LogitContributions(Method):
+    r"""Share out what attention writes into the residual stream of the token that is read.
+
+    .. math:: \Delta^l_j = \sum_i d^l_i\cdot\sum_h A^l_{h,i,j}\,W_O^h V^h_j,\qquad
+        s = \sum_l \Delta^l\,M^{l-1},\quad M^0 = I
+
+    :math:`d^l_i`, ``batch token hidden``, is the target's gradient at the last hidden state, brought to
+    the stream after block l's attention along the residual path alone, norms being linear maps with
+    the deviation they had; :math:`M^l`, ``batch query key``, is ALTI's product of the first l blocks
+    (``p``: its norm). Signed, of the target's class. One pass. Feed-forward layers, biases of the
+    output projections and the token's own embedding add to the target, too, but are in no score.
+    Ferrando et al., ACL 2023.
+    Differs from the paper: it has language models whose blocks normalise first, with the column of
+    the vocabulary as d; here d also goes through a classifier's head and through norms that follow
+    the sum (BERT). Blocks that alti cannot split, and stacks that end in
+    neither a LayerNorm nor a plain RMSNorm (Gemma), are refused.
+    """
+
+    p: Literal[1, 2] = 1
+    cites = "ferrando2023explaining"
+    presets = {"official": {}}
+    needs = TokenToTokenInteractions.needs
+
+    def __call__(self, tape: Tape) -> Tensor:
+        flows = TokenToTokenInteractions(p=self.p).flows(tape)
+        scores: Tensor | None = None
+        below: Tensor | None = None
+        for added, flow in zip(self._added(tape), flows, strict=True):
+            own = added if below is None else torch.einsum("bj,bjk->bk", added, below)
+            scores = own if scores is None else scores + own
+            below = flow
+        if scores is None:
+            raise UnsupportedModel("this model has no block whose attention could be split.")
+        return scores
+
+    def _added(self, tape: Tape) -> Iterator[Tensor]:
+        """What each token's value adds to the target in each block: ``batch token``."""
+        blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
+        for (maps, values, mixing), direction in zip(blocks, self._directions(tape), strict=True):
+            heads, width = values.shape[1], values.shape[3]
+            matrix = mixing.projection.view(-1, heads, width).to(maps.dtype)
+            asked = torch.einsum("bik,khw->bhiw", direction, matrix)
+            answered = torch.einsum("bhiw,bhjw->bhij", asked, values.detach().to(maps.dtype))
+            yield (answered * maps).sum(dim=(1, 2))
+
+    def _directions(self, tape: Tape) -> list[Tensor]:
+        """d of each block, bottom first."""
+        direction, found = tape.hidden_gradient[-1], list[Tensor]()
+        for number, mixing in reversed(list(enumerate(tape.recording.mixings))):
+            after, last = mixing.norm is not None, number == len(tape.recording.mixings) - 1
+            if mixing.last_norm is None and (after or last):
+                raise UnsupportedModel(
+                    f"what block {number} of this model adds cannot be followed to its last hidden state: "
+                    "no known norm gives it; use alti, attnlrp or grad_x_input."
+                )
+            for norm in (mixing.last_norm, mixing.norm):
+                if norm is not None:
+                    direction = norm.back(direction)
+            found.insert(0, direction)
+        return found

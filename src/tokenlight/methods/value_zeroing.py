@@ -1,0 +1,43 @@
+"""Value zeroing: what each token's vector loses when another's value says nothing, rolled out."""
+
+from torch import Tensor
+
+from tokenlight.capture.silenced import distances
+from tokenlight.capture.tape import Site, Tape
+from tokenlight.methods._maps import rolled_out
+from tokenlight.methods._method import Cost, Method
+
+
+class ValueZeroing(Method):
+    r"""Set the value vector of one token to zero in one block, and see how far the others move.
+
+    .. math:: C^l_{ij} = 1-\cos\bigl(x^l_i, \tilde x^{l,\neg j}_i\bigr),\quad
+        J = \operatorname{rownorm}(C^L)\cdots\operatorname{rownorm}(C^1),\quad s = J_{r,:}
+
+    :math:`x^l_i` leaves block l at token i; :math:`\tilde x` does so with :math:`V_j=0` in every head
+    and the block's input as it was, residual path and feed-forward layer included. ``batch query
+    key``; :math:`r` is the read-out token. Not negative; does not depend on the target's class. n
+    passes in all for n tokens: each pass zeroes one token's value in every block at once, for every
+    block gets the input it had. Mohebbi et al., EACL 2023.
+    Differs from the paper: it looks at the maps of each block, and rolls them out as here for whole
+    models. A row that nothing moves is zero instead of undefined. Models whose attention does not
+    go through transformers' interface (DeBERTa and its like) and models that write after a source
+    are refused.
+    """
+
+    cites = "mohebbi2023quantifying"
+    signed = False
+    class_agnostic = True
+    presets = {"official": {}}
+    needs = frozenset({Site.ATTENTION, Site.READOUT})
+
+    def cost(self, tokens: int) -> Cost:
+        return Cost(tokens + 2, 1)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        steps = []
+        for moved in distances(tape.recording):
+            seen = moved.masked_fill(~tape.real[:, None, :], 0.0)
+            steps.append(seen.to(tape.attention[0].dtype))
+        *_, flow = rolled_out(steps, row_normalize=True, residual=False)
+        return tape.read(flow, zero_readout=False)
