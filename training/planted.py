@@ -12,8 +12,8 @@ In the last two kinds, other training texts have some of the words without the r
 label: a word alone says nothing.
 
 Hybrid documents (Poerner et al. 2018): ``OUT/hybrid/ag_news`` glues texts of all four topics together,
-once a topic, whose part is marked; ``OUT/hybrid/squad_v1`` glues an answer's context between others,
-its sentence marked.
+once a topic, whose part is marked; ``OUT/hybrid/squad_v1`` glues the passage that answers a question to
+two others, and marks it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import gzip
 import json
 import os
 import random
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,28 +116,24 @@ def topics_together(rows: list[Row], count: int, draw: random.Random) -> Iterato
 
 
 def contexts_together(rows: list[Row], count: int, draw: random.Random) -> Iterator[Row]:
-    """A question whose context stands among two others; its answer's sentence is marked."""
+    """A question whose passage stands among two others, marked, its answers moved with it."""
     short = [row for row in rows if len(row["context"].split()) <= LONGEST_CONTEXT]
     contexts = sorted({row["context"] for row in short})
     for row in draw.sample(short, min(count, len(short))):
         others = [one for one in draw.sample(contexts, 3) if one != row["context"]][:2]
         parts = [row["context"], *others]
         draw.shuffle(parts)
-        text = " ".join(parts)
-        start = text.index(row["context"])
-        first, last = _sentence(row["context"], row["answers"][0]["answer_start"])
+        before = parts[: parts.index(row["context"])]
+        start = sum(len(part) + 1 for part in before)
+        moved = [
+            {**answer, "answer_start": start + answer["answer_start"]} for answer in row["answers"]
+        ]
         yield {
             "question": row["question"],
-            "context": text,
-            "spans": [[start + first, start + last]],
+            "context": " ".join(parts),
+            "answers": moved,
+            "spans": [[start, start + len(row["context"])]],
         }
-
-
-def _sentence(text: str, at: int) -> tuple[int, int]:
-    """Characters of the sentence in which the character ``at`` stands."""
-    ends = [0, *(found.end() for found in re.finditer(r"[.!?]\s+", text)), len(text)]
-    first = max(end for end in ends if end <= at)
-    return first, min(end for end in ends if end > at)
 
 
 def write(place: Path, rows: Iterator[Row]) -> int:

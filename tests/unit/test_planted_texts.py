@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from tests.unit.hand_made import attribution_of, row_of, split
-from tokenlight import registry
+from tokenlight import SpanTarget, registry
 from tokenlight.capture.perturbation import Original, StandIns
 from tokenlight.data.target import Head
+from tokenlight.files.tables import example
 from tokenlight.metrics._metric import Case
 from training import packed, planted, tasks
 
@@ -91,6 +92,64 @@ def test_hybrid_documents_mark_each_topics_own_part():
         assert row["text"][start:end] == row["text"][start:end].strip()
     for first, second in pairwise(made[:4]):
         assert first["text"] == second["text"]
+
+
+def test_a_passage_among_others_is_marked_and_its_answers_move_with_it():
+    rows = [
+        {
+            "question": f"what is {n} ?",
+            "context": f"passage {n} says {n} . it is short .",
+            "answers": [
+                {"text": f"{n}", "answer_start": 15},
+                {"text": "short", "answer_start": 25},
+            ],
+        }
+        for n in range(8)
+    ]
+    made = list(planted.contexts_together(rows, 8, random.Random(5)))
+    assert len(made) == 8
+    for row in made:
+        ((start, end),) = row["spans"]
+        own = row["context"][start:end]
+        assert own in {one["context"] for one in rows}
+        assert len(row["context"]) == 3 * len(own) + 2
+        for answer in row["answers"]:
+            at = answer["answer_start"]
+            assert row["context"][at : at + len(answer["text"])] == answer["text"]
+            assert start <= at < end
+
+
+def test_a_question_is_explained_for_its_true_answer_and_its_marks_are_the_passage():
+    row = {"question": "who ?", "context": "a b c", "spans": [[0, 3]]}
+    told = {
+        "hybrid": row | {"answers": [{"text": "b", "answer_start": 2}]},
+        "plain": {
+            "question": "who ?",
+            "context": "a b c",
+            "answers": [{"text": "c", "answer_start": 4}],
+        },
+        "unanswered": {"question": "who ?", "context": "a b c", "answers": []},
+        "label": {"text": "a b c", "label": 1},
+    }
+    truths = {name: example(one, name).truth for name, one in told.items()}
+    assert truths == {
+        "hybrid": SpanTarget(characters=(2, 3)),
+        "plain": SpanTarget(characters=(4, 5)),
+        "unanswered": SpanTarget(no_answer=True),
+        "label": 1,
+    }
+    assert example(told["hybrid"], "").spans == ((0, 3),)
+
+
+def test_a_question_counts_neither_as_right_nor_as_wrong_in_the_pointing_game():
+    tokens = row_of(["who ?", "a b c d"], [split("who ?"), split("a b c d")])
+    spans = ((1, 0, 3),)
+    scores = [9.0 if part == 0 else 0.0 for part in tokens.segments]
+    scores[[i for i, part in enumerate(tokens.segments) if part == 1][1]] = 1.0  # b
+    case = Case(attribution_of(tokens, scores), Original(tokens, StandIns(0, 0)), HEAD, spans=spans)
+    found = registry.build("metrics", "pointing_game", {}).measure(case, [])
+    assert found.value == 1.0
+    assert found.parts["chance"] == 0.5
 
 
 def test_texts_kept_out_of_training_take_their_phrases_with_them(monkeypatch):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Others who share the device come and go: seconds before a text without room is tried again.
 PAUSES = (5.0, 20.0)
-TRUTH = "label"  # as a target: each text's true label
+TRUTH = "label"  # as a target: each text's true label, each question's true answer
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def explained(
     how = {"seed": job.seed, "progress": False, **job.how}
     own = [how.get("target", "predicted")] * len(texts)
     if job.how.get("target") == TRUTH:
-        how["target"] = own = [example.label for example in examples]
+        how["target"] = own = [example.truth for example in examples]
     try:
         return dict(enumerate(text_by_text(explainer, texts, list(job.methods), how))), []
     except Exception:  # noqa: BLE001 - whatever it is, it is met again and told below

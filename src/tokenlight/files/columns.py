@@ -127,7 +127,7 @@ def marked(
         cell = json_of(row[name]) if isinstance(row[name], str) else row[name]
         if cell is None:
             return None
-        pairs = _answers(cell) if name == "answers" else _pairs(cell)
+        pairs = answers_of(cell) if name == "answers" else _pairs(cell)
     except (TypeError, ValueError, LookupError) as wrong:
         raise BadInput(
             f"{where}: its {name!r} is {shown(row[name])}, not {MARKS_FORM[name]}. Mend it, or give "
@@ -173,7 +173,8 @@ def _whole(number: Any) -> int:
     return operator.index(number)
 
 
-def _answers(answers: Any) -> tuple[tuple[int, int], ...]:
+def answers_of(answers: Any) -> tuple[tuple[int, int], ...]:
+    """SQuAD's answers as (first character, behind the last)."""
     if isinstance(answers, Mapping):  # the datasets library's column form
         answers = [
             {"text": text, "answer_start": start}

@@ -18,9 +18,10 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from tokenlight.data.tokens import TextInput
+from tokenlight.data.answers import SpanTarget
+from tokenlight.data.tokens import Question, TextInput
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, near_names
-from tokenlight.files.columns import Columns, given_text, marked, other_separator
+from tokenlight.files.columns import Columns, answers_of, given_text, marked, other_separator
 from tokenlight.files.documents import BYTES, LONGEST, json_of, lines_of
 
 HIDDEN = -1
@@ -42,6 +43,17 @@ class Example:
     place: str = field(default="", compare=False, repr=False)
     columns: Columns = field(default=Columns(), compare=False, repr=False)
     others: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def truth(self) -> str | int | SpanTarget | None:
+        """What a model should say: the label, or the first answer that people gave to a question."""
+        if not isinstance(self.text, Question):
+            return self.label
+        told = self.others.get("answers") if self.columns.marks != "answers" else None
+        found = answers_of(told) if told else self.spans
+        if found is None:
+            return None
+        return SpanTarget(characters=found[0]) if found else SpanTarget(no_answer=True)
 
     @property
     def known(self) -> dict[str, Any]:

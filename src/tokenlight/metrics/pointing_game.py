@@ -1,5 +1,7 @@
 """Pointing game: does the highest score stand where the reason is?"""
 
+import numpy as np
+
 from tokenlight.errors import BadInput
 from tokenlight.metrics._marked import marked_tokens
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric
@@ -11,11 +13,12 @@ class PointingGame(Metric):
 
     .. math:: \bigl[\arg\max_i s_i \in \text{marked}\bigr]
 
-    over tokens that are not special. For texts in which the right place is known: hybrid documents,
-    glued of parts of several classes, point at the part of the class that is explained. ``chance``, a
-    part, is what a random order reaches: the share of marked tokens. Higher is better. Poerner et
-    al., ACL 2018.
-    Differs from the paper: nothing.
+    over tokens that are not special, of a pair or a question those of the part that has marks. For
+    texts in which the right place is known: hybrid documents, glued of parts of several classes, point
+    at the part of the class that is explained; of several passages, at the one that holds the answer.
+    ``chance``, a part, is what a random order reaches: the share of marked tokens. Higher is better.
+    Poerner et al., ACL 2018.
+    Differs from the paper: it has no questions.
     """
 
     cites = "poerner2018evaluating"
@@ -23,8 +26,12 @@ class PointingGame(Metric):
     asks = False
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
-        row, places = case.attribution.row, case.original.rankable
-        gold = marked_tokens(row, case.spans or ())
+        row, spans = case.attribution.row, case.spans or ()
+        parts = {part for part, _, _ in spans}
+        places = np.array(
+            [i for i in case.original.rankable if row.segments[i] in parts], dtype=int
+        )
+        gold = marked_tokens(row, spans)
         if not gold[places].any():
             raise BadInput("no token of this text is marked.")
         first = ranked_among(case.attribution.scores, places)[0]
