@@ -1,10 +1,8 @@
 """What stands against a suite, found before any work and told all at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench.entries import MethodEntry, MetricEntry
@@ -14,11 +12,9 @@ from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.labels import read_labels
 from tokenlight.evaluation.preflight import check_metrics
 from tokenlight.evaluation.trial import attempt
+from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.methods.mask_lrp import NEEDS_HEADS
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 
 @dataclass(frozen=True)

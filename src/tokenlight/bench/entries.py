@@ -1,8 +1,6 @@
 """What stands in a suite: data sets, models, methods, metrics, claims. Frozen values that check
 themselves; :mod:`tokenlight.bench.suite` reads them from YAML."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import field, replace
@@ -162,7 +160,7 @@ class MethodEntry:
                 )
         return each
 
-    def expanded(self, layers: int | None = None) -> Iterator[MethodEntry]:
+    def expanded(self, layers: int | None = None) -> Iterator["MethodEntry"]:
         """One entry for every combination of ``each``; ``layers`` in it needs their number."""
         lists = [
             list(range((layers or 0) + 1)) if values == LAYERS else values

@@ -1,7 +1,5 @@
 """The examples of a suite's data set: found under the data folder, filtered, drawn, limited."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

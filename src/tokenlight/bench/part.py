@@ -5,8 +5,6 @@ the suite's token budget, and one thread computes, so that a part has the same b
 however often it is made.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

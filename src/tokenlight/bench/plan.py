@@ -4,8 +4,6 @@ A plan is made once, checked before any work, and written into the run's folder,
 reads it. It is plain values only.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import re
@@ -126,7 +124,7 @@ class Plan:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Plan:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
         """Rebuild from :meth:`to_dict`."""
         cells = (Cell(**{**one, "labels": tuple(one["labels"])}) for one in values["cells"])
         metrics = (MetricEntry(**{**one, "data": tuple(one["data"])}) for one in values["metrics"])

@@ -1,7 +1,5 @@
 """From a suite and a request to a plan, with everything that stands against it, before any work."""
 
-from __future__ import annotations
-
 import dataclasses
 import platform
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A suite run to its end: plan, parts by an engine, merged tables. Stopped anywhere, it goes on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Where a run stands: parts done, failed and missing, and how long the rest may take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -5,8 +5,6 @@ and renamed, the manifest last. So a stop at any moment leaves whole parts only,
 done is done again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -46,7 +44,7 @@ class RunFolder:
     manifest: Mapping[str, Any]
 
     @classmethod
-    def open(cls, folder: str | Path) -> RunFolder:
+    def open(cls, folder: str | Path) -> "RunFolder":
         """Read a run's folder; DamagedFile where it is none."""
         place = Path(folder)
         try:
@@ -71,7 +69,7 @@ class RunFolder:
         return cls(place, suite, plan, manifest)
 
     @classmethod
-    def begin(cls, folder: Path, suite_file: Path, suite: Suite, plan: Plan) -> RunFolder:
+    def begin(cls, folder: Path, suite_file: Path, suite: Suite, plan: Plan) -> "RunFolder":
         """Write the plan into a folder; one that holds another run is refused."""
         if (folder / "run.json").exists():
             before = cls.open(folder)

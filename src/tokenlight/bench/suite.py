@@ -4,8 +4,6 @@ Readable YAML. What a suite leaves out has a default, so that one of a user's ow
 fits in ten lines; all that is wrong with it is told at once, with the nearest name.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

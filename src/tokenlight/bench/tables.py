@@ -1,7 +1,5 @@
 """Finished parts merged into score tables: the same bytes however the parts came to be."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Doors: modules at which embeddings can be read and replaced, whatever their layout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

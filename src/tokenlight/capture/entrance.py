@@ -5,8 +5,6 @@ comes in twice: at its own place of the encoder, and one place later in the deco
 writes after a source, each comes in once: the source by the encoder, what was written by the decoder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where a model's entrance is: found by passes over one text, and proved by another."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product

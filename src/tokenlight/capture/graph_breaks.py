@@ -1,7 +1,5 @@
 """A layer through which no gradient goes, though what it gives depends on what it is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any

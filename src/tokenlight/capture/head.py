@@ -1,7 +1,5 @@
 """Which head a model has, and what its logits mean."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import PreTrainedModel

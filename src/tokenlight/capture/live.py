@@ -1,7 +1,5 @@
 """LiveModel: what must be known of a model before its numbers are believed."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from functools import cached_property

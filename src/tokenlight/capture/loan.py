@@ -1,7 +1,5 @@
 """Loans: attributes that have another value within a ``with``, and their own again behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

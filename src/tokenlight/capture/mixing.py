@@ -5,8 +5,6 @@ block's attention is its output projection; the sum with the block's input shows
 comes after (BERT) or before (GPT-2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

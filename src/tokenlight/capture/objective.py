@@ -1,7 +1,5 @@
 """The number whose gradient is taken, for many passes over the same examples at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -61,7 +59,7 @@ class Objective:
     @classmethod
     def of(
         cls, head: Head, targets: Sequence[ResolvedTarget], lengths: Tensor, dtype: torch.dtype
-    ) -> Objective:
+    ) -> "Objective":
         """Gather the terms of ``targets``; those with fewer terms than others are filled up by 0."""
         most = max(len(target.terms) for target in targets)
         filled = [[*t.terms, *[(t.terms[0][0], 0.0)] * (most - len(t.terms))] for t in targets]

@@ -1,7 +1,5 @@
 """Which rows go through the model together: sorted by length, cut by a token budget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

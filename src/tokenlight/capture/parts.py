@@ -1,7 +1,5 @@
 """Parts: what an encoder's blocks and a decoder's hold, laid over the one row of tokens they read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -66,7 +64,7 @@ class Parts:
         """How many maps such a model has: one in each block of the encoder, two in the decoder's."""
         return self.states - 1 + 2 * (states - self.states - 1)
 
-    def checked(self, maps: Sequence[Tensor], model: nn.Module) -> Parts:
+    def checked(self, maps: Sequence[Tensor], model: nn.Module) -> "Parts":
         """Refuse maps that do not come in this order: seen where both parts differ in length."""
         sizes = {
             "encoder": (self.source, self.source),

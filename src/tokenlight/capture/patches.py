@@ -1,7 +1,5 @@
 """Models that read pictures: where their patches stand among the tokens, and pixels from rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """Pauses: between two passes through a model, whoever drives the work may do something else first."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ Every metric and every perturbation method goes through :func:`stream_logits`; t
 from :class:`Original`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

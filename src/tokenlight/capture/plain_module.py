@@ -1,8 +1,6 @@
 """A plain torch module that classifies token ids, as a transformers model: black-box and gradient
 methods need its logits and where its ids become vectors, and nothing else."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any

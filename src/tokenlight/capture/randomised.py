@@ -1,7 +1,5 @@
 """A copy of a model that forgets what it learnt, from its head down to its embeddings."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

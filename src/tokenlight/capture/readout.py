@@ -1,7 +1,5 @@
 """Read-out: which tokens the head of a model reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

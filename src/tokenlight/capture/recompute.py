@@ -1,7 +1,5 @@
 """Blocks computed again on the way back: memory for the graph of one block instead of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """Recording: one forward pass of a rewired model, and only what was asked of it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial

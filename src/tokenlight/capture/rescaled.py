@@ -1,7 +1,5 @@
 """DeepLIFT's rescale rule: activations whose gradient is the slope between text and baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal

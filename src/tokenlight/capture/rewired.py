@@ -1,7 +1,5 @@
 """Every change to a model, inside one ``with`` and on that instance only; all undone at its end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress

@@ -6,8 +6,6 @@ the families that route through it, and builds the mask by the function register
 name in ``AttentionMaskInterface``; without that second entry the mask would silently be dropped.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager

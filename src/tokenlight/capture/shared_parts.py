@@ -1,7 +1,5 @@
 """Locks by parts: what two models share, an encoder or a config, is used by one thread at a time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

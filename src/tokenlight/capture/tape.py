@@ -4,8 +4,6 @@ A :class:`Recording` is one forward over a padded batch. A :class:`Tape` is that
 one target an example: gradients are asked of recorded tensors only, never of weights.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,7 +114,7 @@ class Recording:
         return [values[: len(row)] for values, row in zip(self.read, self.rows, strict=True)]
 
     @torch.inference_mode(mode=False)
-    def tape(self, targets: Sequence[ResolvedTarget], *, last: bool) -> Tape:
+    def tape(self, targets: Sequence[ResolvedTarget], *, last: bool) -> "Tape":
         """The recording seen from ``targets``, one an example; ``last`` lets the graph go."""
         with torch.enable_grad():
             value = sum_of_targets(self.logits, targets)
@@ -162,16 +160,16 @@ class Tape:
     targets: tuple[ResolvedTarget, ...]
     _gradients: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
-    _parts: dict[tuple[object, ...], Tape] = field(default_factory=dict)
+    _parts: dict[tuple[object, ...], "Tape"] = field(default_factory=dict)
     rules: RuleSet | None = None  # by which its gradients are rewritten
     # What is asked of the device's answers before any score is believed.
     checks: list[Callable[[], None]] = field(default_factory=list)
 
-    def rewritten(self, rules: RuleSet | None) -> Tape:
+    def rewritten(self, rules: RuleSet | None) -> "Tape":
         """With gradients rewritten by ``rules`` (needs Site.RELEVANCE_GRADIENT), or the model's own."""
         return self if rules is self.rules else self._seen_from(self.targets, rules)
 
-    def _seen_from(self, targets: tuple[ResolvedTarget, ...], rules: RuleSet | None) -> Tape:
+    def _seen_from(self, targets: tuple[ResolvedTarget, ...], rules: RuleSet | None) -> "Tape":
         key = targets, rules and rules.name
         if key not in self._parts:
             with carrying(self.recording.passage, rules):
@@ -323,7 +321,7 @@ class Tape:
         return torch.einsum("bq,bqk->bk", share, matrix)
 
     @property
-    def terms(self) -> list[tuple[Tensor, Tape]]:
+    def terms(self) -> list[tuple[Tensor, "Tape"]]:
         """Each logit of the target by itself, with its weight (``batch``): relevance of a sum is not
         the sum of relevances, so a contrast or a span goes down once a logit."""
         return self._parted(
@@ -334,14 +332,14 @@ class Tape:
         )
 
     @property
-    def sides(self) -> list[tuple[Tensor, Tape]]:
+    def sides(self) -> list[tuple[Tensor, "Tape"]]:
         """An answer's start and its end by themselves, weight 1 (``batch``; 0 where the target has no
         such side): its map is the sum of theirs. Any other target stays whole."""
         return self._parted([[(1.0, side) for side in t.sides] for t in self.targets])
 
     def _parted(
         self, parts: Sequence[Sequence[tuple[float, ResolvedTarget]]]
-    ) -> list[tuple[Tensor, Tape]]:
+    ) -> list[tuple[Tensor, "Tape"]]:
         """The targets that each example's target falls into, with their weights, turn by turn.
 
         Never kept: this tape may be among them, and a tape that held itself would hold its graph,

@@ -1,7 +1,5 @@
 """Numbers on their way to a device and from it, on which nobody waits before they are read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

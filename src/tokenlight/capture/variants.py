@@ -1,7 +1,5 @@
 """Texts with tokens taken away: deleted, replaced or hidden, and all that must stay in step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +48,7 @@ class StandIns:
     mask: int
 
     @classmethod
-    def of(cls, live: LiveModel, tokenizer: Any = None) -> StandIns:
+    def of(cls, live: LiveModel, tokenizer: Any = None) -> "StandIns":
         """[PAD] and [MASK]; where one is missing: the pad id, else the unknown token, else the end
         of text stands in for it."""
         if live.head.reads == "image":

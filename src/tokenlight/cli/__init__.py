@@ -1,7 +1,5 @@
 """The command line. It imports nothing heavy before a command does its work."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The commands of ``tokenlight``, and what holds for all of them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

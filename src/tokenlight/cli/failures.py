@@ -1,7 +1,5 @@
 """How a command fails: what tokenlight refuses is one clean line, what is unexpected a traceback."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import traceback

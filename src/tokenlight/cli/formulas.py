@@ -1,7 +1,5 @@
 """The formulas of the docstrings, written in LaTeX for the guide, in characters a terminal shows."""
 
-from __future__ import annotations
-
 import re
 
 _NAMED = """\

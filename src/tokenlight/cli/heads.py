@@ -1,7 +1,5 @@
 """``tokenlight heads``: which attention heads look at a syntactic head or a fixed position."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """``tokenlight idf``: how rare each token is in a corpus, for views over many texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,8 +1,6 @@
 """What ``tokenlight explain`` is asked: about a text, pair, question, image, chat or file, and of it which
 target."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """``tokenlight methods``, ``metrics`` and ``models``: what there is, read off the classes."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Options that several commands take, declared once; nothing heavy is imported for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

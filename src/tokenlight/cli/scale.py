@@ -1,7 +1,5 @@
 """``tokenlight explain --file DATA -o FOLDER``: many texts into Parquet, by many workers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

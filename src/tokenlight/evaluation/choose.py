@@ -1,13 +1,11 @@
 """method="best": the method whose explanations of this model are measured to be most faithful."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +15,10 @@ from tokenlight.data.target import TargetLike
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.evaluation.results import evaluate
 from tokenlight.evaluation.weights import weight_digest
+from tokenlight.explainer import Explainer
 from tokenlight.explaining.options import listed
 from tokenlight.files.documents import json_in
 from tokenlight.metrics._interval import mean_interval
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 # What is compared unless others are named: the families whose order measured well somewhere.
 CANDIDATES = (

@@ -4,25 +4,21 @@ Three things may move: the prediction, the focus (which words the explanation ra
 faithfulness of the explanation. Words, not tokens, are compared, so that tokenizers may differ.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
 from tokenlight.evaluation.results import Evaluation, evaluate
+from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining.default import AUTO, is_auto
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._ranking import similarity
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer, MethodLike
 
 Piece = tuple[float, str, str, str]  # how far, text, before, after
 

@@ -5,8 +5,6 @@ For a class c and a token type v, ``W_c(v) = idf(v) · Σ s_x(v)`` over the text
 :class:`Frequencies`.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -38,7 +36,7 @@ class Frequencies:
     tokenizer: str = ""
 
     @classmethod
-    def of(cls, texts: Iterable[str], tokenizer: Any) -> Frequencies:
+    def of(cls, texts: Iterable[str], tokenizer: Any) -> "Frequencies":
         """Count the types of ``texts``; special tokens are none."""
         counts: Counter[int] = Counter()
         documents = 0
@@ -56,7 +54,7 @@ class Frequencies:
         return cls(documents, named, Path(str(tokenizer.name_or_path)).name)
 
     @classmethod
-    def read(cls, corpus: str, tokenizer: Any) -> Frequencies:
+    def read(cls, corpus: str, tokenizer: Any) -> "Frequencies":
         """Of a file of texts, or of one that :meth:`save` wrote."""
         place = Path(corpus)
         if place.suffix == ".json" and place.is_file():
@@ -87,7 +85,7 @@ class Frequencies:
         return place
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Frequencies:
+    def load(cls, path: str | os.PathLike[str]) -> "Frequencies":
         """Read what :meth:`save` wrote."""
         try:
             content = json_in(path)

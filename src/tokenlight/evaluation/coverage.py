@@ -1,7 +1,5 @@
 """What the numbers of an evaluation do not cover: texts cut, not explained or not measured."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,6 @@
 """Further explanations that a metric needs, made with the recorded method, options and steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from tokenlight import registry
 from tokenlight.capture.randomised import cascade
@@ -13,11 +10,9 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Contrast, TargetLike
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.method_names import Kind, kind_of
+from tokenlight.explainer import Explainer
 from tokenlight.explaining.halves import half_by_half
 from tokenlight.metrics._metric import Case, Metric
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 _STEPS = ("absolute", "l1_normalise", "max_normalise", "without_special")
 Further = list[list[Attribution] | TokenlightError]

@@ -1,18 +1,13 @@
 """Searches that ask the model step by step: those of all texts go on together, a step at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tokenlight.capture.perturbation import stream_logits
 from tokenlight.errors import TokenlightError
+from tokenlight.explainer import Explainer
 from tokenlight.metrics._metric import Bounds, Case, Metric
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 MOST = 100_000  # searches remembered for one explainer
 Key = tuple[str, str, str, bytes]

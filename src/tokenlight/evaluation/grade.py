@@ -4,8 +4,6 @@
 graded better than chance, no inverted order faithful. It can choose others, on half of the texts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 FAITHFUL, BETTER = "faithful", "better than chance"

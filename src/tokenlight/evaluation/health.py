@@ -1,10 +1,8 @@
 """Health of one explanation: what could make its numbers wrong, checked one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,9 +13,7 @@ from tokenlight.data.image import HIDDEN, SEEN
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.extra_explanations import target_again
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+from tokenlight.explainer import Explainer
 
 State = Literal["good", "doubtful", "bad"]
 LEAK = 1e-3  # of the relevance may be lost or made before it is said

@@ -3,11 +3,9 @@
 What is measured and drawn is an Attribution; where its scores come from does not matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +14,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head, TargetLike
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import BadInput
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+from tokenlight.explainer import Explainer
 
 
 def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact

@@ -1,7 +1,5 @@
 """What people know of texts, true labels and marked spans, as the metrics read it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any

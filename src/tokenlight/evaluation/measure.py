@@ -1,13 +1,11 @@
 """From Attributions to Records: every metric's changed texts go through the model in one stream."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isnan, nan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
 from tokenlight.data.attribution import Attribution
@@ -17,12 +15,10 @@ from tokenlight.errors import BadInput, TextTooLong, TokenlightError, long_way, 
 from tokenlight.evaluation.extra_explanations import further_explanations
 from tokenlight.evaluation.extremes import extremes
 from tokenlight.evaluation.method_names import Kind, kind_of, method_names
+from tokenlight.explainer import Explainer
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
 from tokenlight.progress import progress as progress_bar
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 # Explanations measured together; the further ones that a metric needs are made for these at once.
 CHUNK = {"cpu": 32, "cuda": 512}
@@ -54,7 +50,7 @@ class Record:
         return values
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Record":
         """Rebuild from :meth:`to_dict`."""
         measured = {
             key: Measured(

@@ -4,18 +4,14 @@ A name is given once, for all methods of a job. Given anew for what happens to b
 whose sibling was refused would take the bare name, and its numbers would be counted as the other's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
+from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.methods._method import Method
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer, MethodLike
 
 Kind = tuple[str, str]  # a method, and the method with its options and steps
 

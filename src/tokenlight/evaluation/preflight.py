@@ -1,9 +1,7 @@
 """What would be wrong for every text of a file is told once, before the first of them is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +9,12 @@ from tokenlight.data.target import Continuation, Contrast, Head, NextToken, Toke
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, way
 from tokenlight.evaluation.measure import Known, check
+from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining import jobs
 from tokenlight.explaining.jobs import name_of
 from tokenlight.explaining.sample import sample
 from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer, MethodLike
 
 
 def refused_options(

@@ -4,24 +4,20 @@ Tokens are taken in the order of their scores, as AOPC takes them, and whole wor
 both are held against random orders and random choices of the same text, which are asked once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from math import comb, factorial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.perturbation import Original, StandIns, Variant, key_of, stream_logits
 from tokenlight.data.attribution import Attribution
+from tokenlight.explainer import Explainer
 from tokenlight.metrics._chance import chance
 from tokenlight.metrics._ranking import PAPER_GRID, ranked_among, ranking, shares_to_counts
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 ORDERS, CHOICES, TOP = 50, 100, 3
 SAME = 1e-9  # falls this close are one

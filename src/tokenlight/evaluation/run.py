@@ -4,15 +4,13 @@ Texts go through in shards. Each finished shard is one file of JSON lines, writt
 so that an interrupt at any moment leaves whole shards only. The same settings go on; others refuse.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tokenlight.data.target import Head
 from tokenlight.data.tokens import TokenRow
@@ -24,6 +22,7 @@ from tokenlight.evaluation.preflight import check_metrics, check_target
 from tokenlight.evaluation.results import Evaluation, built, frequencies_for
 from tokenlight.evaluation.shard import Experiment, explained, measured
 from tokenlight.evaluation.weights import files_digest, tokenizer_digest, weight_digest
+from tokenlight.explainer import Explainer
 from tokenlight.explaining.batch import versions
 from tokenlight.files.documents import json_in, json_of
 from tokenlight.files.tables import Example
@@ -31,9 +30,6 @@ from tokenlight.files.write import write_text
 from tokenlight.plots.entries import entry
 from tokenlight.plots.scene import TOKENS, Scenery
 from tokenlight.progress import progress as progress_bar
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 TRUTHS = "true labels and marks"
 DIGESTS = ("weights", "tokenizer", "files", TRUTHS)

@@ -1,13 +1,11 @@
 """A few texts explained and measured together, with what fails tried alone: one bad text, or one
 method that does not fit, costs itself only. Whole data files and benchmarks are made of these."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,12 +15,10 @@ from tokenlight.errors import in_words
 from tokenlight.evaluation.labels import read_labels, read_spans
 from tokenlight.evaluation.measure import Failure, Known, Record, measure
 from tokenlight.evaluation.method_names import Kind, Named, kind_of, method_names, named
+from tokenlight.evaluation.results import MetricLike
+from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric
-
-if TYPE_CHECKING:
-    from tokenlight.evaluation.results import MetricLike
-    from tokenlight.explainer import Explainer, MethodLike
 
 T = TypeVar("T")
 # Others who share the device come and go: seconds before a text without room is tried again.

@@ -1,15 +1,11 @@
 """Can a model do a method? It is tried on a short text, and what goes wrong is told in words."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenlight.errors import in_words
+from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining.sample import sample
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer, MethodLike
 
 
 def attempt(explainer: Explainer, method: MethodLike, **how: Any) -> tuple[str | None, float]:

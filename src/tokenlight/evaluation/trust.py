@@ -1,10 +1,8 @@
 """Trust: can one explanation be believed? Its removal test against chance, and its health."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +13,8 @@ from tokenlight.evaluation.grade import UNTESTED, Evidence, graded
 from tokenlight.evaluation.health import health
 from tokenlight.evaluation.measure import needs_one_piece, refuse_other_model
 from tokenlight.evaluation.removal import CHOICES, ORDERS, TOP, Asked, Chance, Sizes, Watched
+from tokenlight.explainer import Explainer
 from tokenlight.metrics._chance import needs_probabilities
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 UNMOVED = 0.01  # a probability that no removal moves this far has nothing to say of an order
 

@@ -3,20 +3,16 @@
 Hashes are taken when a run is planned, and compared by every worker that reads the same file later. A
 file that changed on the way is refused, so that no two are mixed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tokenlight.errors import BadInput
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+from tokenlight.explainer import Explainer
 
 FEW = 64  # numbers of each weight that are looked at one by one
 PIECE = 1 << 22  # numbers summed at once: a sum of whole numbers needs a copy of them

@@ -3,8 +3,6 @@
 Everything that does not wait for the scores is done while the device computes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -161,7 +159,7 @@ def _shared(session: Session, how: How, number: int, notes: Sequence[str | None]
     }
 
 
-def _queued(methods: Sequence[Method], tape: Tape) -> list[_Queued]:
+def _queued(methods: Sequence[Method], tape: Tape) -> list["_Queued"]:
     try:
         return [_Queued(method, method.scores(tape), tape) for method in methods]
     except Exception:

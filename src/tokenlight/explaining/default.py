@@ -4,8 +4,6 @@
 the text. A model that the method does not support gets integrated gradients, which need only a gradient.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many things done together, where one of them may be refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

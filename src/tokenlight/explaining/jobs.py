@@ -1,7 +1,5 @@
 """From what a person gives to what one model reads: rows of tokens, each with the target asked of it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace

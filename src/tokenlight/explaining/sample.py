@@ -1,7 +1,5 @@
 """A short text of the kind a model reads: what is wrong with it is wrong for every text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

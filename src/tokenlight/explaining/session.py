@@ -1,7 +1,5 @@
 """A model with its tokenizer, as one explanation needs them: limits, packs, rows made ready."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property

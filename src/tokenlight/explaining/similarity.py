@@ -5,8 +5,6 @@
 the two. Both stand in one Attribution, A as segment 0 and B as segment 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

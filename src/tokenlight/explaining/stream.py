@@ -1,7 +1,5 @@
 """Explaining an iterator: in windows that grow, each answered before the next is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of token ids that a person gives instead of a text: padding dropped, ids checked, cut to fit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

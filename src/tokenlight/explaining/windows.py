@@ -5,8 +5,6 @@ The explained number is the mean logit over the windows, so a token's score is
 A span head answers in one window; that window alone is explained, with weight 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Any

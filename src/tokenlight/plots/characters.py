@@ -6,8 +6,6 @@ apart. Each becomes a symbol that stands for it; every other character, whatever
 it is, and so do joiners within scripts and emoji that need them.
 """
 
-from __future__ import annotations
-
 import re
 from unicodedata import category
 

@@ -1,8 +1,6 @@
 """Charts of reports: how methods compare, a panel a title, and word clouds of classes. Each is returned,
 the caller saves it."""
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Callable, Mapping, Sequence

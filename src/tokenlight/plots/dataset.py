@@ -4,8 +4,6 @@ A text is kept as the few values its picture needs, and drawn by the browser in 
 Pages stand for themselves and load nothing; what is too much for one goes on in the next.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A text with its explanations as the few values its picture needs, which a browser draws."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

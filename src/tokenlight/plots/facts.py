@@ -1,7 +1,5 @@
 """What is known of an explanation beside its scores, in words: prediction, trust, provenance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10

@@ -1,8 +1,6 @@
 """Figures of explanations and of attention heads for papers and slides: each is returned, the caller
 saves it."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Attributions in the order a reader compares them: by text, then by target, then by method."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

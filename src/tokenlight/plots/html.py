@@ -4,8 +4,6 @@ Every value enters through a template that escapes it. Colours are classes of on
 the page's content security policy allows exactly that sheet and nothing else.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence

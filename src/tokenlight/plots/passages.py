@@ -5,8 +5,6 @@ stretch, and so do a letter and an accent that is a token of its own. White spac
 not highlighted. Special tokens are chips beside the text.
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The strongest tokens of an explanation, each piece shown inside the word it is part of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import takewhile
 from unicodedata import category

@@ -5,8 +5,6 @@ from those before it: that token is marked, and what was written after it is sho
 it had no say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The terminal and the page read it; neither decides what there is to see, only how it looks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Scores in a table, a column a token: a row a layer and their sum (AttCAT, figure 5), or a row a class."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,18 +36,18 @@ class ScoreTable:
         peaks[~alone] = peaks[~alone].max(initial=0.0)
         return tuple(map(float, peaks))
 
-    def normalised(self) -> ScoreTable:
+    def normalised(self) -> "ScoreTable":
         """Divided by the Frobenius norm of the text's own tokens, as the paper's figure is: one
         strong separator would make every word +0.00."""
         peak = float(np.abs(self._own_values).max(initial=0.0)) or 1.0  # squares must not overflow
         norm = float(np.linalg.norm(self._own_values / peak)) or 1.0
         return replace(self, values=self.values / peak / norm)
 
-    def without_special(self) -> ScoreTable:
+    def without_special(self) -> "ScoreTable":
         """Only the text's own tokens."""
         return self._chosen(np.flatnonzero(~np.array(self.special, dtype=bool)), self.left_out)
 
-    def strongest(self, most: int) -> ScoreTable:
+    def strongest(self, most: int) -> "ScoreTable":
         """At most ``most`` columns: the tokens with the largest value in any row, in text order."""
         if len(self.columns) <= most:
             return self
@@ -62,7 +60,7 @@ class ScoreTable:
         own = ~np.array(self.special, dtype=bool)
         return self.values[:, own] if own.any() else self.values
 
-    def _chosen(self, kept: np.ndarray, left_out: int) -> ScoreTable:
+    def _chosen(self, kept: np.ndarray, left_out: int) -> "ScoreTable":
         return replace(
             self,
             columns=tuple(self.columns[i] for i in kept),

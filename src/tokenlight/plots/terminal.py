@@ -4,8 +4,6 @@ Text, labels and model names are never read as markup, and what would command th
 shown as a symbol.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Sequence

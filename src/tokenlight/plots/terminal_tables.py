@@ -1,7 +1,5 @@
 """Tables of the terminal picture: the strongest tokens, class by class, layer by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 

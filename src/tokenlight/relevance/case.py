@@ -1,7 +1,5 @@
 """The vocabulary of relevance: the kinds of operation, and one executed operation as a rule sees it."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

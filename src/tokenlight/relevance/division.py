@@ -1,7 +1,5 @@
 """Division that never makes NaN: the two stabilisers of the LRP literature."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Rules for what acts on each element, or on one token alone: most pass relevance through."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

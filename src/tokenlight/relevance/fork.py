@@ -1,7 +1,5 @@
 """One value, several ways back: the model's own gradient, relevance by a rule, a rewritten gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import reduce

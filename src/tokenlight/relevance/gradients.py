@@ -5,8 +5,6 @@ sums and the softmax's expansion are their own gradients (Achtibat et al. 2024, 
 implementation). Nothing divides but the slope of an activation.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

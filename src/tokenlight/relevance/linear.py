@@ -1,7 +1,5 @@
 """Rules for a linear map: ``y = x Wᵀ + b``, x ``… in``, W ``… out in``."""
 
-from __future__ import annotations
-
 import math
 
 import torch

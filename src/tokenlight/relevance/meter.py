@@ -1,7 +1,5 @@
 """The conservation meter: how much of the relevance is still there at each layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ the arguments. It answers None where the call means nothing here; the call then 
 untouched, and the walk over the graph finds it if it lies on the path of relevance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Rules for products of two activations: attention scores, attention × values, gates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ ESM writes its GELU as ``x * 0.5 * (1 + erf(x / √2))``: taken as a product of 
 the relevance would go to each. But y_i depends on x_i alone, so it is one activation of x.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from torch import Tensor

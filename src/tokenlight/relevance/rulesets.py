@@ -1,7 +1,5 @@
 """The rule sets: each a table from operation to rule."""
 
-from __future__ import annotations
-
 from tokenlight.relevance import elements, gradients, linear, products, sums
 from tokenlight.relevance.case import Operation, Rule, RuleSet
 

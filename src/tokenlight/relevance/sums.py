@@ -1,7 +1,5 @@
 """Rules for sums: of two activations (residual paths), and of one activation over its axes (pooling)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

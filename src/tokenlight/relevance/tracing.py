@@ -1,7 +1,5 @@
 """Run an unmodified model so that its one forward serves gradient and relevance alike."""
 
-from __future__ import annotations
-
 import dis
 import sys
 from collections.abc import Callable, Iterator, Sequence

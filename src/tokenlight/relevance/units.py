@@ -7,8 +7,6 @@ some weight, bias, mean and stabiliser would, it is that norm; where it is affin
 none of these is looked at operation by operation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary

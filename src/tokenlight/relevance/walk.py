@@ -1,7 +1,5 @@
 """After the forward: is every operation between the output and the lowest layer understood?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What differs between two settings, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

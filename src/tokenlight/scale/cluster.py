@@ -4,8 +4,6 @@ tries again what a lost one held.
 Every machine must see the files of the job under the same paths, or behind the same URLs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Who does the tasks: processes of this machine, or a Ray cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One job: the files that are explained, by which model and how, and what a worker does with a block."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """One runner in a folder."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,21 +1,17 @@
 """Columns of texts in, columns of explanations out: what ``datasets.map``, Ray Data and Spark call."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
+from tokenlight.explainer import Explainer
 from tokenlight.explaining.halves import half_by_half
 from tokenlight.files.rows import columns_of, table_of
 from tokenlight.files.tables import example
 from tokenlight.models.digests import folder_digest
 from tokenlight.scale.worker import load
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 # What one text may be refused for; anything else is wrong with the model or the options, for all.
 OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)

@@ -1,7 +1,5 @@
 """Tasks on this machine: worker processes with one thread each. Needs no library."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

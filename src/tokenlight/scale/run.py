@@ -1,7 +1,5 @@
 """A job run to its end: the blocks that are missing, by an engine. Stopped anywhere, it goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

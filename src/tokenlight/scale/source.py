@@ -4,8 +4,6 @@ A block is some rows of one file. Which texts share a batch follows from the blo
 number of workers, so a text has the same numbers whoever explains it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,7 +94,7 @@ class TextFiles:
     @classmethod
     def found(
         cls, source: str, text: str | None, keep: Sequence[str], limit: int | None
-    ) -> TextFiles:
+    ) -> "TextFiles":
         """Gone through once, before any worker begins: what is wrong with the files is told then."""
         MissingExtra.check(["pyarrow"], "bench", "explaining into a folder")
         import pyarrow

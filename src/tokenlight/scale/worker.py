@@ -1,7 +1,5 @@
 """What both engines run: one job, one thread, a task at a time. Benchmarks and explained files use it."""
 
-from __future__ import annotations
-
 import errno
 import json
 import time

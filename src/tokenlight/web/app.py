@@ -1,7 +1,5 @@
 """The application: each address, what it takes, and who answers."""
 
-from __future__ import annotations
-
 import asyncio
 import mimetypes
 import time

@@ -1,7 +1,5 @@
 """Downloads: attributions as JSON, as one HTML page, or as a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

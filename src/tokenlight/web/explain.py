@@ -1,7 +1,5 @@
 """Explaining what several people asked of one model, in as few passes as there are kinds of asking."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +36,7 @@ class Wanted:
     key: str
 
     @classmethod
-    def of(cls, asked: ExplainAsked, served: Served) -> Wanted:
+    def of(cls, asked: ExplainAsked, served: Served) -> "Wanted":
         """Check methods and options before anything waits; one that is asked for twice counts once."""
         named = served.methods(asked.method, asked.inputs)
         specs = [spec("methods", one, served.heads) for one in named]

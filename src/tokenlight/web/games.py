@@ -4,8 +4,6 @@ Tokens are hidden as the metrics hiding_game and revealing_game hide them: [MASK
 attention 0. The whole curve is made at once, so that a slider asks nobody.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +37,7 @@ class Play:
     id: str | None = None
 
     @classmethod
-    def of(cls, attribution: Attribution, identity: str | None) -> Play:
+    def of(cls, attribution: Attribution, identity: str | None) -> "Play":
         """Tokens that are not special, highest score first."""
         if any(step.startswith("merge_words") for step in attribution.steps):
             raise BadInput(

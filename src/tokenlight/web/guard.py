@@ -1,7 +1,5 @@
 """The guard before every request: who asks, how much they send, and what the answer lets a page do."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket
@@ -70,7 +68,7 @@ class Guard:
         except Exception as broken:  # noqa: BLE001 - whatever it is, the asker gets an answer
             await sender.refuse(caught(broken), scope, receive)
 
-    async def _answered(self, scope: Scope, body: bytes, receive: Receive, send: _Sealed) -> None:
+    async def _answered(self, scope: Scope, body: bytes, receive: Receive, send: "_Sealed") -> None:
         """The application's answer, unless who asked goes away: then it is given up."""
         gone = asyncio.ensure_future(receive())
         given = [{"type": "http.request", "body": body, "more_body": False}]

@@ -1,7 +1,5 @@
 """ServerLimits: how much one request, and all of them together, may ask of this machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

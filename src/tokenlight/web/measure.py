@@ -1,8 +1,6 @@
 """Measurements that take a while: trust in one explanation, its game, methods over a few texts, and
 which methods work on a model at all. They pause between the passes that they need."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The allow-list of methods, metrics and their options: nothing that opens a file can be asked for."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

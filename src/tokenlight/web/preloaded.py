@@ -1,7 +1,5 @@
 """What ``--open`` puts on the shelf: saved attributions and benchmark runs, read once at start."""
 
-from __future__ import annotations
-
 import csv
 import tempfile
 from collections.abc import Iterator, Sequence

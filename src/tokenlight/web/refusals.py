@@ -1,7 +1,5 @@
 """Refusals: every error as ``{"error": {"code", "message", "hint"}}``, without a path in it."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """What may be asked: the bodies of the requests, checked for shape and size."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -81,7 +79,7 @@ class TextAsked(Fields):
     """A text, a pair, a question about a context, or a prompt."""
 
     @model_validator(mode="after")
-    def _one_input(self) -> TextAsked:
+    def _one_input(self) -> "TextAsked":
         if self.fields not in INPUTS:
             raise ValueError(
                 "give text, text and pair, question and context, or prompt; got "
@@ -123,7 +121,7 @@ class PerturbAsked(Fields):
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _ids_or_order(self) -> PerturbAsked:
+    def _ids_or_order(self) -> "PerturbAsked":
         given = [self.ids is not None, self.id is not None, self.order is not None]
         if sum(given) != 1:
             raise ValueError("give ids of explanations, or a text with an order")
@@ -159,7 +157,7 @@ class EvaluateAsked(Strict):
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _a_label_a_text(self) -> EvaluateAsked:
+    def _a_label_a_text(self) -> "EvaluateAsked":
         if self.labels is not None and len(self.labels) != len(self.texts):
             raise ValueError(f"{len(self.labels)} labels for {len(self.texts)} texts")
         return self

@@ -1,7 +1,5 @@
 """Attributions as the page reads them: with ids, words in their places, and how far methods agree."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

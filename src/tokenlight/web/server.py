@@ -1,7 +1,5 @@
 """The server itself: how many connections it holds, how long a request may take to arrive, its end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The service behind the addresses: a worker for each model, what was made so far, and time limits."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Sequence

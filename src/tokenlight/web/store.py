@@ -1,7 +1,5 @@
 """Kept attributions: what was explained can be played with and downloaded until newer ones need room."""
 
-from __future__ import annotations
-
 import secrets
 import sys
 import threading

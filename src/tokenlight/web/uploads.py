@@ -1,7 +1,5 @@
 """Saved attributions from outside, within what a page can show."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

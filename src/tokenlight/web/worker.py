@@ -4,8 +4,6 @@ Quick work (one pass or few) is batched across users. Other work pauses between 
 model, and in each pause the thread does what is shorter: nobody waits behind it for more than a pass.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

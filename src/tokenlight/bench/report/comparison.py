@@ -1,8 +1,6 @@
 """A run's tables beside the published ones: what a report is made of. Which of the paper's claims
 hold on our numbers, and how far our order of methods is the printed one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any

@@ -1,7 +1,5 @@
 """The figures of a report, as far as the run has what they show: a picture, or why there is none."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +57,7 @@ class FigureWish:
     more: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> FigureWish:
+    def of(cls, given: Mapping[str, Any]) -> "FigureWish":
         """From the suite's mapping."""
         lists = {key: tuple(map(str, given.get(key, ()))) for key in ("metrics", "data", "methods")}
         kind = str(given.get("kind", "bars"))

@@ -1,7 +1,5 @@
 """What a report says, as plain values. The templates (Markdown, LaTeX, HTML) read these alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

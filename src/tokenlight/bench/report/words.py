@@ -1,7 +1,5 @@
 """The report in plain words: what was run, what holds, what does not, what can be compared."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, astuple

@@ -1,7 +1,5 @@
 """From a run's folder to a report in one of the formats. The same report gives the same bytes."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -52,7 +50,7 @@ class RunReport:
     report: SuiteReport
 
     @classmethod
-    def of(cls, folder: str | Path, *, timings: bool = True) -> RunReport:
+    def of(cls, folder: str | Path, *, timings: bool = True) -> "RunReport":
         """Open a run's folder, merge its parts, compare with what is published."""
         run = RunFolder.open(folder)
         done, total = run.progress()
