@@ -17,22 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
-from tokenlight.bench.entries import (
-    LAYERS,
-    STRICT,
-    Claim,
-    Count,
-    DataSet,
-    Heads,
-    Mapped,
-    MethodEntry,
-    MetricEntry,
-    Model,
-    Protocol,
-    Texts,
-    Whole,
-    filled,
-)
+from tokenlight.bench import entries
 from tokenlight.errors import (
     BadInput,
     DamagedFile,
@@ -73,7 +58,7 @@ def _numbers(value: Any) -> Any:
         return value
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=entries.STRICT)
 class Suite:
     """All that a run depends on, models and data files aside.
 
@@ -86,28 +71,28 @@ class Suite:
     title: str = ""
     paper: str = ""
     kind: Literal["table", "figure"] = "table"
-    data: tuple[DataSet, ...] = ()
-    models: tuple[Model, ...] = ()
-    methods: tuple[MethodEntry, ...] = ()
-    metrics: tuple[MetricEntry, ...] = ()
-    protocol: Protocol = field(default_factory=Protocol)
-    heads: Annotated[Heads | None, BeforeValidator(lambda given: given or None)] = None
-    batch_tokens: Count = 2048
-    seed: Whole = 0
-    slice: Count = 64
-    keep: Whole = 0
-    published: Annotated[Mapped, BeforeValidator(_numbers)] = field(default_factory=dict)
-    expect: tuple[Claim, ...] = ()
-    notes: Texts = ()
-    report: Mapped = field(default_factory=dict)
+    data: tuple[entries.DataSet, ...] = ()
+    models: tuple[entries.Model, ...] = ()
+    methods: tuple[entries.MethodEntry, ...] = ()
+    metrics: tuple[entries.MetricEntry, ...] = ()
+    protocol: entries.Protocol = field(default_factory=entries.Protocol)
+    heads: Annotated[entries.Heads | None, BeforeValidator(lambda given: given or None)] = None
+    batch_tokens: entries.Count = 2048
+    seed: entries.Whole = 0
+    slice: entries.Count = 64
+    keep: entries.Whole = 0
+    published: Annotated[entries.Mapped, BeforeValidator(_numbers)] = field(default_factory=dict)
+    expect: tuple[entries.Claim, ...] = ()
+    notes: entries.Texts = ()
+    report: entries.Mapped = field(default_factory=dict)
     folder: str = ""  # where the suite's file stands; files beside it are found by it
 
-    _filled = model_validator(mode="before")(filled)
+    _filled = model_validator(mode="before")(entries.filled)
 
     @cached_property
-    def rows(self) -> dict[str, MethodEntry]:
+    def rows(self) -> dict[str, entries.MethodEntry]:
         """Row of a table to its (first) entry: draws of a group share one."""
-        found: dict[str, MethodEntry] = {}
+        found: dict[str, entries.MethodEntry] = {}
         for one in self._expanded:
             found.setdefault(one.group or one.label, one)
         return found
@@ -118,19 +103,19 @@ class Suite:
         return {one.label: one.group or one.label for one in self._expanded}
 
     @cached_property
-    def _expanded(self) -> list[MethodEntry]:
+    def _expanded(self) -> list[entries.MethodEntry]:
         return [one for entry in self.methods for one in entry.expanded(DEEPEST)]
 
-    def data_set(self, name: str) -> DataSet:
+    def data_set(self, name: str) -> entries.DataSet:
         """The data set of that name."""
         return next(one for one in self.data if one.name == name)
 
-    def model(self, name: str, data: str) -> Model:
+    def model(self, name: str, data: str) -> entries.Model:
         """The model of that name for a data set."""
         of = (one for one in self.models if one.name == name)
         return next(one for one in of if not one.data or data in one.data)
 
-    def metrics_for(self, data: str) -> tuple[MetricEntry, ...]:
+    def metrics_for(self, data: str) -> tuple[entries.MetricEntry, ...]:
         """The metrics measured on a data set."""
         return tuple(one for one in self.metrics if not one.data or data in one.data)
 
@@ -187,7 +172,7 @@ def read(place: Path) -> tuple[Suite, list[str]]:
 def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Suite, list[str]]:
     """A suite from the mapping in its file, and every problem found. What is refused is taken out,
     and the rest read once more."""
-    given = copy.deepcopy(filled(dict(content)))
+    given = copy.deepcopy(entries.filled(dict(content)))
     for key in LISTS:  # one entry may stand without the list
         if key in given and not isinstance(given[key], list):
             given[key] = [given[key]]
@@ -207,13 +192,13 @@ def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Su
 
 LISTS = ("data", "models", "methods", "metrics", "expect")
 ENTRIES: dict[str, tuple[type, str]] = {
-    "data": (DataSet, ""),
-    "models": (Model, ""),
-    "methods": (MethodEntry, "preset"),
-    "metrics": (MetricEntry, "preset"),
-    "expect": (Claim, ""),
-    "protocol": (Protocol, ""),
-    "heads": (Heads, ""),
+    "data": (entries.DataSet, ""),
+    "models": (entries.Model, ""),
+    "methods": (entries.MethodEntry, "preset"),
+    "metrics": (entries.MetricEntry, "preset"),
+    "expect": (entries.Claim, ""),
+    "protocol": (entries.Protocol, ""),
+    "heads": (entries.Heads, ""),
 }
 KINDS = {
     "string_type": "a text",
@@ -283,7 +268,7 @@ def _cross_check(suite: Suite) -> Iterator[str]:
     """Names that stand for another entry must be one of them; names must be distinct."""
     data = tuple(one.name for one in suite.data)
     metrics = tuple(one.label for one in suite.metrics)
-    open_ended = any(LAYERS in one.each.values() for one in suite.methods)
+    open_ended = any(entries.LAYERS in one.each.values() for one in suite.methods)
     expanded = [entry for one in suite.methods for entry in one.expanded()]
     methods = tuple(entry.label for entry in expanded)
     rows = tuple(dict.fromkeys((*methods, *(entry.group for entry in expanded if entry.group))))

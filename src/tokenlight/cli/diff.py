@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokenlight.cli import options as option
 from tokenlight.cli.failures import clean, spare, writing
-from tokenlight.cli.options import (
-    FEW,
-    METHOD,
-    BatchSize,
-    BatchTokens,
-    Data,
-    Device,
-    Limit,
-    Seed,
-    TextColumn,
-    Verbose,
-    completed,
-)
 from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
 
@@ -37,21 +25,21 @@ def diff(
         str, typer.Argument(metavar="A", help="Model before: embedded model, folder or hub id.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="Model after; may be A again.")],
-    data: Data,
+    data: option.Data,
     *,
     method: Annotated[
         str,
         typer.Option(
             "--method",
             "-x",
-            metavar=METHOD,
+            metavar=option.METHOD,
             help="How to explain; auto takes one of the most faithful measured. "
             "See: tokenlight methods.",
-            autocompletion=completed,
+            autocompletion=option.completed,
         ),
     ] = "auto",
-    limit: Limit = None,
-    text: TextColumn = None,
+    limit: option.Limit = None,
+    text: option.TextColumn = None,
     dtype_a: Annotated[
         str | None, typer.Option(help="Precision of A, such as bfloat16.", show_default="float32")
     ] = None,
@@ -72,11 +60,11 @@ def diff(
         float, typer.Option(help="Largest fall of the mean AOPC (faithfulness), A to B.")
     ] = 0.02,
     json: Annotated[Path | None, typer.Option(help="Write the comparison as JSON.")] = None,
-    seed: Seed = 0,
-    device: Device = None,
-    batch_tokens: BatchTokens = None,
-    batch_size: BatchSize = None,
-    verbose: Verbose = False,
+    seed: option.Seed = 0,
+    device: option.Device = None,
+    batch_tokens: option.BatchTokens = None,
+    batch_size: option.BatchSize = None,
+    verbose: option.Verbose = False,
 ) -> None:
     """Compare what two models decide on DATA, and by which words.
 
@@ -132,7 +120,7 @@ def _show(found: Comparison) -> None:
     )
     for name, interval in lines:
         print(f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]")
-    if found.texts < FEW:
+    if found.texts < option.FEW:
         print(f"{found.texts} texts are few: a change that none of them shows may still be common.")
     said = False
     for focus, text, before, after in found.moved:

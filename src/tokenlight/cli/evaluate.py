@@ -8,27 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tokenlight.cli import options as option
 from tokenlight.cli.explain import parsed
 from tokenlight.cli.failures import INTERRUPTED, REFUSED, clean, complain, spare, tell, writing
-from tokenlight.cli.options import (
-    FEW,
-    METHOD,
-    SENTIMENT,
-    BatchSize,
-    BatchTokens,
-    Data,
-    Device,
-    DType,
-    Limit,
-    Long,
-    ModelOption,
-    Quantize,
-    Seed,
-    Split,
-    TextColumn,
-    Verbose,
-)
-from tokenlight.cli.options import methods as methods_option
 from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
 
@@ -42,18 +24,18 @@ NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
 @clean
 @in_flags()
 def evaluate(
-    data: Data,
+    data: option.Data,
     *,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for rows, summary, curves and report.")
     ],
-    model: ModelOption = SENTIMENT,
-    method: Annotated[list[str] | None, methods_option("auto and random")] = None,
+    model: option.ModelOption = option.SENTIMENT,
+    method: Annotated[list[str] | None, option.methods("auto and random")] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
             "--metric",
-            metavar=METHOD,
+            metavar=option.METHOD,
             help="How to measure, such as aopc or comprehensiveness; repeat it for several.",
             show_default="aopc and lodds",
         ),
@@ -61,20 +43,20 @@ def evaluate(
     target: Annotated[
         str, typer.Option(help="What to explain: predicted, a label, its number, or all of them.")
     ] = "predicted",
-    limit: Limit = None,
-    text: TextColumn = None,
+    limit: option.Limit = None,
+    text: option.TextColumn = None,
     label: Annotated[
         str | None, typer.Option(help="Column of DATA that holds the true label.")
     ] = None,
-    split: Split = None,
-    long: Long = "truncate",
-    seed: Seed = 0,
-    device: Device = None,
-    batch_tokens: BatchTokens = None,
-    batch_size: BatchSize = None,
-    dtype: DType = None,
-    quantize: Quantize = None,
-    verbose: Verbose = False,
+    split: option.Split = None,
+    long: option.Long = "truncate",
+    seed: option.Seed = 0,
+    device: option.Device = None,
+    batch_tokens: option.BatchTokens = None,
+    batch_size: option.BatchSize = None,
+    dtype: option.DType = None,
+    quantize: option.Quantize = None,
+    verbose: option.Verbose = False,
 ) -> None:
     """Measure how faithful explanations are on DATA.
 
@@ -155,9 +137,9 @@ def _print_differences(evaluation: Evaluation, seed: int) -> None:
                     f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"
                 )
     texts = len({record.text for record in evaluation.records})
-    if 0 < texts < FEW:
+    if 0 < texts < option.FEW:
         print(
-            f"{texts} texts are few: the intervals are rough; give {FEW} or more to compare methods."
+            f"{texts} texts are few: the intervals are rough; give {option.FEW} or more to compare methods."
         )
 
 

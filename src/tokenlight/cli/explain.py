@@ -10,29 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tokenlight.cli import inputs
+from tokenlight.cli import options as option
 from tokenlight.cli.failures import REFUSED, clean, spare
 from tokenlight.cli.files import TextFile, explain_all
-from tokenlight.cli.options import (
-    DATA,
-    MODEL,
-    SENTIMENT,
-    Address,
-    BatchSize,
-    BatchTokens,
-    Device,
-    DType,
-    EngineName,
-    Json,
-    Limit,
-    Long,
-    Quantize,
-    Seed,
-    Split,
-    TextColumn,
-    Verbose,
-    Workers,
-    methods,
-)
 from tokenlight.cli.outputs import Output
 from tokenlight.cli.scale import explain_into_folder, is_for_folder
 from tokenlight.errors import BadInput, MissingExtra, in_flags
@@ -73,11 +53,11 @@ def explain(
         typer.Option(
             "--model",
             "-m",
-            help=MODEL,
-            show_default=f"{SENTIMENT}, or {ANSWERS} for a question",
+            help=option.MODEL,
+            show_default=f"{option.SENTIMENT}, or {ANSWERS} for a question",
         ),
     ] = None,
-    method: Annotated[list[str] | None, methods("auto")] = None,
+    method: Annotated[list[str] | None, option.methods("auto")] = None,
     target: Annotated[
         str,
         typer.Option(
@@ -140,11 +120,12 @@ def explain(
         typer.Option(help="A Jinja file, in the place of the tokenizer's own template."),
     ] = None,
     file: Annotated[
-        str | None, typer.Option(metavar="DATA", help=f"Many texts, instead of TEXT: a {DATA}")
+        str | None,
+        typer.Option(metavar="DATA", help=f"Many texts, instead of TEXT: a {option.DATA}"),
     ] = None,
-    column: TextColumn = None,
-    limit: Limit = None,
-    split: Split = None,
+    column: option.TextColumn = None,
+    limit: option.Limit = None,
+    split: option.Split = None,
     by: Annotated[
         Literal["document", "sentence", "word", "token"] | None,
         typer.Option(
@@ -169,7 +150,7 @@ def explain(
         typer.Option(metavar="METHOD", help="Also show how each method differs from this one."),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
-    json: Json = None,
+    json: option.Json = None,
     csv: Annotated[Path | None, typer.Option(help="Write a table, one line per token.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the same table as Parquet.")] = None,
     png: Annotated[
@@ -184,8 +165,8 @@ def explain(
         Literal["tokenizer", "zeros"],
         typer.Option(help="Which of two texts a token is in: as the tokenizer says, or all 0."),
     ] = "tokenizer",
-    long: Long = "error",
-    seed: Seed = 0,
+    long: option.Long = "error",
+    seed: option.Seed = 0,
     out: Annotated[
         str | None,
         typer.Option(
@@ -199,9 +180,9 @@ def explain(
     keep: Annotated[
         str | None, typer.Option(metavar="COLUMN,…", help="With -o: columns to pass through.")
     ] = None,
-    engine: EngineName = None,
-    workers: Workers = None,
-    address: Address = None,
+    engine: option.EngineName = None,
+    workers: option.Workers = None,
+    address: option.Address = None,
     gpus_per_worker: Annotated[
         float | None,
         typer.Option(min=0, help="With --engine ray and --device cuda.", show_default="1"),
@@ -209,12 +190,12 @@ def explain(
     block: Annotated[
         int | None, typer.Option(min=1, help="With -o: texts in a file.", show_default="1024")
     ] = None,
-    device: Device = None,
-    batch_tokens: BatchTokens = None,
-    batch_size: BatchSize = None,
-    dtype: DType = None,
-    quantize: Quantize = None,
-    verbose: Verbose = False,
+    device: option.Device = None,
+    batch_tokens: option.BatchTokens = None,
+    batch_size: option.BatchSize = None,
+    dtype: option.DType = None,
+    quantize: option.Quantize = None,
+    verbose: option.Verbose = False,
 ) -> None:
     """Show which tokens of TEXT speak for and against a decision.
 
@@ -251,7 +232,7 @@ def explain(
     }
     from tokenlight.cli.loading import loaded
 
-    name = model or (ANSWERS if answers else SENTIMENT)
+    name = model or (ANSWERS if answers else option.SENTIMENT)
     place = {"device": device, "dtype": dtype, "quantize": quantize}
     explainer = loaded(name, batch=(batch_tokens, batch_size), verbose=verbose, **place)
     if many:
@@ -330,14 +311,14 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
 
 def _not_of_the_default_model(wish: inputs.Wish) -> None:
     """Without --model a text goes to the sentiment classifier, which has no tokens to explain."""
-    for option, value in wish.of_a_token.items():
+    for flag, value in wish.of_a_token.items():
         fitting = (
             "a model that labels each token, or tokenlight/masked_lm to fill a [MASK]"
-            if option == "--token"
+            if flag == "--token"
             else "a folder or a hub id of a model that writes on, such as GPT-2 or Llama"
         )
         raise BadInput(
-            f"{option} {value} needs --model: the default one, {SENTIMENT}, judges a text as a "
+            f"{flag} {value} needs --model: the default one, {option.SENTIMENT}, judges a text as a "
             f"whole. Give {fitting}."
         )
 

@@ -11,18 +11,9 @@ from tokenlight.capture.tape import Tape
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
+from tokenlight.methods import _presence
 from tokenlight.methods._method import Cost, Method
 from tokenlight.methods._path import at_least_one
-from tokenlight.methods._presence import (
-    Baseline,
-    interval,
-    laid_out,
-    players,
-    spread_over,
-    tokens_of,
-    units_of,
-    values_without,
-)
 
 
 class Shapley(Method):
@@ -42,7 +33,7 @@ class Shapley(Method):
     """
 
     samples: int = 25
-    baseline: Baseline = "pad"
+    baseline: _presence.Baseline = "pad"
     orders: Literal["text", "captum"] = "text"
     units: Unit = "token"
     seed: int = 0
@@ -57,8 +48,12 @@ class Shapley(Method):
 
     def __call__(self, tape: Tape) -> Tensor:
         found = zip(tape.rows, self._gains(tape), strict=True)
-        return laid_out(
-            tape, [spread_over(units_of(row, self.units), own.mean(axis=0)) for row, own in found]
+        return _presence.laid_out(
+            tape,
+            [
+                _presence.spread_over(_presence.units_of(row, self.units), own.mean(axis=0))
+                for row, own in found
+            ],
         )
 
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
@@ -70,7 +65,9 @@ class Shapley(Method):
             found.append({"sampling": {"orders": len(gains), "standard_error": largest}})
             if self.units != "token":
                 mean = gains.mean(axis=0)
-                found[-1] |= interval(row, self.units, mean - 1.96 * error, mean + 1.96 * error)
+                found[-1] |= _presence.interval(
+                    row, self.units, mean - 1.96 * error, mean + 1.96 * error
+                )
         return found
 
     def _gains(self, tape: Tape) -> list[np.ndarray]:
@@ -79,14 +76,14 @@ class Shapley(Method):
 
     def _asked(self, tape: Tape) -> list[np.ndarray]:
         at_least_one("samples", self.samples)
-        units = [units_of(row, self.units) for row in tape.rows]
+        units = [_presence.units_of(row, self.units) for row in tape.rows]
         orders = [self._orders(row, own) for row, own in zip(tape.rows, units, strict=True)]
         gone, back = [], []
         for members, own in zip(units, orders, strict=True):
             sets, places = np.unique(_prefixes(own), axis=0, return_inverse=True)
-            gone.append(tokens_of(members, sets))
+            gone.append(_presence.tokens_of(members, sets))
             back.append(places.reshape(len(own), -1))
-        found = values_without(tape, gone, self.baseline)
+        found = _presence.values_without(tape, gone, self.baseline)
         gains = []
         for own, values, places, whole in zip(
             orders, found, back, tape.rerun.value.tolist(), strict=True
@@ -109,7 +106,7 @@ class Shapley(Method):
         if self.units != "token":
             raise BadInput("orders='captum' are orders of tokens; leave it or units out.")
         stream = torch.Generator().manual_seed(self.seed)  # what torch.manual_seed(seed) begins
-        joining = players(row)
+        joining = _presence.players(row)
         shuffled = [torch.randperm(len(row), generator=stream).numpy() for _ in range(self.samples)]
         kept = [order[np.isin(order, joining)] for order in shuffled]
         return np.searchsorted(joining, np.stack(kept))

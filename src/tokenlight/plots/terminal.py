@@ -22,20 +22,10 @@ except ImportError as missing:
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.segments import SegmentShare
-from tokenlight.plots import facts
+from tokenlight.plots import facts, scene
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import Paint, painter, reading_aid
 from tokenlight.plots.roles import EXPLAINED, LATER, is_continuation
-from tokenlight.plots.scene import (
-    TOKENS,
-    WORDS,
-    Mark,
-    MethodScene,
-    Scenery,
-    TargetScene,
-    TextScene,
-    View,
-)
 from tokenlight.plots.terminal_tables import blocks, class_tables, layer_tables, legend, top_tables
 
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
@@ -72,7 +62,7 @@ def render(
     reference: str | None = None,
 ) -> RenderableType:
     """The picture as something rich can print; it looks at the console to choose its colours."""
-    scenery = Scenery((WORDS if words else TOKENS,), reference)
+    scenery = scene.Scenery((scene.WORDS if words else scene.TOKENS,), reference)
     return _Picture(scenery.of(attributions), layers)
 
 
@@ -85,7 +75,7 @@ def console_on(stream: IO[str]) -> Console:
 
 @dataclass(frozen=True)
 class _Picture:
-    texts: Sequence[TextScene]
+    texts: Sequence[scene.TextScene]
     layers: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -109,7 +99,7 @@ class _Picture:
                 yield from self._target(target, paint, options.max_width)
 
     def _target(
-        self, target: TargetScene, paint: Paint | None, width: int
+        self, target: scene.TargetScene, paint: Paint | None, width: int
     ) -> Iterable[RenderableType]:
         chance = facts.chance_of_written(target.methods[0].attribution)
         title = in_line(target.group.title)
@@ -161,7 +151,7 @@ def _prediction(first: Attribution) -> Text:
     return line
 
 
-def _head(method: MethodScene) -> Text:
+def _head(method: scene.MethodScene) -> Text:
     head, attribution = _named(method), method.attribution
     if said := in_line(facts.verdict(attribution)):
         graded = facts.grade(attribution)
@@ -175,7 +165,7 @@ def _head(method: MethodScene) -> Text:
     return head
 
 
-def _named(method: MethodScene) -> Text:
+def _named(method: scene.MethodScene) -> Text:
     """The method, and what its scores cannot tell."""
     name = Text(in_line(method.label), style="bold")
     if said := facts.kind_of_scores(method.attribution):
@@ -183,7 +173,7 @@ def _named(method: MethodScene) -> Text:
     return name
 
 
-def _highlighted(view: View, paint: Paint | None) -> Text:
+def _highlighted(view: scene.View, paint: Paint | None) -> Text:
     text = Text()
     if view.attribution.row.image is not None:
         return blocks(view.attribution.patches(), view.scale, paint)
@@ -202,7 +192,7 @@ def _weight(part: SegmentShare) -> str:
     return f"{in_line(part.name)} {100 * part.share:.0f} % ({part.total:+.2g})"
 
 
-def _append(text: Text, marks: Iterable[Mark], paint: Paint | None) -> None:
+def _append(text: Text, marks: Iterable[scene.Mark], paint: Paint | None) -> None:
     """Special tokens and what is not yet written are left out."""
     for mark in marks:
         if mark.special or LATER in mark.roles:
@@ -216,7 +206,7 @@ def _append(text: Text, marks: Iterable[Mark], paint: Paint | None) -> None:
             text.append(f"({mark.score:+.2g})")
 
 
-def _sentences(view: View, paint: Paint | None) -> Text:
+def _sentences(view: scene.View, paint: Paint | None) -> Text:
     """The strongest sentences of a long text, in its order, each with its sum."""
     found, kept = [one for one in view.sentences if one.read], view.strongest
     weights = [line.share for line in view.lines if line.share is not None]

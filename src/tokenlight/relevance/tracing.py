@@ -14,19 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from tokenlight.relevance import walk
 from tokenlight.relevance.case import WITHOUT_RULE, Operation
 from tokenlight.relevance.fork import Passage
 from tokenlight.relevance.operations import AUGMENTED, READERS, REWRITES, Call, active
 from tokenlight.relevance.roots import Roots
 from tokenlight.relevance.units import is_candidate, norm_of, unit_of
-from tokenlight.relevance.walk import (
-    Strangers,
-    is_fork,
-    is_share,
-    is_structural,
-    nodes_above,
-    unshifted,
-)
 
 _READ = READERS.keys() | REWRITES.keys() | AUGMENTED.keys()
 # Neither do these rewrite a gradient, nor are they part of what does.
@@ -75,7 +68,7 @@ def forked(
     watch: bool = True,
     ways: Ways | None = None,
     passage: Passage | None = None,
-) -> Iterator[tuple[Passage, Strangers]]:
+) -> Iterator[tuple[Passage, walk.Strangers]]:
     """Every operation inside the ``with`` keeps its value and gets other ways back.
 
     ``examples`` is the size of the batch. Also given: the operations that were not understood, for
@@ -86,7 +79,7 @@ def forked(
     """
     ways, seen = ways or Ways(), _seen.setdefault(model, _SeenModules())
     passage = passage or Passage(examples, ruled=ways.rules)
-    strangers = Strangers(model, watching=watch)
+    strangers = walk.Strangers(model, watching=watch)
     mode = _Forking(passage, strangers, ways, seen)
     chosen = [
         module
@@ -108,7 +101,7 @@ def forked(
 
 
 def attended(
-    passage: Passage, strangers: Strangers, attend: Callable[..., Any], *factors: Tensor
+    passage: Passage, strangers: walk.Strangers, attend: Callable[..., Any], *factors: Tensor
 ) -> Any:
     """Fused attention over queries, keys and values, as one operation of a pass that is forked."""
     shared = passage.shared(Operation.ATTENTION, factors)
@@ -117,7 +110,7 @@ def attended(
         made = attend(*shared)
     if strangers.watching:
         for one in _tensors(made):
-            strangers.know(nodes_above(one, before))
+            strangers.know(walk.nodes_above(one, before))
     return made
 
 
@@ -138,7 +131,7 @@ class _Forking(TorchFunctionMode):
     """Give each call its ways back; inside a unit, leave it alone."""
 
     def __init__(
-        self, passage: Passage, strangers: Strangers, ways: Ways, seen: _SeenModules
+        self, passage: Passage, strangers: walk.Strangers, ways: Ways, seen: _SeenModules
     ) -> None:
         super().__init__()
         self.passage, self.ways, self.watch = passage, ways, strangers.watching
@@ -174,7 +167,7 @@ class _Forking(TorchFunctionMode):
     def _read(self, name: str, args: Any, keywords: Any) -> Call | None:
         reader = READERS.get(name)
         in_place = reader is None and name.endswith("_") and not name.endswith("__")
-        if in_place and not self.ways.rules and not is_fork(args[0].grad_fn):
+        if in_place and not self.ways.rules and not walk.is_fork(args[0].grad_fn):
             reader = READERS.get(name[:-1])
         call = None if reader is None else reader(*args, **keywords)
         if call is None or (self.ways.rules and call.operation in WITHOUT_RULE):
@@ -204,11 +197,11 @@ class _Forking(TorchFunctionMode):
             value = func(*args, **keywords)
         if self.watch and self.ways.gradients:
             for made in _tensors(args[0] if value is None else value):  # ``x[i] = y`` gives None
-                self.strangers.know(nodes_above(made, before))
+                self.strangers.know(walk.nodes_above(made, before))
         if self.ways.rules or replaced:
             operands = call.operands
             if call.operation is Operation.SOFTMAX:
-                operands = (*operands, unshifted(operands[0]))
+                operands = (*operands, walk.unshifted(operands[0]))
             value = self.passage.fork(call.operation, value, operands, call.detail)
         self.roots.remember(value, root)
         return value
@@ -218,11 +211,11 @@ class _Forking(TorchFunctionMode):
         what a rule will read, the nodes it puts into the graph are remembered by its name."""
         name = getattr(func, "__name__", "")
         before = _made_by(args, keywords)
-        spoils = name.endswith("_") and not name.endswith("__") and is_fork(args[0].grad_fn)
+        spoils = name.endswith("_") and not name.endswith("__") and walk.is_fork(args[0].grad_fn)
         made = func(*args, **keywords)
         for tensor in _tensors(made):
-            for node in nodes_above(tensor, before):
-                if not is_structural(node) or (spoils and node is tensor.grad_fn):
+            for node in walk.nodes_above(tensor, before):
+                if not walk.is_structural(node) or (spoils and node is tensor.grad_fn):
                     self.strangers.add(node, name, _calling_module())
         return made
 
@@ -242,7 +235,7 @@ class _Forking(TorchFunctionMode):
             made = forward(*args)
             if self.watch and self.ways.gradients:
                 for one in _tensors(made):
-                    self.strangers.know(nodes_above(one, {args[0].grad_fn}))
+                    self.strangers.know(walk.nodes_above(one, {args[0].grad_fn}))
             return made
         self.depth += 1
         try:
@@ -298,7 +291,7 @@ def _through_one_product(given: set[Any], output: Any) -> bool:
         node = pending.pop()
         if node in given:
             return False
-        if node is not None and node not in seen and not is_share(node):
+        if node is not None and node not in seen and not walk.is_share(node):
             seen.add(node)
             pending.extend(below for below, _ in node.next_functions)
     return True

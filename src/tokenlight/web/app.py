@@ -19,20 +19,12 @@ from tokenlight import registry
 from tokenlight.errors import TokenlightError
 from tokenlight.methods._method import FAMILIES
 from tokenlight.version import VERSION
-from tokenlight.web import downloads, options, responses
+from tokenlight.web import downloads, options, requests, responses
 from tokenlight.web.guard import Guard
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList
 from tokenlight.web.preloaded import Shelf
 from tokenlight.web.refusals import ERRORS, Refusal, caught, not_found
-from tokenlight.web.requests import (
-    AttentionAsked,
-    EvaluateAsked,
-    ExplainAsked,
-    Identity,
-    PerturbAsked,
-    TrustAsked,
-)
 from tokenlight.web.service import Service
 from tokenlight.web.uploads import opened, parsed
 
@@ -48,7 +40,7 @@ JSON_BODY = {  # of POST /api/open, which is read by hand, with its own limits
     }
 }
 
-Also = Annotated[list[Identity] | None, Query(max_length=12)]
+Also = Annotated[list[requests.Identity] | None, Query(max_length=12)]
 mimetypes.add_type("text/javascript", ".js")  # whatever this machine calls it
 
 
@@ -150,19 +142,19 @@ def _asking(app: FastAPI, service: Service) -> None:
             *("model", "prediction", "attributions", "agreement", "untested", "refused", "seconds"),
         ),
     )
-    async def explain(asked: ExplainAsked) -> Response:
+    async def explain(asked: requests.ExplainAsked) -> Response:
         """Score the tokens of a text by one method or several."""
         started = time.perf_counter()
         entries, made = await service.explain(asked)
         return await _built(lambda: responses.explanation(asked, entries, made, started))
 
     @app.post("/api/trust", responses=_object("verdict, grade and health", "id", "trust"))
-    async def trust(asked: TrustAsked) -> Response:
+    async def trust(asked: requests.TrustAsked) -> Response:
         """Remove the top words of an explanation, ask the model again, compare with chance."""
         return JSONResponse({"id": asked.id, "trust": await service.trust(asked.id)})
 
     @app.post("/api/perturb", responses=_object("curves of the game", "model", "labels", "games"))
-    async def perturb(asked: PerturbAsked) -> Response:
+    async def perturb(asked: requests.PerturbAsked) -> Response:
         """The hiding and revealing game, the whole curve at once."""
         return JSONResponse(await service.perturb(asked))
 
@@ -173,7 +165,7 @@ def _asking(app: FastAPI, service: Service) -> None:
             *("model", "methods", "curves", "agreement", "metrics", "rows", "refused", "table"),
         ),
     )
-    async def evaluate(asked: EvaluateAsked) -> Response:
+    async def evaluate(asked: requests.EvaluateAsked) -> Response:
         """Measure methods on a few texts."""
         return JSONResponse(await service.evaluate(asked))
 
@@ -183,7 +175,7 @@ def _asking(app: FastAPI, service: Service) -> None:
             "the map of a head", "model", "layer", "head", "tokens", "special", "weights"
         ),
     )
-    async def attention(asked: AttentionAsked) -> Response:
+    async def attention(asked: requests.AttentionAsked) -> Response:
         """What one attention head looks at in a text."""
         return JSONResponse(await service.attention(asked))
 
@@ -198,7 +190,7 @@ def _files(app: FastAPI, service: Service) -> None:
         ),
     )
     async def attribution(
-        id: Identity,
+        id: requests.Identity,
         format: downloads.Format = "json",
         figure: downloads.Figure = "bars",
         also: Also = None,

@@ -12,20 +12,13 @@ from typing import Any
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
-from tokenlight.web import measure
+from tokenlight.web import measure, requests
 from tokenlight.web.explain import Explained, Wanted, explain_alone, explain_batch
 from tokenlight.web.games import Play, labels_of, own_order
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, Served
 from tokenlight.web.preloaded import Shelf
 from tokenlight.web.refusals import Refusal, caught, closing, not_found
-from tokenlight.web.requests import (
-    AttentionAsked,
-    EvaluateAsked,
-    ExplainAsked,
-    PerturbAsked,
-    target_of,
-)
 from tokenlight.web.responses import agreement, shown
 from tokenlight.web.store import Entry, Kept
 from tokenlight.web.worker import Lane, ModelWorker, QueuedJob
@@ -44,7 +37,7 @@ class Service:
         """The first pass of each kind builds what later ones use: nobody shall wait for it."""
         for served in self.models:
             usual = served.explainer.live.head.usual
-            asked = ExplainAsked.model_validate(
+            asked = requests.ExplainAsked.model_validate(
                 {**served.brief, "long": "truncate", "target": usual}
             )
             (made,) = explain_batch(served, [Wanted.of(asked, served)], self.limits.passes)
@@ -71,7 +64,7 @@ class Service:
         with ThreadPoolExecutor(len(workers) or 1) as pool:
             return all(pool.map(lambda one: one.stop(self.limits.stop_seconds), workers))
 
-    async def explain(self, asked: ExplainAsked) -> tuple[list[Entry], Explained]:
+    async def explain(self, asked: requests.ExplainAsked) -> tuple[list[Entry], Explained]:
         """Explain one text, together with whatever else waits for the same model."""
         served = self.models.taking(asked.model, asked.fields)
         worker, wanted = self._worker(served), Wanted.of(asked, served)
@@ -105,7 +98,7 @@ class Service:
         entry.attribution = await self._done(served, work, len(entry.attribution))
         self.kept.weigh([entry])
 
-    async def perturb(self, asked: PerturbAsked) -> dict[str, Any]:
+    async def perturb(self, asked: requests.PerturbAsked) -> dict[str, Any]:
         """Games of explanations (kept beside them), or of an order that a person chose."""
         if asked.order is not None:
             return await self._own_game(asked)
@@ -124,11 +117,11 @@ class Service:
             games = measure.played(entries, *how)
         return {"model": served.name, "labels": labels_of(served), "games": games}
 
-    async def _own_game(self, asked: PerturbAsked) -> dict[str, Any]:
+    async def _own_game(self, asked: requests.PerturbAsked) -> dict[str, Any]:
         served = self.models.taking(asked.model, asked.fields)
         text = asked.model_dump(include=set(asked.fields))
-        explain = ExplainAsked(**text, method="random", target=asked.target)
-        if target_of(asked.target) == "all":
+        explain = requests.ExplainAsked(**text, method="random", target=asked.target)
+        if requests.target_of(asked.target) == "all":
             raise Refusal(422, "bad_target", "a game watches one target, not all.")
         job = self._worker(served).quick(Wanted.of(explain, served))
         made: Explained = await self._answer(job)
@@ -139,7 +132,7 @@ class Service:
         games = await self._done(served, work, len(attribution))
         return {"model": served.name, "labels": labels_of(served), "games": games}
 
-    async def evaluate(self, asked: EvaluateAsked) -> Any:
+    async def evaluate(self, asked: requests.EvaluateAsked) -> Any:
         """Methods measured on a few texts."""
         fields = {text.fields for text in asked.asked}
         if len(fields) > 1:
@@ -149,7 +142,7 @@ class Service:
         served = self.models.taking(asked.model, fields.pop())
         return await self._done(served, partial(measure.evaluate, served, asked, self.limits))
 
-    async def attention(self, asked: AttentionAsked) -> Any:
+    async def attention(self, asked: requests.AttentionAsked) -> Any:
         """What one head looks at in a text."""
         served = self.models.taking(asked.model, asked.fields)
         work = partial(measure.attention_map, served, asked, self.limits)

@@ -8,16 +8,7 @@ from typing import Any
 from tokenlight import registry
 from tokenlight.bench.entries import Claim
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.report.values import (
-    MethodCost,
-    Number,
-    Panel,
-    Ranking,
-    Score,
-    SuiteReport,
-    Verdict,
-    digits,
-)
+from tokenlight.bench.report import values
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.tables import Tables
@@ -29,7 +20,7 @@ Texts = Mapping[tuple[str, str, str, str], Mapping[int, float]]
 Rows = Sequence[Mapping[str, Any]]
 
 
-def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> SuiteReport:
+def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> values.SuiteReport:
     """The report of a run, finished or not, and its merged tables.
 
     ``timings``: with seconds and passes, the only numbers that differ between two equal runs.
@@ -41,7 +32,7 @@ def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> SuiteRepor
     # Costs stand against AOPC where there is one, else against the first metric.
     labels = (one.label for one in suite.metrics if one.name == "aopc")
     faithful = next(labels, suite.metrics[0].label)
-    return SuiteReport(
+    return values.SuiteReport(
         suite=suite,
         panels=panels,
         better=better,
@@ -66,7 +57,7 @@ def directions(suite: Suite) -> dict[str, str]:
     }
 
 
-def _panels(run: RunFolder, scores: Rows) -> Iterator[Panel]:
+def _panels(run: RunFolder, scores: Rows) -> Iterator[values.Panel]:
     suite, row_of = run.suite, run.suite.row_of
     pairs: dict[tuple[str, str], list[Cell]] = {}
     for cell in run.cells:
@@ -86,7 +77,7 @@ def _panels(run: RunFolder, scores: Rows) -> Iterator[Panel]:
         title = suite.data_set(data).title or data
         running = [cell for cell in cells if cell.runs]
         reasons = dict.fromkeys(row.get("skipped_since") for row in own)
-        yield Panel(
+        yield values.Panel(
             model=model,
             data=data,
             title=f"{model} on {title}" if several else title,
@@ -110,7 +101,9 @@ def _accuracy(run: RunFolder, cell: Cell) -> float | None:
     return 100 * fmean(right) if right else None
 
 
-def _score(suite: Suite, name: str, metric: str, members: Sequence[Cell], scores: Rows) -> Score:
+def _score(
+    suite: Suite, name: str, metric: str, members: Sequence[Cell], scores: Rows
+) -> values.Score:
     labels = {cell.method for cell in members}
     own = [row for row in scores if row["metric"] == metric and row["method"] in labels]
     found = [row for row in own if row["mean"] is not None]
@@ -119,19 +112,21 @@ def _score(suite: Suite, name: str, metric: str, members: Sequence[Cell], scores
         why = next((cell.reason for cell in members if cell.reason), "")
         reason = f"not run: {why}" if why else NOTHING if own else "not finished"
     pair = (members[0].model, members[0].data)
-    return Score(_number(found), *published(suite, pair, name, metric), reason)
+    return values.Score(_number(found), *published(suite, pair, name, metric), reason)
 
 
-def _number(rows: Rows) -> Number | None:
+def _number(rows: Rows) -> values.Number | None:
     if not rows:
         return None
     left_out = sum(int(row["skipped"]) + int(row["failed"]) for row in rows)
     if len(rows) == 1:
         one = rows[0]
-        return Number(one["mean"], one["low"], one["high"], one["count"], left_out=left_out)
+        return values.Number(one["mean"], one["low"], one["high"], one["count"], left_out=left_out)
     means = [row["mean"] for row in rows]
     count = max(row["count"] for row in rows)
-    return Number(fmean(means), count=count, sd=stdev(means), draws=len(rows), left_out=left_out)
+    return values.Number(
+        fmean(means), count=count, sd=stdev(means), draws=len(rows), left_out=left_out
+    )
 
 
 def published(
@@ -149,7 +144,9 @@ def published(
     return None, None
 
 
-def _costs(run: RunFolder, panels: Sequence[Panel], metric: str) -> Iterator[MethodCost]:
+def _costs(
+    run: RunFolder, panels: Sequence[values.Panel], metric: str
+) -> Iterator[values.MethodCost]:
     """One line a method, in the suite's order: means over all texts it explained.
 
     ``metric``: whose mean over the panels stands beside the cost. Only the time of explaining is
@@ -168,12 +165,12 @@ def _costs(run: RunFolder, panels: Sequence[Panel], metric: str) -> Iterator[Met
             for key in ("seconds", "forwards", "backwards")
         )
         value = fmean(means) if means else None
-        yield MethodCost(method, seconds, forwards, backwards, value, texts)
+        yield values.MethodCost(method, seconds, forwards, backwards, value, texts)
 
 
 def verdicts(
-    suite: Suite, panels: Sequence[Panel], better: Mapping[str, str], texts: Texts
-) -> dict[str, tuple[Verdict, ...]]:
+    suite: Suite, panels: Sequence[values.Panel], better: Mapping[str, str], texts: Texts
+) -> dict[str, tuple[values.Verdict, ...]]:
     """For each claim of the suite what became of it on every panel it speaks of.
 
     ``texts``: numbers of single texts, by (model, data, method, metric). Methods are compared on the
@@ -183,7 +180,7 @@ def verdicts(
     for label, row in suite.row_of.items():
         members.setdefault(row, []).append(label)
 
-    def compared(panel: Panel, one: str, other: str, metric: str) -> Interval | None:
+    def compared(panel: values.Panel, one: str, other: str, metric: str) -> Interval | None:
         mine, theirs = (
             _of_row(texts, (panel.model, panel.data), members.get(row, []), metric)
             for row in (one, other)
@@ -217,10 +214,10 @@ def _of_row(
 
 def _verdict(
     claim: Claim,
-    panel: Panel,
+    panel: values.Panel,
     better: Mapping[str, str],
-    compared: Callable[[Panel, str, str, str], Interval | None],
-) -> Verdict:
+    compared: Callable[[values.Panel, str, str, str], Interval | None],
+) -> values.Verdict:
     sign = -1.0 if better[claim.metric] == "lower" else 1.0
     ours = panel.score(claim.better, claim.metric).ours
     others = {name: panel.score(name, claim.metric).ours for name in claim.than}
@@ -228,28 +225,28 @@ def _verdict(
     if ours is None or not known:
         missing = claim.better if ours is None else ", ".join(claim.than)
         why = panel.reason or f"no number for {missing}"
-        return Verdict(panel.title, "not run", why)
+        return values.Verdict(panel.title, "not run", why)
     rival, best = max(known.items(), key=lambda pair: sign * pair[1].mean)
     gap = compared(panel, claim.better, rival, claim.metric)
-    words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
+    words = f"{claim.better} {values.digits(ours.mean)}, {rival} {values.digits(best.mean)}"
     if gap is not None:
-        edges = f"{digits(gap.low, sign=True)} … {digits(gap.high, sign=True)}"
+        edges = f"{values.digits(gap.low, sign=True)} … {values.digits(gap.high, sign=True)}"
         words += f", difference {edges}"
     absent = [name for name, number in others.items() if number is None]
     words += f" (no number for {', '.join(absent)})" if absent else ""
     if ours.mean == best.mean:
-        return Verdict(panel.title, "ties", words)
+        return values.Verdict(panel.title, "ties", words)
     if gap is not None:
         chance = gap.low <= 0 <= gap.high
     else:  # do the two intervals share a value? Draws count as far as two standard deviations.
         (low, high), (low_best, high_best) = ours.edges(2), best.edges(2)
         chance = low <= high_best and low_best <= high
     if sign * ours.mean < sign * best.mean:
-        return Verdict(panel.title, "undecided" if chance else "fails", words)
-    return Verdict(panel.title, "weakly" if chance else "holds", words)
+        return values.Verdict(panel.title, "undecided" if chance else "fails", words)
+    return values.Verdict(panel.title, "weakly" if chance else "holds", words)
 
 
-def ranked(panels: Sequence[Panel], better: Mapping[str, str]) -> Iterator[Ranking]:
+def ranked(panels: Sequence[values.Panel], better: Mapping[str, str]) -> Iterator[values.Ranking]:
     """Rank correlation with the printed order, wherever three methods or more have both numbers."""
     from scipy.stats import kendalltau, spearmanr
 
@@ -271,4 +268,4 @@ def ranked(panels: Sequence[Panel], better: Mapping[str, str]) -> Iterator[Ranki
             sign = -1.0 if better.get(metric) == "lower" else 1.0
             best = max(both, key=lambda name: sign * both[name][1])
             place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
-            yield Ranking(panel.title, metric, len(both), kendall, spearman, best, place)
+            yield values.Ranking(panel.title, metric, len(both), kendall, spearman, best, place)

@@ -18,22 +18,7 @@ from tokenlight.evaluation.report import AXES
 from tokenlight.files.documents import json_of
 from tokenlight.heads.mask import read_heads
 from tokenlight.metrics._metric import ARROWS
-from tokenlight.plots.charts import (
-    CLOUD_COLOURS,
-    DOTS,
-    Band,
-    Bar,
-    Line,
-    Place,
-    bands,
-    bars,
-    cloud,
-    frontier,
-    lines,
-    png,
-    small,
-    titled,
-)
+from tokenlight.plots import charts
 
 
 @dataclass(frozen=True)
@@ -96,10 +81,10 @@ class Artist:
             if drawn is None:
                 yield Drawing(wish.title, missing="nothing of it was run")
             else:
-                yield Drawing(wish.title, drawn if isinstance(drawn, bytes) else png(drawn))
+                yield Drawing(wish.title, drawn if isinstance(drawn, bytes) else charts.png(drawn))
         drawn = self._frontier()
         if drawn is not None:
-            yield Drawing("Cost against faithfulness", png(drawn))
+            yield Drawing("Cost against faithfulness", charts.png(drawn))
 
     def _usual(self) -> Iterator[FigureWish]:
         report = self.report
@@ -125,25 +110,25 @@ class Artist:
     def bars(self, wish: FigureWish) -> Any:
         """Methods side by side, with what is published."""
         limits = self.report.suite.report.get("maximum", {})
-        found: dict[str, dict[str, Bar]] = {}
+        found: dict[str, dict[str, charts.Bar]] = {}
         most = []
         for panel, metric, title in self._panels(wish):
-            chosen: dict[str, Bar] = {}
+            chosen: dict[str, charts.Bar] = {}
             for method, row in panel.rows.items():
                 ours, published = row[metric].ours, row[metric].published
                 if wish.takes(method) and ours is not None:
-                    chosen[method] = Bar(ours.mean, *ours.edges(1), published)
+                    chosen[method] = charts.Bar(ours.mean, *ours.edges(1), published)
                 elif wish.takes(method) and published is not None:
-                    chosen[method] = Bar(published=published)
+                    chosen[method] = charts.Bar(published=published)
             if chosen:
                 found[title] = chosen
                 most.append(limits.get(panel.data))
-        return bars(found, most) if found else None
+        return charts.bars(found, most) if found else None
 
     def lines(self, wish: FigureWish) -> Any:
         """Curves, a line a row: of several draws their means."""
         row_of = self.run.suite.row_of
-        found: dict[str, dict[str, Line]] = {}
+        found: dict[str, dict[str, charts.Line]] = {}
         axis: dict[str, str] = {}
         for panel, metric, title in self._panels(wish):
             kept: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
@@ -157,12 +142,12 @@ class Artist:
                 found[title] = {name: _line(at) for name, at in kept.items()}
                 kind = next(one.name for one in self.report.suite.metrics if one.label == metric)
                 axis |= {title: AXES[kind]} if kind in AXES else {}
-        return lines(found, axis) if found else None
+        return charts.lines(found, axis) if found else None
 
     def bands(self, wish: FigureWish) -> Any:
         """Draws at each rate as a mean and its spread, between a first and a last level."""
         before, _, after = wish.said("group", "{x}").partition("{x}")
-        found: dict[str, Band] = {}
+        found: dict[str, charts.Band] = {}
         for panel, metric, title in self._panels(wish):
             at: dict[float, tuple[float, float]] = {}
             for method, row in panel.rows.items():
@@ -178,8 +163,8 @@ class Artist:
             if at:
                 x = sorted(at)
                 means, spreads = [at[one][0] for one in x], [at[one][1] for one in x]
-                found[title] = Band(x, means, spreads, levels)
-        return bands(found, wish.said("x")) if found else None
+                found[title] = charts.Band(x, means, spreads, levels)
+        return charts.bands(found, wish.said("x")) if found else None
 
     def _heads(self, wish: FigureWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Title and content of the heads file of each panel the figure speaks of."""
@@ -210,10 +195,10 @@ class Artist:
         drawn = []
         for title, heads in self._heads(wish):
             figure = head_map(heads)
-            titled(figure.axes[0], title)
+            charts.titled(figure.axes[0], title)
             figure.tight_layout()
             into = io.BytesIO()
-            figure.savefig(into, format="png", dpi=DOTS, facecolor="white")
+            figure.savefig(into, format="png", dpi=charts.DOTS, facecolor="white")
             drawn.append(Image.open(into).convert("RGB"))
         return _beside(drawn)
 
@@ -262,8 +247,10 @@ class Artist:
                 weights = class_weights(rows, metric, idf)
                 for number, (label, own) in enumerate(weights.items()):
                     if any(weight > 0 for weight in own.values()):
-                        colour = CLOUD_COLOURS[number % len(CLOUD_COLOURS)]
-                        drawn.append(_captioned(cloud(own, colour=colour), f"{method}: {label}"))
+                        colour = charts.CLOUD_COLOURS[number % len(charts.CLOUD_COLOURS)]
+                        drawn.append(
+                            _captioned(charts.cloud(own, colour=colour), f"{method}: {label}")
+                        )
         return _beside(drawn, across=2)
 
     def _frontier(self) -> Any:
@@ -275,20 +262,20 @@ class Artist:
             "passes (forward + backward) a text": lambda cost: cost.forwards + cost.backwards,
         }
         panels = {
-            title: {one.method: Place(cost(one), one.value or 0.0) for one in known}
+            title: {one.method: charts.Place(cost(one), one.value or 0.0) for one in known}
             for title, cost in kinds.items()
         }
         faithful = self.report.faithful
-        return frontier(panels, faithful, lower=self.report.better.get(faithful) == "lower")
+        return charts.frontier(panels, faithful, lower=self.report.better.get(faithful) == "lower")
 
 
-def _line(at: Mapping[float, list[Mapping[str, Any]]]) -> Line:
+def _line(at: Mapping[float, list[Mapping[str, Any]]]) -> charts.Line:
     points = sorted(at)
     means, lows, highs = (
         [fmean(float(one[key]) for one in at[point]) for point in points]
         for key in ("mean", "low", "high")
     )
-    return Line(points, means, lows, highs)
+    return charts.Line(points, means, lows, highs)
 
 
 def _beside(images: Sequence[Any], *, across: int = 3) -> bytes | None:
@@ -302,7 +289,7 @@ def _beside(images: Sequence[Any], *, across: int = 3) -> bytes | None:
     sheet = Image.new("RGB", (width * columns, height * -(-len(images) // columns)), "white")
     for number, image in enumerate(images):
         sheet.paste(image, (width * (number % columns), height * (number // columns)))
-    return small(sheet)
+    return charts.small(sheet)
 
 
 def _captioned(image: Any, words: str) -> Any:
