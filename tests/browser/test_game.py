@@ -13,7 +13,7 @@ from tokenlight.metrics._ranking import ranked_among
 def probability(explainer, attribution, hidden) -> float:
     """P(positive) of the text with these tokens hidden, asked of the model itself."""
     original = Original(attribution.row, StandIns.of(explainer.live, explainer.tokenizer))
-    (logits,) = stream_logits(explainer.live, [original.hidden(hidden)], progress=False)
+    (logits,) = stream_logits(explainer.live, [original.hidden(hidden)])
     chances = np.exp(logits - logits.max())
     return float(chances[1] / chances.sum())
 

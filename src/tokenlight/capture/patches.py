@@ -1,7 +1,7 @@
 """Models that read pictures: where their patches stand among the tokens, and pixels from rows."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,15 +23,6 @@ OWN_TOKENS = {
     "distillation_token": "[DIST]",
     "register_tokens": "[REG]",
 }
-
-
-class Patched(Protocol):
-    """What pixels are made from: a TokenRow or a Variant of a picture."""
-
-    @property
-    def ids(self) -> Sequence[int] | np.ndarray: ...
-    @property
-    def image(self) -> PatchImage | None: ...
 
 
 class Patches:
@@ -118,9 +109,13 @@ class Patches:
                         ]
         return tuple(names) if len(names) == ahead else tuple(f"[{i}]" for i in range(ahead))
 
-    def pixel_values(self, rows: Sequence[Patched]) -> Tensor:
+    def pixel_values(self, rows: Sequence[Any]) -> Tensor:
         """``batch channel height width``: the pictures, with their filling where a patch is hidden."""
-        images = [self._image(row) for row in rows]
+        images: list[Any] = [row.image for row in rows]
+        if any(image is None for image in images):
+            raise BadInput(
+                f"{type(self.model).__name__} reads pictures, not token ids; give Picture(…)."
+            )
         shapes = {image.pixels.shape for image in images}
         if len(shapes) > 1:
             raise BadInput(
@@ -142,14 +137,6 @@ class Patches:
         hidden = hidden.view(len(rows), 1, images[0].rows, images[0].columns)
         hidden = hidden.repeat_interleave(self.patch[0], 2).repeat_interleave(self.patch[1], 3)
         return torch.where(hidden, filling, pixels)
-
-    def _image(self, row: Patched) -> PatchImage:
-        image = row.image
-        if image is None:
-            raise BadInput(
-                f"{type(self.model).__name__} reads pictures, not token ids; give Picture(…)."
-            )
-        return image
 
     def _only_patches(self, special: np.ndarray) -> None:
         if (special == HIDDEN).any():

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,13 +17,11 @@ from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
 from tokenlight.capture.pauses import pause
 from tokenlight.capture.rewired import rewired
-from tokenlight.capture.variants import Original, StandIns, Variant
+from tokenlight.capture.variants import Original, StandIns, Variant, asked_of
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import TextTooLong
-from tokenlight.progress import Advance
-from tokenlight.progress import progress as progress_bar
 
-__all__ = ["Original", "Readable", "StandIns", "Variant", "key_of", "stream_logits"]
+__all__ = ["Original", "StandIns", "Variant", "key_of", "stream_logits"]
 
 # Sequences that are looked at together: sorted, freed of duplicates, packed.
 WINDOW = {"cpu": 1024, "cuda": 16384}
@@ -36,25 +33,11 @@ AHEAD = {"cpu": 0, "cuda": 1}
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 
 
-class Readable(Protocol):
-    """What the engine reads: a TokenRow or a Variant."""
-
-    @property
-    def ids(self) -> Sequence[int] | np.ndarray: ...
-    @property
-    def attention(self) -> Sequence[int] | np.ndarray: ...
-    @property
-    def token_types(self) -> Sequence[int] | np.ndarray | None: ...
-
-
 def stream_logits(
     live: LiveModel,
-    sequences: Iterable[Readable],
+    sequences: Iterable[TokenRow | Variant],
     *,
     batch_tokens: int | None = None,
-    total: int | None = None,
-    what: str = "perturbing",
-    progress: bool | None = None,
 ) -> Iterator[np.ndarray]:
     """The logits of each sequence, in order: ``label`` of a classifier, ``token 2`` of a span head.
 
@@ -68,15 +51,14 @@ def stream_logits(
     engine = _Engine(live, batch_tokens or live.batch_tokens or BATCH_TOKENS[device])
     room = min(WINDOW[device], max(16, LOGITS // max(1, len(live.head.labels))))
     launched: deque[_Window] = deque()
-    with progress_bar(what, total, progress) as advance:
-        while True:
-            window = list(islice(waiting, room))
-            if window:
-                launched.append(engine.launched(window, advance))
-            while launched and (not window or len(launched) > AHEAD[device]):
-                yield from launched.popleft().answers()
-            if not window:
-                return
+    while True:
+        window = list(islice(waiting, room))
+        if window:
+            launched.append(engine.launched(window))
+        while launched and (not window or len(launched) > AHEAD[device]):
+            yield from launched.popleft().answers()
+        if not window:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +86,7 @@ class _Engine:
     def __init__(self, live: LiveModel, budget: int) -> None:
         self.live, self.budget = live, budget
 
-    def launched(self, window: Sequence[Readable], advance: Advance) -> _Window:
+    def launched(self, window: Sequence[TokenRow | Variant]) -> _Window:
         """A window without its duplicates, through the model."""
         places: dict[bytes, int] = {}
         rows: list[Variant] = []
@@ -117,15 +99,12 @@ class _Engine:
             order.append(place)
         lengths = [len(row.ids) for row in rows]
         ids = np.concatenate([row.ids for row in rows])
-        _check(self.live, max(map(_longest_part, rows)), ids)
+        parts = [max(row.source or 0, len(row) - (row.source or 0)) for row in rows]
+        _check(self.live, max(parts), ids)
         self.live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
-        done = self._run(rows, lengths, advance)
-        advance(len(window) - len(rows))
-        return _Window(order, lengths, done)
+        return _Window(order, lengths, self._run(rows, lengths))
 
-    def _run(
-        self, rows: list[Variant], lengths: list[int], advance: Advance
-    ) -> list[tuple[list[int], Tensor]]:
+    def _run(self, rows: list[Variant], lengths: list[int]) -> list[tuple[list[int], Tensor]]:
         live = self.live
         everything = list(range(len(rows)))
         # Without any id to pad with, each row goes alone: it needs none.
@@ -156,7 +135,6 @@ class _Engine:
                 self.budget = max(1, lengths[pack[0]] * len(pack) // 2)
             else:
                 done.append((pack, logits))
-                advance(len(pack))
                 pause()
                 continue
             # Outside the except block, so that the failed pass's tensors are already let go.
@@ -166,20 +144,15 @@ class _Engine:
         return done
 
 
-def _variant(sequence: Readable) -> Variant:
-    if isinstance(sequence, Variant):
-        return sequence
-    types = sequence.token_types
+def _variant(given: TokenRow | Variant) -> Variant:
+    if isinstance(given, Variant):
+        return given
+    types = given.token_types
     return Variant(
-        np.asarray(sequence.ids, dtype=np.int32),
-        np.asarray(sequence.attention, dtype=np.int8),
+        np.asarray(given.ids, dtype=np.int32),
+        np.asarray(given.attention, dtype=np.int8),
         None if types is None else np.asarray(types, dtype=np.int8),
-        None,
-        getattr(sequence, "at", None),
-        getattr(sequence, "anchor", None),
-        getattr(sequence, "image", None),
-        getattr(sequence, "source", None),
-        getattr(sequence, "answer", ()),
+        **asked_of(given),
     )
 
 
@@ -206,10 +179,6 @@ def key_of(row: Variant) -> bytes:
         + types
     )
     return tokens + b"|" + place + anchor + image
-
-
-def _longest_part(row: Variant) -> int:
-    return len(row) if row.source is None else max(row.source, len(row) - row.source)
 
 
 def _check(live: LiveModel, longest: int, ids: np.ndarray) -> None:

@@ -152,9 +152,7 @@ class Rerun:
         Tokens may be replaced but not moved where a target names places, as a span's does.
         """
         budget = self.recording.budget * WIDER.get(self.live.device.type, 1)
-        logits = stream_logits(
-            self.live, chain.from_iterable(variants), batch_tokens=budget, progress=False
-        )
+        logits = stream_logits(self.live, chain.from_iterable(variants), batch_tokens=budget)
         return [
             np.array([float(read(target, next(logits))) for _ in own])
             for target, own in zip(self.targets, variants, strict=True)

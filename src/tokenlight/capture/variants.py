@@ -40,6 +40,11 @@ class Variant:
         return int(found[0]) if len(found) else None
 
 
+def asked_of(row: TokenRow) -> dict[str, Any]:
+    """What a row tells the model beside its tokens."""
+    return {name: getattr(row, name) for name in ("at", "anchor", "image", "source", "answer")}
+
+
 @dataclass(frozen=True, slots=True)
 class StandIns:
     """The ids that replace tokens. A model without [PAD] or [MASK] has one id for both."""
@@ -151,9 +156,8 @@ class Original:
         return self._variant(ids, self._attention if unread else attention)
 
     def _variant(self, ids: np.ndarray, attention: np.ndarray, **changed: Any) -> Variant:
-        row = self.row
-        own = {name: getattr(row, name) for name in ("at", "anchor", "image", "source", "answer")}
-        return Variant(ids, attention, **{"token_types": self._types, **own, **changed})
+        own = {"token_types": self._types, **asked_of(self.row), **changed}
+        return Variant(ids, attention, **own)
 
     def taken(self, positions: Sequence[int] | np.ndarray) -> Variant:
         """Take tokens away as fits the input: deleted from a text, hidden in a picture."""

@@ -112,6 +112,17 @@ class TokenRow(Later):
             taken["source"] = sum(i < self.source for i in kept)
         return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
 
+    def joined(self, behind: "TokenRow", **changed: Any) -> "TokenRow":
+        """Both rows as one, the texts of the second behind those of this one; what is no list of
+        tokens or texts stays this one's, or is as ``changed`` says."""
+        names = ("ids", "attention", "pieces", "special", "spans", "texts")
+        both = {name: getattr(self, name) + getattr(behind, name) for name in names}
+        last = max((word for word in self.words if word is not None), default=-1)
+        segments = (None if one is None else len(self.texts) + one for one in behind.segments)
+        words = (None if one is None else last + 1 + one for one in behind.words)
+        both |= {"segments": (*self.segments, *segments), "words": (*self.words, *words)}
+        return replace(self, **both, **changed)
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:

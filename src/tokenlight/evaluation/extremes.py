@@ -40,7 +40,7 @@ def extremes(
             found[key] = refused
     while asked:
         rows = (variant for variants in asked.values() for variant in variants)
-        logits = stream_logits(explainer.live, rows, batch_tokens=batch_tokens, progress=False)
+        logits = stream_logits(explainer.live, rows, batch_tokens=batch_tokens)
         following = {}
         for key, variants in asked.items():
             answers = list(zip(variants, islice(logits, len(variants)), strict=True))

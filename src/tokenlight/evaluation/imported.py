@@ -93,7 +93,7 @@ def adopted(
     values = _scores(scores, row, 0 if index is None else index)
     logits = found.logits
     if head.kind == "span":
-        logits = next(iter(stream_logits(explainer.live, [row], progress=False)))
+        logits = next(iter(stream_logits(explainer.live, [row])))
     return _made(head, row, values, logits, target, method, explainer.name)
 
 

@@ -270,7 +270,7 @@ def _measured(
     found: list[tuple[dict[str, Measured], dict[str, str]]] = [({}, {}) for _ in cases]
     jobs = list(_jobs(explainer, cases, metrics, found, batch_tokens))
     rows = (variant for _, _, _, variants in jobs for variant in variants)
-    answers = stream_logits(explainer.live, rows, batch_tokens=batch_tokens, progress=False)
+    answers = stream_logits(explainer.live, rows, batch_tokens=batch_tokens)
     for i, key, case, variants in jobs:
         logits = list(islice(answers, len(variants)))
         pairs = list(zip(variants, logits, strict=True))

@@ -47,7 +47,7 @@ class Asked:
             for key, variant in zip(keys, variants, strict=True)
             if key not in self.answers
         }
-        said = stream_logits(self.live, new.values(), progress=False)
+        said = stream_logits(self.live, new.values())
         self.answers |= zip(new, said, strict=True)
         return [self.answers[key] for key in keys]
 

@@ -11,6 +11,7 @@ from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data.answers import one_place
 from tokenlight.data.target import Continuation, NextToken, ResolvedTarget, TargetLike, TokenTarget
 from tokenlight.data.tokens import Question, TokenRow
+from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, way
 from tokenlight.explaining.options import How
 from tokenlight.explaining.session import Session
@@ -18,8 +19,8 @@ from tokenlight.explaining.token_ids import read_ids
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import Encoded, encode, encoded_together
 from tokenlight.inputs.picture import is_picture
-from tokenlight.inputs.prompt import Chat, encode_prompt, extended, written_from
-from tokenlight.inputs.source import begun, foretold, generated, joined
+from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
+from tokenlight.inputs.source import begun, foretold
 from tokenlight.progress import progress as progress_bar
 
 Job = tuple[TokenRow, TargetLike]
@@ -202,7 +203,7 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
         for _ in range(min(tokens, room)):
             grown = (*row.ids, *written)
             given = replace(row, ids=grown, attention=(*row.attention, *(1,) * len(written)))
-            (logits,) = stream_logits(session.live, [given], progress=False)
+            (logits,) = stream_logits(session.live, [given])
             best = int(np.argmax(logits))
             if best in stops:
                 break
@@ -249,7 +250,8 @@ def _after_source(session: Session, text: Any, target: Continuation, how: How) -
         if first == stop:
             raise BadInput(f"{name_of(session)} writes nothing after this source.")
         lead, written = tuple(ids[:first]), generated(ids[first:stop], tokenizer)
-    return joined(begun(source, lead, tokenizer), written)
+    before = begun(source, lead, tokenizer)
+    return before.joined(written, names=(*before.names, WRITTEN))
 
 
 # --- one token of the text ------------------------------------------------------------------------
@@ -284,7 +286,7 @@ def _labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
     if target == "all":
         return [(one, "predicted") for one in rows]
     labels = session.live.head.labels
-    found = stream_logits(session.live, rows, progress=False)
+    found = stream_logits(session.live, rows)
     said = (
         f"{row.surface[place]} {labels[int(np.argmax(logits))]}"
         for place, logits in zip(firsts, found, strict=True)

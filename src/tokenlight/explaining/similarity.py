@@ -71,29 +71,15 @@ def _both(first: Attribution, second: Attribution) -> Attribution:
     shared = {k: v for k, v in first.extras.items() if k in second.extras and v == second.extras[k]}
     return dataclasses.replace(
         first,
-        row=_joined(first.row, second.row),
+        row=first.row.joined(
+            second.row,  # for reading; no model ever read them so
+            token_types=(0,) * len(first.row) + (1,) * len(second.row),
+            cut=first.row.cut + second.row.cut,
+            anchor=None,
+            names=("first text", "second text"),
+        ),
         scores=np.concatenate([first.scores, second.scores]),
         layers=layers,
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
         extras={**shared, "likeness": {"border": len(first.row)}},
-    )
-
-
-def _joined(a: TokenRow, b: TokenRow) -> TokenRow:
-    """Two texts in one row, for reading; no model ever read it so."""
-    last = max((word for word in a.words if word is not None), default=-1)
-    return dataclasses.replace(
-        a,
-        ids=a.ids + b.ids,
-        attention=a.attention + b.attention,
-        token_types=(0,) * len(a) + (1,) * len(b),
-        pieces=a.pieces + b.pieces,
-        special=a.special + b.special,
-        spans=a.spans + b.spans,
-        segments=a.segments + tuple(None if s is None else s + len(a.texts) for s in b.segments),
-        words=a.words + tuple(None if w is None else w + last + 1 for w in b.words),
-        texts=a.texts + b.texts,
-        cut=a.cut + b.cut,
-        anchor=None,
-        names=("first text", "second text"),
     )

@@ -240,39 +240,33 @@ def written_from(row: TokenRow) -> int:
     return first
 
 
-def decoded_spans(
-    before: Sequence[int], written: Sequence[int], tokenizer: Any
-) -> tuple[str, tuple[Span, ...], tuple[int | None, ...]]:
-    """What ``written`` tokens read as behind others, where each stands in it, and its words."""
+def generated(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) -> TokenRow:
+    """What a model wrote by itself behind other tokens, as a row of its own."""
 
     def decoded(count: int) -> str:
-        ids = [*before, *written[:count]]
-        return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+        return str(tokenizer.decode([*before, *ids[:count]], clean_up_tokenization_spaces=False))
 
-    whole = [decoded(count) for count in range(len(written) + 1)]
+    count = len(ids)
+    whole = [decoded(number) for number in range(count + 1)]
     begin = len(whole[0])
     # Half of a character decodes to a stand-in that may be longer than what it becomes.
     ends = [min(max(0, len(text) - begin), len(whole[-1]) - begin) for text in whole]
-    spans = tuple((min(a, b), b) for a, b in pairwise(ends))
-    text, none = whole[-1][begin:], (None,) * len(written)
-    return text, spans, number_words((text,), (0,) * len(written), spans, none)
+    text, spans = whole[-1][begin:], tuple((min(a, b), b) for a, b in pairwise(ends))
+    return TokenRow(
+        ids=tuple(ids),
+        attention=(1,) * count,
+        token_types=None,
+        pieces=tuple(map(str, tokenizer.convert_ids_to_tokens(list(ids)))),
+        special=(False,) * count,
+        spans=spans,
+        segments=(0,) * count,
+        words=number_words((text,), (0,) * count, spans, (None,) * count),
+        texts=(text,),
+    )
 
 
 def extended(row: TokenRow, written: Sequence[int], tokenizer: Any) -> TokenRow:
     """A prompt's row with tokens the model wrote, which are the last segment."""
-    text, spans, own = decoded_spans(row.ids, written, tokenizer)
-    segment, count = len(row.texts), len(row) + len(written)
-    last = max((word for word in row.words if word is not None), default=-1)
-    return replace(
-        row,
-        ids=(*row.ids, *written),
-        attention=(*row.attention, *(1,) * len(written)),
-        pieces=(*row.pieces, *map(str, tokenizer.convert_ids_to_tokens(list(written)))),
-        special=(*row.special, *(False,) * len(written)),
-        spans=(*row.spans, *spans),
-        segments=(*row.segments, *(segment,) * len(written)),
-        words=(*row.words, *(None if word is None else last + 1 + word for word in own)),
-        texts=(*row.texts, text),
-        names=(*(row.names or ("prompt",) * segment), WRITTEN),
-        token_types=None if row.token_types is None else (0,) * count,
-    )
+    types = None if row.token_types is None else (0,) * (len(row) + len(written))
+    names = (*(row.names or ("prompt",) * len(row.texts)), WRITTEN)
+    return row.joined(generated(written, tokenizer, row.ids), token_types=types, names=names)

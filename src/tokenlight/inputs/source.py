@@ -5,28 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 from tokenlight.data.tokenizer import apart
-from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import WRITTEN
+from tokenlight.data.tokens import TokenRow, Tokens, named
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import ASKED, laid_row, readable
-from tokenlight.inputs.prompt import decoded_spans
 
 SOURCE = "source"  # the name of the text an encoder reads among a row's texts
 
 
 def begun(source: TokenRow, start: Sequence[int], tokenizer: Any) -> TokenRow:
     """The row of a source with the tokens its decoder begins with, which nobody wrote."""
-    count = len(start)
-    return replace(
-        source,
-        ids=(*source.ids, *start),
-        attention=(*source.attention, *(1,) * count),
+    lead, count = named(Tokens.from_ids([start]).rows[0], tokenizer), len(start)
+    return source.joined(
+        replace(lead, special=(True,) * count, words=(None,) * count),
         token_types=None,
-        pieces=(*source.pieces, *map(str, tokenizer.convert_ids_to_tokens(list(start)))),
-        special=(*source.special, *(True,) * count),
-        spans=(*source.spans, *(None,) * count),
-        segments=(*source.segments, *(None,) * count),
-        words=(*source.words, *(None,) * count),
         names=source.names or (SOURCE,) * len(source.texts),
         source=len(source),
     )
@@ -52,39 +43,3 @@ def foretold(
     row = laid_row(encoded, (text,), segments, encoded.offsets).take(range(first, last))
     lead = tuple(encoded.ids[:first])
     return (start, *lead), row
-
-
-def generated(ids: Sequence[int], tokenizer: Any) -> TokenRow:
-    """What a decoder wrote by itself, as a row of its own."""
-    text, spans, words = decoded_spans((), ids, tokenizer)
-    count = len(ids)
-    return TokenRow(
-        ids=tuple(ids),
-        attention=(1,) * count,
-        token_types=None,
-        pieces=tuple(map(str, tokenizer.convert_ids_to_tokens(list(ids)))),
-        special=(False,) * count,
-        spans=spans,
-        segments=(0,) * count,
-        words=words,
-        texts=(text,),
-    )
-
-
-def joined(before: TokenRow, written: TokenRow) -> TokenRow:
-    """A source and its decoder's beginning, with what was written after them as the last segment."""
-    segment = len(before.texts)
-    last = max((word for word in before.words if word is not None), default=-1)
-    words = (None if word is None else last + 1 + word for word in written.words)
-    return replace(
-        before,
-        ids=before.ids + written.ids,
-        attention=before.attention + written.attention,
-        pieces=before.pieces + written.pieces,
-        special=before.special + written.special,
-        spans=before.spans + written.spans,
-        segments=(*before.segments, *(None if s is None else segment for s in written.segments)),
-        words=(*before.words, *words),
-        texts=before.texts + written.texts,
-        names=(*before.names, WRITTEN),
-    )

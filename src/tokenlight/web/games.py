@@ -184,7 +184,7 @@ def _answers(
         original = Original(one.row, stand_ins)
         asked.append([original.hidden(places) for places in hidden(one, original.rankable)])
     flat = [variant for variants in asked for variant in variants]
-    stream = stream_logits(explainer.live, flat, progress=False)
+    stream = stream_logits(explainer.live, flat)
     for one, variants in zip(plays, asked, strict=True):
         logits = [next(stream) for _ in variants]
         pairs = zip(variants, logits, strict=True)
