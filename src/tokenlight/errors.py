@@ -18,7 +18,7 @@ given, why it cannot be, and what to do.
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -36,10 +36,19 @@ class TokenlightError(Exception):
         super().__init__(re.sub(long, lambda word: f"{word[0][:200]}…{word[0][-100:]}", message))
 
 
+def short(text: str, most: int) -> str:
+    """A text of at most ``most`` characters; a dot of three stands for what was longer."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def shown(value: object, most: int = 60) -> str:
     """What was given, as a message shows it: no more of it than names it."""
-    said = repr(value)
-    return said if len(said) <= most else f"{said[: most - 1]}…"
+    return short(repr(value), most)
+
+
+def few(names: Sequence[object], most: int) -> str:
+    """The first of some names; three dots where there are more."""
+    return ", ".join(map(str, names[:most])) + " …" * (len(names) > most)
 
 
 def near_names(given: str, known: Iterable[str], *, likeness: float = 0.5) -> list[str]:
@@ -50,6 +59,12 @@ def near_names(given: str, known: Iterable[str], *, likeness: float = 0.5) -> li
     return [name for name, like in zip(near, alike, strict=True) if like > alike[0] - 0.1]
 
 
+def meant(given: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
+    """The question whether one of ``known`` was meant; empty where none is near."""
+    near = near_names(given, known, likeness=likeness)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
 class UnknownName(TokenlightError, ValueError):
     """A name that is not in a closed list; near names are offered."""
 
@@ -57,8 +72,7 @@ class UnknownName(TokenlightError, ValueError):
     def among(cls, kind: str, given: object, known: Iterable[str]) -> "UnknownName":
         """Build the message for ``given``, which is not one of ``known``."""
         names = sorted(known)
-        near = near_names(str(given), names)
-        hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+        hint = meant(str(given), names)
         return cls(f"unknown {kind} {given!r}.{hint} Known: {', '.join(names) or 'none'}.")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tokenlight.bench.entries import DataSet
 from tokenlight.bench.suite import Suite
 from tokenlight.data.tokens import Question
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, few
 from tokenlight.files.tables import ENDINGS, Example, read
 
 FORMS = tuple(ending + zipped for ending in ENDINGS for zipped in ("", ".gz"))
@@ -65,7 +65,7 @@ def _has(folder: Path, local: str) -> str:
     inner = (folder / local).parent
     place = inner if inner.is_dir() else folder
     names = sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
-    return ", ".join(names[:12]) + (" …" if len(names) > 12 else "") if names else "nothing"
+    return few(names, 12) or "nothing"
 
 
 def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> list[Example]:

@@ -20,7 +20,7 @@ from tokenlight.bench.suite import read as read_suite
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import write_parquet, write_text
-from tokenlight.scale.changes import changed
+from tokenlight.scale.changes import refuse_other
 
 FORMAT = 1
 AGAIN = "the same bench run command makes it again"
@@ -73,13 +73,7 @@ class RunFolder:
         """Write the plan into a folder; one that holds another run is refused."""
         if (folder / "run.json").exists():
             before = cls.open(folder)
-            different = changed(before.plan.settings, plan.settings)
-            if different:
-                raise BadInput(
-                    f"{folder} holds a run with other settings: {'; '.join(different[:4])}"
-                    f"{' …' if len(different) > 4 else ''}. Their numbers must not be mixed: give "
-                    "another folder with -o, or delete this one."
-                )
+            refuse_other(f"{folder} holds a run", before.plan.settings, plan.settings)
             return before
         refuse_foreign(folder)
         write_text(folder / "suite.yaml", suite_file.read_text(encoding="utf-8"), durable=True)

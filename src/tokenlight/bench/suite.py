@@ -115,10 +115,6 @@ class Suite:
         of = (one for one in self.models if one.name == name)
         return next(one for one in of if not one.data or data in one.data)
 
-    def metrics_for(self, data: str) -> tuple[entries.MetricEntry, ...]:
-        """The metrics measured on a data set."""
-        return tuple(one for one in self.metrics if not one.data or data in one.data)
-
     def digest(self) -> str:
         """Hash of what changes a number: published numbers, notes and the report's wishes do not."""
         content = {key: value for key, value in asdict(self).items() if key not in SILENT}

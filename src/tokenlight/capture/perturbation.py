@@ -130,7 +130,8 @@ class _Engine:
                 with rewired(live.model, attention="own", gradients=False, filler=filler):
                     logits = live.logits_of(live.call(arguments), arguments)
             except RuntimeError as error:
-                if len(pack) == 1 or not _out_of_memory(error):
+                full = isinstance(error, torch.OutOfMemoryError)
+                if len(pack) == 1 or not (full or "can't allocate memory" in str(error)):
                     raise
                 self.budget = max(1, lengths[pack[0]] * len(pack) // 2)
             else:
@@ -187,7 +188,3 @@ def _check(live: LiveModel, longest: int, ids: np.ndarray) -> None:
             f"a changed text has {longest} tokens but this model reads at most {live.max_tokens}."
         )
     live.check_ids(int(ids.min()), int(ids.max()))
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

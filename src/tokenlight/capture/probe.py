@@ -94,8 +94,9 @@ def spoilt_weights(model: nn.Module, but: Sequence[Any] = ()) -> list[str]:
     for name in _without_finite_sum(named):
         weight = known[name]
         # The sum of huge numbers may be infinite; a mask that is kept as a weight holds −inf by right.
-        finite = torch.isfinite if weight.requires_grad else _no_nan
-        if not bool(finite(weight.detach()).all()):
+        values = weight.detach()
+        good = torch.isfinite(values) if weight.requires_grad else ~torch.isnan(values)
+        if not bool(good.all()):
             found.append(name)
     return found
 
@@ -125,10 +126,6 @@ def _note(took: set[str], owner: str, *_: Any) -> None:
 def _is_checked(weight: Tensor) -> bool:
     plain = type(weight) in (Tensor, nn.Parameter) and type(weight.data) is Tensor
     return plain and weight.dtype in CHECKED and not weight.is_meta and weight.numel() > 0
-
-
-def _no_nan(values: Tensor) -> Tensor:
-    return ~torch.isnan(values)
 
 
 def _without_finite_sum(named: Iterable[tuple[str, Tensor]]) -> list[str]:

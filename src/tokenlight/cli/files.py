@@ -13,7 +13,7 @@ import typer
 
 from tokenlight.cli.failures import INTERRUPTED, complain, tell
 from tokenlight.cli.outputs import Output
-from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
+from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.progress import progress
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tokenlight.files.tables import Example
     from tokenlight.plots.dataset import Report
 
-# What one text may be refused for; anything else is wrong with the model or the options, for all.
-OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
 # Texts that are read together, at most, and about how many characters for a token of the device's
 # budget: few at first, since somebody waits for the first answer, and Ctrl-C loses those at hand.
 SIZES, CHARACTERS = (1, 4, 16, 64), 4
@@ -206,7 +204,7 @@ def _answered(
     """Each text's explanations, or why it has none, in order and in constant memory."""
     from tokenlight.evaluation.shard import text_by_text
     from tokenlight.evaluation.trust import all_trusted
-    from tokenlight.explaining.halves import half_by_half
+    from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
 
     others = {option: value for option, value in how.items() if option != "method"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.cli.failures import writing
-from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.errors import BadInput, MissingExtra, short
 
 if TYPE_CHECKING:
     from tokenlight.data.attribution import Attribution
@@ -104,8 +104,7 @@ def _sums(attribution: Attribution, unit: Any) -> str:
     for part in parts:
         known = part.low is not None
         interval = f"[{part.low:+.3g}, {part.high:+.3g}]" if known else ""
-        name = " ".join(part.name.split())
-        name = name if len(name) <= 60 else f"{name[:59]}…"
+        name = short(" ".join(part.name.split()), 60)
         lines.append(f"  {part.total:+9.3g}  {interval:18}  {100 * part.share:3.0f} %  {name}")
     return "\n".join(lines)
 

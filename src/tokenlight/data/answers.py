@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadTarget, long_way, shown, way
+from tokenlight.errors import BadTarget, few, long_way, shown, way
 
 LONGEST_ANSWER = 30  # tokens; the bound the question-answering pipelines use for a valid span
 NO_ANSWER = "no answer"
@@ -238,9 +238,8 @@ def one_place(
     """The place that is meant where ``what`` stands at several in ``where``, counted in ``units``."""
     given = way("occurrence=", "--occurrence ")
     if occurrence is None and len(places) > 1:
-        listed = ", ".join(map(str, places[:6])) + " …" * (len(places) > 6)
         raise BadTarget(
-            f"{what} occurs {len(places)} times in {where} (at {units} {listed}); say which with "
+            f"{what} occurs {len(places)} times in {where} (at {units} {few(places, 6)}); say which with "
             f"{given}0 to {len(places) - 1}."
         )
     chosen = occurrence or 0

@@ -57,12 +57,7 @@ def check_target(explainer: Explainer, target: Any) -> None:
             raise BadTarget(
                 f"{name} labels each token, so say which: {every} explains every word, {one} one."
             )
-    elif head.reads == "pair":
-        if target not in ("predicted", "all", 0, head.labels[0]):
-            raise BadTarget(
-                f"target {target!r} is none: {head.does}; what is explained is the cosine."
-            )
-    else:
+    elif head.reads != "pair":
         _check_labels(head, target)
 
 

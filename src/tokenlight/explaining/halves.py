@@ -3,6 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from tokenlight.errors import BadInput, BadTarget, NotFinite
+
+# What one text may be refused for; anything else is wrong with the model or the options, for all.
+OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
 T = TypeVar("T")
 R = TypeVar("R")
 E = TypeVar("E", bound=Exception)

@@ -69,6 +69,8 @@ def check_target(session: Session, target: Any) -> None:
     elif isinstance(target, TokenTarget) and head.reads not in ("mask", "token"):
         asked = way(repr(target), f"--token {target.at}")
         raise BadTarget(f"{asked} asks for one token's label, but {name} gives none: {head.does}.")
+    elif head.reads == "pair" and target not in ("predicted", "all", 0, head.labels[0]):
+        raise BadTarget(f"target {target!r} is none: {head.does}; what is explained is the cosine.")
 
 
 def read(session: Session, text: Any, how: How, whole: Encoded | None = None) -> TokenRow:

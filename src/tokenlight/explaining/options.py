@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from tokenlight.data.tokens import ExplainMask, Long, Question, TextInput, TokenRow, Tokens
-from tokenlight.errors import BadInput, BadTarget, TokenlightError
+from tokenlight.errors import BadInput, BadTarget, TokenlightError, few
 from tokenlight.files.frames import examples_in
 from tokenlight.files.tables import Example
 from tokenlight.inputs.context import Context
@@ -140,9 +140,8 @@ def _refuse_named_columns(inputs: Any) -> None:
         names = getattr(inputs, "column_names", None) if names is None else names
         named = [str(name) for name in (inputs if names is None else names)]
         raise BadInput(
-            f"a {type(inputs).__name__} holds columns ({', '.join(named[:6])}"
-            f"{' …' if len(named) > 6 else ''}), not texts; give one of them, for example "
-            f"x[{(named or ['text'])[0]!r}]."
+            f"a {type(inputs).__name__} holds columns ({few(named, 6)}), not texts; give one of them, "
+            f"for example x[{(named or ['text'])[0]!r}]."
         )
 
 

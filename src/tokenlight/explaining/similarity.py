@@ -14,9 +14,9 @@ import torch
 from tokenlight.capture.rewired import rewired
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
+from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.explaining.batch import explain_rows
-from tokenlight.explaining.jobs import name_of
+from tokenlight.explaining.jobs import check_target, name_of
 from tokenlight.explaining.options import How
 from tokenlight.explaining.session import Session
 from tokenlight.inputs.encode import encode
@@ -30,8 +30,7 @@ def explain_likeness(session: Session, text: Any, target: Any, how: How) -> list
             f"{name_of(session)} has no head, so one input alone has no output to explain: "
             f"{head.does}, or load a model fine-tuned with a head."
         )
-    if target not in ("predicted", "all", 0, head.labels[0]):
-        raise BadTarget(f"target {target!r} is none: {head.does}; what is explained is the cosine.")
+    check_target(session, target)
     tokenizer, limit = session.tokenizer, session.max_tokens
     rows = [
         session.prepared(encode(part, tokenizer, limit=limit, long=how.long), how) for part in text

@@ -60,9 +60,8 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
     logits = _logits(session, rows, how)
     head = session.live.head
     if head.kind == "span":
-        answered = _answered(head, cut, logits, target)
-        weights, whole_logits, targets = answered.weights, answered.logits, [answered.target]
-        prediction = answered.prediction
+        weights, whole_logits, answer, prediction = _answered(head, cut, logits, target)
+        targets = [answer]
     else:
         weights = np.full(len(rows), 1 / len(rows))
         whole_logits = np.mean(logits, axis=0)
@@ -107,20 +106,11 @@ def _read(session: Session, rows: list[TokenRow], part: slice) -> list[np.ndarra
     return record(session.live, rows[part], frozenset()).shortened()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Answered:
-    """The window whose answer is explained, as weights, and what all windows together predict."""
-
-    weights: np.ndarray
-    logits: np.ndarray
-    target: Any
-    prediction: Prediction
-
-
 def _answered(
     head: Head, cut: list[tuple[TokenRow, tuple[int, ...]]], logits: list[np.ndarray], target: Any
-) -> _Answered:
-    """The window in which the target scores best; the prediction is the best span of any window.
+) -> tuple[np.ndarray, np.ndarray, Any, Prediction]:
+    """The window in which the target scores best, as weights of all, its logits and the target in it;
+    and what all windows together predict, the best span of any.
 
     "No answer" must hold in every window, so the window that believes it least speaks for it.
     """
@@ -135,7 +125,7 @@ def _answered(
     first = max(said, key=lambda one: one.answer_score or 0.0)
     nulls = [one.null_score for one in said if one.null_score is not None]
     prediction = dataclasses.replace(first, null_score=min(nulls, default=None))
-    return _Answered(np.eye(len(cut))[best], logits[best], moved[best], prediction)
+    return np.eye(len(cut))[best], logits[best], moved[best], prediction
 
 
 def _in_no_window(target: Any, cut: list[tuple[TokenRow, tuple[int, ...]]]) -> str:

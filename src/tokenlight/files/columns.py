@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenlight.data.tokens import Question, TextInput
-from tokenlight.errors import BadInput, near_names, shown, way
+from tokenlight.errors import BadInput, meant, shown, way
 from tokenlight.files.documents import json_of
 
 QUESTION = ("question", "context")
@@ -237,8 +237,7 @@ def _flag(kind: str) -> str:
 
 def _no_column(name: str, kind: str, row: Mapping[str, Any], where: str) -> str:
     there = [str(column) for column in row]
-    meant = near_names(name, there, likeness=0.6)
-    hint = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+    hint = meant(name, there, likeness=0.6)
     remedy = (
         f" Name the column of the {kind} with {_flag(kind)}"
         f"{' (two joined by + for a pair)' if kind == 'text' else ''}."

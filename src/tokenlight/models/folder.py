@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel, shown
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel, short, shown
 from tokenlight.files.documents import json_in
 from tokenlight.models.embedded import ENCODER, FOLDER
 from tokenlight.models.fields import refuse_odd
@@ -104,7 +104,7 @@ def first_sentence(trouble: Exception) -> str:
     if isinstance(trouble, KeyError):
         said = f"there is nothing called {said}"
     said = re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", said).replace("NoneType", "null")
-    said = said if len(said) <= 240 else f"{said[:239]}…"
+    said = short(said, 240)
     return said if said.endswith((".", "!", "?", "…")) else f"{said.rstrip(':;,')}."
 
 

@@ -25,6 +25,7 @@ from tokenlight.errors import (
     MissingExtra,
     UnknownName,
     UnsupportedModel,
+    few,
     near_names,
 )
 from tokenlight.files.documents import json_in
@@ -80,10 +81,9 @@ def load(
     with opening(name, "the weights (model.safetensors)"):
         model, info = _weights(cls, str(place), **how)
     if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
+        missing = few(sorted(info["missing_keys"]), 4)
         raise DamagedFile(
-            f"{name} has no weights for {', '.join(missing[:4])}"
-            f"{' …' if len(missing) > 4 else ''}: they would be random numbers. Give a checkpoint "
+            f"{name} has no weights for {missing}: they would be random numbers. Give a checkpoint "
             f"fine-tuned as {cls.__name__}."
         )
     if device is None and "device_map" not in how and torch.cuda.is_available():

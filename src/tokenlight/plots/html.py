@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenlight.errors import MissingExtra
+from tokenlight.errors import MissingExtra, short
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -48,7 +48,7 @@ def page(
     """
     texts = Scenery(reference=reference, rollout=rollout).of(attributions)
     pictures = any(text.group.first.row.image is not None for text in texts)
-    title = _shortened(texts[0].group.first.text) if title is None else title
+    title = short(" ".join(texts[0].group.first.text.split()), 70) if title is None else title
     seal = sealed(_style(), pictures=pictures)
     return _rendered("page.html.j2", texts, words=words, title=title, **seal)
 
@@ -117,30 +117,10 @@ def _look(mark: Mark) -> str:
     return " ".join(filter(None, [*kind, *mark.roles, *["masked"] * mark.masked]))
 
 
-def _shade(score: float, scale: float) -> str:
-    """The colour of a cell."""
-    return step_name(step(score, scale))
-
-
-def _bar_look(score: float, scale: float) -> str:
-    """The colour of a bar, which has one however short it is."""
-    return step_name(step(score, scale) or (score > 0) - (score < 0))
-
-
-def _width(score: float, scale: float) -> float:
-    """The length of a bar in per cent."""
-    return round(min(1.0, abs(score) / scale) * 100, 1) if scale else 0.0
-
-
 def _shared(text: TextScene) -> list[tuple[str, str]]:
     """What was the same in the making of all explanations of a text."""
     known = [method.provenance for method in text.methods]
     return [fact for fact in known[0] if all(fact in other for other in known)]
-
-
-def _shortened(text: str, most: int = 70) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 @cache
@@ -152,15 +132,23 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = {"visible": visible, "in_line": in_line, "number": facts.number, "look": _look}
-    bars = {"width": _width, "bar_look": _bar_look, "even": facts.even, "weight": facts.weight}
-    pictures = {
+    made.filters |= {
+        "visible": visible,
+        "in_line": in_line,
+        "number": facts.number,
+        "look": _look,
+        "shared": _shared,
+        "even": facts.even,
+        "weight": facts.weight,
+        "shade": lambda score, scale: step_name(step(score, scale)),
+        # A bar has a colour however short it is, and a length in per cent.
+        "bar_look": lambda s, scale: step_name(step(s, scale) or (s > 0) - (s < 0)),
+        "width": lambda s, scale: round(min(1.0, abs(s) / scale) * 100, 1) if scale else 0.0,
         "patches": _patches,
         "layer_maps": layer_maps,
         "largest": lambda maps: float(np.abs(maps).max()),
         "base64": lambda content: base64.b64encode(content).decode("ascii"),
     }
-    made.filters |= filters | bars | pictures | {"shade": _shade, "shared": _shared}
     made.globals |= {"facts": facts, "COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}
     return made
 

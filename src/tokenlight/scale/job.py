@@ -72,6 +72,8 @@ class ExplainJob:
     def _made(self, reader: Reader, mapper: Mapper, task: Block) -> dict[str, Any]:
         """Explain a block and write it: what was refused first, then the rows, which make it count.
         A block that is there already, since a lost worker made it, gets the same bytes again."""
+        import pyarrow.compute
+
         rows, kept = reader.read(task)
         source = self.texts.sources[task.source].file
         kind = "line" if source.name.endswith((".jsonl", ".txt")) else "row"
@@ -84,18 +86,12 @@ class ExplainJob:
         refused = table.filter(bad).select([*kept.column_names, *PLACE, *REASON])
         if len(refused):
             self.folder.write(f"refused/{task.name}", parquet_of(refused, said))
-        good = table.filter(_not(bad)).drop_columns(list(REASON))
+        good = table.filter(pyarrow.compute.invert(bad)).drop_columns(list(REASON))
         content = parquet_of(good, {**said, "texts": task.count, "refused": len(refused)})
         self.folder.write(f"rows/{task.name}", content)
         with suppress(OSError, AttributeError):  # only glibc keeps what was freed, and has this
             ctypes.CDLL(None).malloc_trim(0)
         return {"rows": len(good), "refused": len(refused), "bytes": len(content)}
-
-
-def _not(mask: Any) -> Any:
-    import pyarrow.compute
-
-    return pyarrow.compute.invert(mask)
 
 
 def _plain(value: Any) -> Any:

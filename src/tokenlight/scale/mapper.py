@@ -5,16 +5,13 @@ from functools import cached_property
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
+from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.halves import half_by_half
+from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
 from tokenlight.files.rows import columns_of, table_of
 from tokenlight.files.tables import example
 from tokenlight.models.digests import folder_digest
 from tokenlight.scale.worker import load
-
-# What one text may be refused for; anything else is wrong with the model or the options, for all.
-OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
 
 
 class Mapper:

@@ -14,7 +14,7 @@ from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.columns import QUESTION
 from tokenlight.files.stored import Folder
 from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.changes import changed
+from tokenlight.scale.changes import refuse_other
 from tokenlight.scale.engine import Engine
 from tokenlight.scale.job import ExplainJob, job_of
 from tokenlight.scale.lock import locked
@@ -97,13 +97,7 @@ def _begin(job: ExplainJob) -> None:
         before = json.loads(found)
     except ValueError as broken:
         raise DamagedFile(f"{folder.place}/{JOB} is damaged ({broken}); delete it.") from broken
-    different = changed(before, json.loads(json.dumps(job.settings)))
-    if different:
-        raise BadInput(
-            f"{folder.place} holds a job with other settings: {'; '.join(different[:4])}"
-            f"{' …' if len(different) > 4 else ''}. Their numbers must not be mixed: give another "
-            "folder with -o, or delete this one."
-        )
+    refuse_other(f"{folder.place} holds a job", before, json.loads(json.dumps(job.settings)))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, near_names
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, meant
 from tokenlight.files.columns import Columns
 from tokenlight.files.rows import OWN, PLACE
 from tokenlight.files.stored import StoredFile, files_at
@@ -156,8 +156,7 @@ def _inspected(
         schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
     for name in keep if rows else ():
         if name not in (*names, *bare.partition):
-            near = near_names(name, names, likeness=0.6)
-            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            hint = meant(name, names, likeness=0.6)
             raise BadInput(f"{file.name} has no column {name!r} to keep: {', '.join(names)}.{hint}")
     string = pyarrow.string()
     kept = [(name, schema.field(name).type if name in names else string) for name in keep]

@@ -14,6 +14,7 @@ from tokenlight.evaluation.labels import read_labels
 from tokenlight.evaluation.measure import Failure, Known, Record, check, measure
 from tokenlight.evaluation.method_names import Kind, kind_of_method, method_names
 from tokenlight.evaluation.results import Evaluation, built
+from tokenlight.evaluation.trial import attempt
 from tokenlight.evaluation.trust import trusted
 from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
@@ -22,8 +23,8 @@ from tokenlight.web.games import Play, bands, curves, told
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import Served
 from tokenlight.web.options import spec, token_passes
-from tokenlight.web.refusals import Refusal, caught
-from tokenlight.web.requests import AttentionAsked, EvaluateAsked, ExplainAsked, TextAsked
+from tokenlight.web.refusals import Refusal, caught, without_paths
+from tokenlight.web.requests import AttentionAsked, EvaluateAsked, ExplainAsked
 from tokenlight.web.store import Entry
 
 
@@ -214,17 +215,6 @@ def attention_map(served: Served, asked: AttentionAsked, limits: ServerLimits) -
 
 def try_method(served: Served, name: str) -> None:
     """Try one method on a few words, as ``tokenlight doctor`` does."""
-    asked = TextAsked(**served.brief)
-    started = time.perf_counter()
-    try:
-        usual = served.explainer.live.head.usual
-        served.explainer.explain(
-            asked.inputs, method=name, target=usual, long="truncate", progress=False
-        )
-        why = None
-    except TokenlightError as refused:
-        why = caught(refused).to_dict()["error"]["message"]
-    except Exception as broken:  # noqa: BLE001 - a method that breaks is one that does not work
-        why = f"it broke with {type(broken).__name__}"
-    seconds = time.perf_counter() - started
-    served.works[name] = {"works": why is None, "why": why, "ms": round(1000 * seconds)}
+    why, seconds = attempt(served.explainer, name)
+    said = None if why is None else without_paths(why)
+    served.works[name] = {"works": why is None, "why": said, "ms": round(1000 * seconds)}

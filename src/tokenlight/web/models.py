@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
+from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, short
 from tokenlight.models import embedded as models
 from tokenlight.web.refusals import Refusal, keep_secret, not_found
 
@@ -86,7 +86,7 @@ class Served:
             "head_map": self.heads is not None,
             "targets": kinds.get(self.task, [*usual, "all", "label", "contrast"]),
             "method": self.explainer.default_method(),
-            "examples": [{"title": _title(example), **example} for example in self.examples],
+            "examples": [{"title": short(next(iter(e.values())), 60), **e} for e in self.examples],
         }
 
     def methods(self, given: str | list[str], inputs: Any = "") -> tuple[str, ...]:
@@ -191,8 +191,3 @@ def _paths(given: str, explainer: Explainer) -> list[str]:
     places |= {str(Path(place).resolve()) for place in places if place}
     places |= {str(models.FOLDER), str(Path.home()), str(Path.cwd())}
     return [place for place in places if "/" in place and not place.startswith(models.PREFIX)]
-
-
-def _title(example: Mapping[str, str]) -> str:
-    text = next(iter(example.values()))
-    return text if len(text) <= 60 else text[:59].rstrip() + "…"

@@ -70,7 +70,7 @@ def _panels(run: RunFolder, scores: Rows) -> Iterator[values.Panel]:
         parts = sorted(
             one for one in labels if any(one.startswith(f"{other}.") for other in labels)
         )
-        metrics = (*(one.label for one in suite.metrics_for(data)), *parts)
+        metrics = (*(one.label for one in run.plan.metrics_for(data)), *parts)
         members: dict[str, list[Cell]] = {}
         for cell in cells:
             members.setdefault(row_of.get(cell.method, cell.method), []).append(cell)
