@@ -18,11 +18,13 @@ from typing import Any, Literal
 
 import notebooks
 from formulas import as_markdown, drawn
+from strips import picture, strips
 
 DOCS = Path(__file__).parent
 Kind = Literal["methods", "metrics"]
 KINDS: tuple[Kind, ...] = ("methods", "metrics")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^):#\s]+)\)")
+_MEASURED = re.compile(r"^\| (\w+) \| ([\d.]+)<br><small>([\d.]+) … ([\d.]+)</small>", re.MULTILINE)
 _TABLE = re.compile(r"^<!-- table: (\w+) -->$.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -91,6 +93,7 @@ def page(kind: Kind, name: str) -> str:
     cls: Any = registry.find(kind, name)
     parts = [
         f"# {name}",
+        *([seen] if kind == "methods" and (seen := picture(name)) else []),
         f"::: {cls.__module__}.{cls.__qualname__}",
         "## Facts",
         _listed(_facts(kind, name, cls)),
@@ -107,7 +110,7 @@ def page(kind: Kind, name: str) -> str:
 
 
 def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
-    facts = {"Paper": f"[{cls.cites}](../citations.md#{cls.cites})"}
+    facts = {"Paper": _paper(cls)}
     if kind == "methods":
         facts |= {
             "Depends on the target": _word(not cls.class_agnostic),
@@ -118,8 +121,7 @@ def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
             facts["Slow"] = "yes: seconds a text"
         if cls.needs_precision:
             facts["Precision"] = "float32 or float64"
-        if measured := _measured(name):
-            facts["[Measured faithfulness](../results/default/README.md)"] = measured
+        facts["Measured faithfulness"] = _measured(name)
         return facts
     return facts | {
         "Better": cls.better,
@@ -130,7 +132,8 @@ def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
 
 
 def _measured(name: str) -> str:
-    """What a method reached on each kind of input, beside what random scores reach there."""
+    """What a method reached on each kind of input, beside what random scores reach there; for one
+    that was no candidate for the default, its AOPC on two data sets."""
     from tokenlight.explaining.default import KINDS as INPUTS
     from tokenlight.explaining.default import table
 
@@ -139,7 +142,20 @@ def _measured(name: str) -> str:
         for kind, own in table()["kinds"].items()
         if name in own["means"] and name != "random"
     ]
-    return "; ".join(reached)
+    if reached:
+        return f"{'; '.join(reached)}; see [the default](../results/default/README.md)"
+    for data, file in (("SST-2", "faithfulness_sst2.md"), ("AG News", "faithfulness_ag_news.md")):
+        found = {one[0]: one[1:] for one in _MEASURED.findall(read_result(file))}
+        if name in found:
+            mean, low, high = found[name]
+            beside = f" (random scores {found['random'][0]})" if name != "random" else ""
+            reached.append(f"{mean} [{low}, {high}] on [{data}](../results/{file}){beside}")
+    return f"AOPC {'; '.join(reached)}" if reached else "not measured"
+
+
+def read_result(file: str) -> str:
+    """A page of results."""
+    return (DOCS / "results" / file).read_text("utf-8")
 
 
 def _options(kind: Kind, name: str) -> str:
@@ -202,7 +218,7 @@ def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
     the ``site``, which has a page for every name, or for a checkout, which has its file.
 
     The page of the command line, which a checkout shows with its own short table, ends in the help
-    of every command.
+    of every command; that of the methods, in one sentence as each of them sees it.
     """
 
     def made(found: re.Match[str]) -> str:
@@ -215,7 +231,8 @@ def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
         return f"<!-- table: {name} -->\n\n{table}\n\n<!-- end -->"
 
     markdown = _TABLE.sub(made, markdown)
-    return f"{markdown}\n{commands()}\n" if site and address == "cli.md" else markdown
+    endings = {"cli.md": commands, "methods/index.md": strips}
+    return f"{markdown}\n{endings[address]()}\n" if site and address in endings else markdown
 
 
 def recommended_table() -> str:
@@ -264,8 +281,14 @@ def names_table(kind: Kind, *, site: bool) -> str:
         )
         leads = f"{name}.md" if site else f"../../src/tokenlight/{kind}/{name}.py"
         cells = [f"[`{name}`]({leads})", _meaning(cls), *facts]
-        rows.append(f"| {' | '.join(cells)} | [{cls.cites}](../citations.md#{cls.cites}) |")
+        rows.append(f"| {' | '.join(cells)} | {_paper(cls)} |")
     return "\n".join(rows)
+
+
+def _paper(cls: Any) -> str:
+    """Link to the reference; a method or metric of somebody's own may have none."""
+    cites = getattr(cls, "cites", "")
+    return f"[{cites}](../citations.md#{cites})" if cites else "none"
 
 
 def _meaning(cls: Any) -> str:

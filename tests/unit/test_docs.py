@@ -20,6 +20,7 @@ import tokenlight.plugin
 import tokenlight.scale
 import tokenlight.trust
 from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.tolerance import close
 from tests.unit.test_house import RANKS
 from tokenlight import Explainer, errors, registry
 
@@ -156,7 +157,30 @@ def test_the_reference_has_an_entry_for_every_exported_name(pages):
 
 def test_a_method_s_page_tells_what_it_measured(pages):
     assert "a text 0.61 (random scores 0.19)" in pages["methods/attnlrp.md"]
-    assert "Measured faithfulness" not in pages["methods/random.md"]
+    assert "AOPC 0.404 [0.388, 0.418] on [SST-2]" in pages["methods/alti.md"]
+    assert "Measured faithfulness: AOPC 0.200 [0.188, 0.212]" in pages["methods/random.md"]
+    assert "Measured faithfulness: not measured" in pages["methods/context_cite.md"]
+
+
+def test_a_method_s_page_shows_the_sentence_in_its_colours(hooks, pages):
+    explainer = Explainer.from_pretrained("tokenlight/sentiment")
+    kept = sys.modules[hooks.strips.__module__].explained()
+    assert set(kept["methods"]) == set(registry.names("methods")), "run: python docs/strips.py"
+    for name in kept["methods"]:
+        strip = re.findall(r'<p class="strip">(.*)</p>', pages[f"methods/{name}.md"])[0]
+        assert re.sub("<[^>]+>", "", strip) == kept["sentence"]
+        assert strip in pages["methods/index.md"]
+        assert "background:" in strip
+    fresh = explainer.explain(kept["sentence"], "attnlrp").words()
+    assert [word for word, _ in fresh] == kept["words"]
+    close(kept["methods"]["attnlrp"], [score for _, score in fresh], 1e-3)
+
+
+def test_what_cites_nothing_has_a_page_all_the_same(hooks, monkeypatch):
+    cls = registry.find("metrics", "aopc")
+    monkeypatch.delattr(cls, "cites")
+    assert "- Paper: none\n" in hooks.page("metrics", "aopc")
+    assert "| higher | none |" in hooks.names_table("metrics", site=True)
 
 
 def test_every_picture_of_the_gallery_has_its_maker_and_all_stay_small():
