@@ -39,6 +39,6 @@ def test_a_tutorial_runs_and_prints_what_it_shows(place: Path) -> None:
 
 
 def test_there_is_a_tutorial_for_each_job() -> None:
-    assert len(NOTEBOOKS) >= 5
+    assert len(NOTEBOOKS) >= 6
     for place in NOTEBOOKS:
         assert place.stat().st_size < 100_000
