@@ -96,7 +96,7 @@ def test_colours_and_brightness_are_chosen_and_kept(visit):
         expect(painted).to_have_css("background-color", colour)  # waits while colours fade
 
     shows("rgb(20, 110, 48)")
-    page.get_by_title("Blue and orange, told apart by every eye").click()
+    page.get_by_title("Blue and orange, safe for colour blindness").click()
     shows("rgb(0, 84, 160)")
     page.get_by_role("button", name="Dark", exact=True).click()
     shows("rgb(86, 160, 240)")

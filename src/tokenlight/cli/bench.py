@@ -22,7 +22,7 @@ UNFINISHED = 1  # some part is missing; the same command continues
 
 bench = typer.Typer(
     name="bench",
-    help="Run a suite of measurements, see where it stands, and report it.",
+    help="Run a suite of measurements, check its progress and report the results.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -47,14 +47,12 @@ def run(
             "--models",
             metavar=NAMED,
             help="Model to use; NAME is a data set, a model of the suite, or MODEL/DATA; without "
-            "NAME it is used for all. Repeat it for several.",
+            "NAME it is used for all. Repeat for several.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            envvar="TOKENLIGHT_DATA", help="Folder that holds a folder for each data set."
-        ),
+        typer.Option(envvar="TOKENLIGHT_DATA", help="Folder with one subfolder per data set."),
     ] = None,
     limit: Annotated[
         int | None,
@@ -66,11 +64,11 @@ def run(
     engine: EngineName = None,
     workers: Workers = None,
     address: Address = None,
-    device: Annotated[str, typer.Option(help="Where each worker computes: cpu, cuda …")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device for each worker: cpu, cuda …")] = "cpu",
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Most tokens in a batch.", show_default="the suite's"
+            min=1, metavar="N", help="Maximum tokens per batch.", show_default="the suite's"
         ),
     ] = None,
     slice_: Annotated[
@@ -79,14 +77,14 @@ def run(
             "--slice",
             min=1,
             metavar="N",
-            help="Examples in a part; give more on a GPU, which small parts leave idle.",
+            help="Examples per part; use more on a GPU, which small parts leave idle.",
             show_default="the suite's",
         ),
     ] = None,
     lm: Annotated[
         list[str] | None,
         typer.Option(
-            "--lm", metavar=NAMED, help="Language model of the decoded methods; NAME as above."
+            "--lm", metavar=NAMED, help="Language model for the decoded methods; NAME as above."
         ),
     ] = None,
     heads: Annotated[
@@ -94,11 +92,11 @@ def run(
         typer.Option(
             "--heads",
             metavar=NAMED,
-            help="Heads file for mask_lrp, by tokenlight heads; NAME as above.",
+            help="Heads file for mask_lrp, from tokenlight heads; NAME as above.",
         ),
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Redo parts with failed examples.")
+        bool, typer.Option("--retry-failed", help="Rerun parts with failed examples.")
     ] = False,
     verbose: Verbose = False,  # noqa: ARG001 - read by clean
 ) -> None:
@@ -213,17 +211,17 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="Write to this file, not to the terminal; html: not to FOLDER/report.html.",
+            help="Write to this file instead of the terminal (html: of FOLDER/report.html).",
         ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", help="Folder for the pictures that the md report links."),
+        typer.Option("--figures", help="Folder for the images that the md report links to."),
     ] = None,
     timings: Annotated[
         bool,
         typer.Option(
-            help="Report seconds and passes; without them, equal results give an equal file."
+            help="Include seconds and passes; without them, equal results give equal files."
         ),
     ] = True,
 ) -> None:

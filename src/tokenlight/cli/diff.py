@@ -49,7 +49,9 @@ def diff(
     prompt_a: Annotated[
         str, typer.Option(help="What A reads; {text} stands for the text.")
     ] = "{text}",
-    prompt_b: Annotated[str, typer.Option(help="What B reads; {text} likewise.")] = "{text}",
+    prompt_b: Annotated[
+        str, typer.Option(help="What B reads; {text} stands for the text.")
+    ] = "{text}",
     max_flips: Annotated[
         float, typer.Option(help="Largest share of predictions that may change.")
     ] = 0.01,
@@ -68,7 +70,7 @@ def diff(
 ) -> None:
     """Compare what two models decide on DATA, and by which words.
 
-    The exit status is 1 where predictions, scores of words or faithfulness moved beyond a limit.
+    The exit status is 1 if predictions, word scores or faithfulness moved beyond a limit.
     """
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
@@ -109,6 +111,7 @@ def diff(
 
 
 def _show(found: Comparison) -> None:
+    from tokenlight.evaluation.results import FEW
     from tokenlight.plots.characters import in_line
 
     lines: tuple[tuple[str, Interval], ...] = (

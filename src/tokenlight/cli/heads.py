@@ -20,7 +20,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
         typer.Option(
             "--conllu",
             metavar="FILE",
-            help="Parsed text, CoNLL-U (.gz too); repeat it for several.",
+            help="Parsed text, CoNLL-U (.gz too); repeat for several.",
         ),
     ] = None,
     text: Annotated[
@@ -28,7 +28,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Plain text, one paragraph per line, which spaCy parses; repeat it for several.",
+            help="Plain text, one paragraph per line, which spaCy parses; repeat for several.",
         ),
     ] = None,
     output: Annotated[

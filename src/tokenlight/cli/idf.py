@@ -19,7 +19,7 @@ def idf(
     model: Annotated[
         str,
         typer.Option(
-            "--model", "-m", help="Whose tokenizer counts: embedded model, folder or hub id."
+            "--model", "-m", help="Model whose tokenizer counts: embedded model, folder or hub id."
         ),
     ] = SENTIMENT,
     text: TextColumn = None,

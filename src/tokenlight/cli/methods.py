@@ -15,26 +15,26 @@ Kind = Literal["methods", "metrics"]
 @clean
 def methods(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One method to tell all about.")
+        str | None, typer.Argument(metavar="NAME", help="A method to show in full.")
     ] = None,
 ) -> None:
-    """List the methods, or tell all about one."""
+    """List the methods, or show one in full."""
     _show("methods", name)
 
 
 @clean
 def metrics(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One metric to tell all about.")
+        str | None, typer.Argument(metavar="NAME", help="A metric to show in full.")
     ] = None,
 ) -> None:
-    """List the metrics, or tell all about one."""
+    """List the metrics, or show one in full."""
     _show("metrics", name)
 
 
 @clean
 def models() -> None:
-    """List the embedded models: they work offline, by these names."""
+    """List the embedded models, which work offline under these names."""
     from rich.table import Table
     from rich.text import Text
 

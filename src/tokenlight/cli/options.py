@@ -12,7 +12,6 @@ DATA = (
 )
 METHOD = "NAME[:OPTION=VALUE,...]"
 SENTIMENT = "tokenlight/sentiment"
-FEW = 20  # texts below which intervals are rough
 
 
 def completed(incomplete: str) -> list[str]:
@@ -28,8 +27,8 @@ def methods(default: str) -> Any:
         "--method",
         "-x",
         metavar=METHOD,
-        help="How to explain; repeat it to compare methods. tokenlight methods lists them; auto takes "
-        "one of the most faithful measured for this kind of input, best measures on these texts.",
+        help="How to explain; repeat to compare methods. tokenlight methods lists them; auto takes one "
+        "of the most faithful measured for this kind of input, best measures on these texts.",
         show_default=default,
         autocompletion=completed,
     )
@@ -40,22 +39,22 @@ ModelOption = Annotated[str, typer.Option("--model", "-m", help=MODEL)]
 Device = Annotated[
     str | None,
     typer.Option(
-        help="Where the model computes: cpu, cuda, cuda:1 …",
+        help="Device to run the model on: cpu, cuda, cuda:1 …",
         show_default="a GPU where there is one",
     ),
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Most tokens that go through the model at once."),
+    typer.Option(min=1, metavar="N", help="Maximum tokens per batch."),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Most texts that go through the model at once."),
+    typer.Option(min=1, metavar="N", help="Maximum texts per batch."),
 ]
 DType = Annotated[
     str | None,
     typer.Option(
-        help="Precision of the weights: float32, bfloat16, float16, or auto, as they were saved.",
+        help="Precision of the weights: float32, bfloat16, float16, or auto (as saved).",
         show_default="auto for models that write, else float32",
     ),
 ]
@@ -66,7 +65,7 @@ Quantize = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
 ]
-Seed = Annotated[int, typer.Option(help="For methods that sample, and for intervals.")]
+Seed = Annotated[int, typer.Option(help="Random seed, for methods that sample and for intervals.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help=f"The texts: a {DATA}")]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")]
 Split = Annotated[str | None, typer.Option(help="Split of a data set given by name.")]
@@ -79,18 +78,18 @@ TextColumn = Annotated[
 Long = Annotated[
     Literal["error", "truncate", "stride"],
     typer.Option(
-        help="What to do with a text longer than the model reads: refuse it, cut it off, or read "
-        "it in overlapping windows."
+        help="What to do with a text longer than the model reads: refuse it, cut it, or read it "
+        "in overlapping windows."
     ),
 ]
 Json = Annotated[Path | None, typer.Option(help="Write JSON; - prints it and nothing else.")]
 EngineName = Annotated[
     Literal["local", "ray"] | None,
-    typer.Option(help="Work in processes here, or on a Ray cluster.", show_default="local"),
+    typer.Option(help="Run workers as local processes or on a Ray cluster.", show_default="local"),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="How many workers.", show_default="one per core"),
+    typer.Option(min=1, metavar="N", help="Number of workers.", show_default="one per core"),
 ]
 Address = Annotated[
     str | None,

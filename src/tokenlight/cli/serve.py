@@ -31,7 +31,7 @@ def serve(
             "--model",
             "-m",
             metavar="MODEL",
-            help="Embedded model, folder or hub id to serve; repeat it for several.",
+            help="Embedded model, folder or hub id to serve; repeat for several.",
             show_default="the embedded models; none with --open",
         ),
     ] = None,
@@ -46,7 +46,7 @@ def serve(
     heads: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODEL=FILE", help="Heads file of a model, by tokenlight heads; repeat it."
+            metavar="MODEL=FILE", help="Heads file for a model, from tokenlight heads; repeatable."
         ),
     ] = None,
     open: Annotated[
@@ -54,7 +54,7 @@ def serve(
         typer.Option(
             metavar="PATH",
             help="Show saved attributions (a .json file or a folder) or a run of tokenlight bench; "
-            "repeat it.",
+            "repeatable.",
         ),
     ] = None,
     device: Device = None,

@@ -41,7 +41,7 @@ function inWords(entries, value) {
     .flatMap((one, i) => entries.slice(i + 1).map((other) => [value(one, other), one.method, other.method]))
     .filter(([number]) => number !== null)
     .toSorted((one, other) => other[0] - one[0]);
-  if (!pairs.length) return "At least one method ranks nothing here, so they cannot be compared.";
+  if (!pairs.length) return "At least one method ranks no token here, so they cannot be compared.";
   const told = ([number, one, other]) => {
     const [, word] = WORDS.find(([least]) => number >= least);
     return `${one} and ${other} ${word} (${decimals(number)})`;

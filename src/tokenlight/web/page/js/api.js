@@ -60,7 +60,7 @@ async function send(path, body, signal) {
     return await fetch(path, how);
   } catch (failure) {
     if (signal?.aborted) throw failure;
-    throw new Gone("The server does not answer.");
+    throw new Gone("The server is not answering.");
   }
 }
 
@@ -70,7 +70,7 @@ async function read(answer) {
     content = await answer.json();
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
-    throw new Gone("The answer broke off."); // killed while it spoke, or not our server
+    throw new Gone("The connection broke before the answer was complete."); // killed while it spoke, or not our server
   }
   if (answer.ok) return content;
   throw new Refused(answer.status, content.error ?? { code: "internal", message: `Status ${answer.status}.` });

@@ -15,7 +15,7 @@ const answers = new Map(); // question → its answer: heads are looked at again
 /** The map of a head, filled when the server has answered; nothing where no head is chosen. */
 export function attentionMap(head) {
   if (!head) return null;
-  const place = make("section", { class: "attention", "aria-live": "polite" }, make("p", { class: "note", text: "Looking …" }));
+  const place = make("section", { class: "attention", "aria-live": "polite" }, make("p", { class: "note", text: "Loading …" }));
   void shown(place, head);
   return place;
 }

@@ -14,8 +14,8 @@ export function benchmark(run) {
     make("h2", {}, "Benchmark ", make("b", { text: run.name })),
     run.report ? make("p", {}, make("a", { href: run.report, target: "_blank", rel: "noopener", text: "Open the full report" })) : null,
     parts.length ? make("p", { class: "note", text: "Means over texts with 95 % intervals; the arrow says which way is better, the best mean is bold." })
-      : make("p", { class: "note", text: "This directory holds no finished scores yet." }),
-    failures ? make("p", { class: "warning", text: `${failures} examples failed; failures.csv in the directory tells which.` }) : null,
+      : make("p", { class: "note", text: "This folder holds no finished scores yet." }),
+    failures ? make("p", { class: "warning", text: `${failures} examples failed; failures.csv in the folder lists them.` }) : null,
     parts.flatMap(([title, summary]) => part(title, summary)));
 }
 

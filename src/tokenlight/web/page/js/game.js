@@ -100,14 +100,14 @@ function board() {
 
 function waiting() {
   if (state.gamesFailed) return state.gamesFailed;
-  if (!state.served) return "The game asks the model again and again, and the model of this file is not loaded here.";
+  if (!state.served) return "The game asks the model many times, and the model of this file is not loaded here.";
   return "Asking the model about every step …";
 }
 
 function rules(watched) {
   return state.mode === "hide"
-    ? `Each method hides first what it calls most important. If it is right, the probability of ${watched} falls at once, below the grey band of random orders.`
-    : `All words are hidden; each method shows first what it calls most important. If it is right, the probability of ${watched} is back at once, above the grey band of random orders.`;
+    ? `Each method first hides what it calls most important. If it is right, the probability of ${watched} falls at once, below the grey band of random orders.`
+    : `All words are hidden; each method first shows what it calls most important. If it is right, the probability of ${watched} returns at once, above the grey band of random orders.`;
 }
 
 /** What is watched, in a sentence. */

@@ -16,7 +16,7 @@ const HELP = [
   ["w", "tokens or words"],
   ["c", "explain the next class"],
   ["m", "choose methods"],
-  ["← →", "in the game: one token less or more; in a text: the next token"],
+  ["← →", "in the game: one token fewer or more; in a text: the next token"],
   ["Space", "in the game: play or stop; on a token: pin it"],
   ["r", "in the game: hide or reveal"],
   ["p", "other colours (blue and orange)"],

@@ -34,7 +34,7 @@ function draw() {
   const table = layerTable(shown);
   refill(
     byId("layers"), title,
-    make("p", { class: "lead", text: `${entry.method} adds up one term a layer. From top to bottom the text rises through the model; the last row is the sum: the score.` }),
+    make("p", { class: "lead", text: `${entry.method} adds up one term per layer. The rows follow the text through the model; the last row is their sum, the score.` }),
     make("div", { class: "tools" },
       layered.length > 1 ? selection("Method", entry.method, layered.map((one) => [one.method, one.method]), (name) => change({ layered: name })) : null,
       viewChoice(), specialChoice(), legend()),

@@ -31,7 +31,7 @@ function draw() {
   byId("answer-title").textContent = words;
   if (span) {
     fill(byId("bars"), make("p", { class: "answer-text", text: inLine(label) || "(nothing)", dir: "auto" }),
-      probabilities.length ? make("p", { class: "note", text: `${percent(probabilities[0])} sure of where it begins and ends` }) : null);
+      probabilities.length ? make("p", { class: "note", text: `${percent(probabilities[0])} sure where it begins and ends` }) : null);
   } else if (!probabilities.length) {
     fill(byId("bars"), make("p", { class: "answer-text", text: label }));
   } else {

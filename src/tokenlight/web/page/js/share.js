@@ -22,7 +22,7 @@ function draw() {
     make("span", { class: "note", text: "Download" }),
     download("download-html", "HTML", "One self-contained page", () => written("html", () => fromServer("html"))),
     download("download-png", "PNG", "The coloured text as a picture", () => written("png", () => asPng(byId("why"), picture()))),
-    download("download-svg", "SVG", "The coloured text as a drawing that scales", () => written("svg", () => asSvg(byId("why"), picture()))),
+    download("download-svg", "SVG", "The coloured text as a scalable drawing", () => written("svg", () => asSvg(byId("why"), picture()))),
     download("download-json", "JSON", "All numbers; tokenlight.load reads it", () => written("json", () => fromServer("json"))),
   );
 }
@@ -34,7 +34,7 @@ async function copyLink() {
     button.textContent = "Copied";
   } catch {
     // No permission: the address bar holds the same link.
-    trouble("The browser does not let this page use the clipboard; the link stands in the address bar.");
+    trouble("The browser does not let this page use the clipboard; the link is in the address bar.");
   }
   setTimeout(() => { button.textContent = "Copy link"; }, 2000);
 }

@@ -4,7 +4,7 @@
 export const DEFAULTS = {
   model: "", text: "", pair: "", question: "", context: "", prompt: "",
   methods: [], target: "", rather: "", long: "error",
-  view: "tokens", special: false, reference: "", pin: null,
+  view: "words", special: false, reference: "", pin: null,
   tab: "why", mode: "hide", step: 0, layered: "", head: "",
 };
 

@@ -5,6 +5,7 @@ import { make } from "./dom.js";
 import { signed } from "./numbers.js";
 
 const HALF = 0.5; // of the weight on special tokens is worth saying
+const NOTHING = 0.005; // 0 % tells nothing, even beside other parts
 
 /** [{name, segment, share, total}]; `segment` is null for the special tokens together. */
 export function segmentShares({ row, scores, target, prediction }) {
@@ -30,12 +31,13 @@ export function weighed({ share, total }, of = "weight") {
 /** The line about the special tokens; null where they carry little and nobody asked. */
 export function specialLine(reading, { always = false, of } = {}) {
   const own = segmentShares(reading).find((part) => part.segment === null);
-  if (!own || !(always || reading.row.texts.length > 1 || own.share > HALF)) return null;
+  const least = always || reading.row.texts.length > 1 ? NOTHING : HALF;
+  if (!own || own.share <= least) return null;
   return make("p", {
     class: "segment on-special",
     text: own.share > HALF ? mostOnSpecial(reading, own, of)
       : `${Math.round(100 * own.share)} % of the ${of ?? "weight"} lies on special tokens, which are not words`,
-    title: "[CLS], [SEP] and their kin are scored like all tokens, but are no words of yours and stay uncoloured.",
+    title: "[CLS], [SEP] and the like are scored like any token, but they are not your words and stay uncoloured.",
   });
 }
 
