@@ -54,7 +54,7 @@ class TestTables:
         assert [a.text for a in found] == TEXTS
         assert found[0].extras["label"] == "a"
         assert found[1].extras["columns"] == {"id": 8, "token": None}
-        assert found[1].extras["place"] == "row 1 (counted from 0)"
+        assert found[1].extras["place"] == "row 2 of the table"
         np.testing.assert_array_equal(found[0].scores, explainer.explain(TEXTS, "grads")[0].scores)
 
     def test_its_columns_stand_in_every_file(self, explainer, frame, tmp_path):

@@ -96,6 +96,26 @@ def test_where_nothing_can_be_explained_no_file_is_written(tokenlight, classifie
     assert not page.exists()
 
 
+def test_the_terminal_shows_the_true_label_of_each_row_and_tells_once_how_the_method_was_chosen(
+    tokenlight, classifier, tmp_path
+):
+    place = tmp_path / "labelled.csv"
+    place.write_text(
+        "text,label\na charming film,positive\nnever good,negative\nthe plot,positive\n"
+    )
+    code, output, _ = tokenlight("explain", "--file", place, "-m", classifier, "--json", "-")
+    found = [library.Attribution.from_dict(one) for one in json.loads(output)]
+    assert code == 0
+    assert all(one.notes[0].startswith("method='auto'") for one in found)
+    code, output, _ = tokenlight("explain", "--file", place, "-m", classifier)
+    assert code == 0
+    assert output.count("method='auto'") == 1
+    for number, one in enumerate(found, 1):
+        truth = one.extras["label"]
+        wrong = ", predicted wrong" if one.prediction.label != truth else ""
+        assert f"row {number} of labelled.csv  true label {truth}{wrong}\n" in output
+
+
 def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, reviews, tmp_path):
     places = {kind: tmp_path / f"all.{kind}" for kind in ("html", "json", "csv", "parquet")}
     options = [part for kind, place in places.items() for part in (f"--{kind}", place)]

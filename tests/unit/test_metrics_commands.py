@@ -190,7 +190,10 @@ def test_evaluate_tells_paired_differences_and_that_few_texts_are_few(
     done = run("evaluate", data_file, *arguments, "-o", tmp_path / "o")
     assert done.exit_code == 0, done.output
     assert "\ndifference to attcat, text by text" in done.output
-    assert "texts are few: the intervals are rough; give 20 or more" in done.output
+    few = "texts are few: the intervals are rough; give 20 or more"
+    assert few in done.output
+    assert few in json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["caution"]
+    assert few in (tmp_path / "o" / "report.html").read_text("utf-8")
     values = {"attcat": {}, "random": {}}
     for row in pq.read_table(tmp_path / "o" / "rows.parquet").to_pylist():
         values[row["method"]][row["text"]] = row["aopc"]

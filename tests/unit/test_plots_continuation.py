@@ -116,7 +116,7 @@ def test_the_table_leaves_cells_of_later_tokens_empty(rows):
 
 
 def test_the_terminal_ends_a_row_with_its_token(rows):
-    text = printed(rows)
+    text = printed(rows, words=False)
     assert "prediction  at 1. ‘L…’:  ‘L’ 0.900  ‘x’ 0.050" in text
     assert re.search(r"for 1\. ‘L…’  90\.0 % likely", text)
     assert re.search(r"written, nothing yet +»L«\n", text)
@@ -129,13 +129,13 @@ def test_the_terminal_ends_a_row_with_its_token(rows):
 
 
 def test_the_terminal_marks_the_word_that_is_being_written(rows):
-    text = printed(rows, words=True)
+    text = printed(rows)
     assert re.search(r"written, nothing yet +»Lily«\n", text)
     assert text.count("»Lily«") == 2
 
 
 def test_brackets_hold_the_scored_piece_alone(rows):
-    text = printed(rows)
+    text = printed(rows, words=False)
     assert "[L]ily" in text
     assert "[ily]\n" not in text
 
@@ -161,7 +161,7 @@ def test_blank_tokens_of_a_prediction_are_seen(rows):
 
 
 def test_with_colours_the_explained_token_is_underlined(rows):
-    text = printed(rows, colours="truecolor")
+    text = printed(rows, colours="truecolor", words=False)
     assert re.search(r"\x1b\[4mL\x1b\[0m\s*\n", text)
 
 

@@ -21,8 +21,10 @@ THRILLER = row_of(["a thriller"], [[(0, 1), (2, 6), (6, 10)]], words=[0, 1, 1])
 
 def printed(attribution, colours=None):
     stream = io.StringIO()
-    show(attribution, console=Console(file=stream, width=90, color_system=colours,
-                                      force_terminal=colours is not None))  # fmt: skip
+    console = Console(
+        file=stream, width=90, color_system=colours, force_terminal=colours is not None
+    )
+    show(attribution, words=False, console=console)
     return stream.getvalue()
 
 

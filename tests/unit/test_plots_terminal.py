@@ -157,10 +157,22 @@ def test_a_verdict_begins_with_its_grade():
         assert f"attcat  {verdict}" in printed(a, colours=None)
 
 
-def test_words_are_merged_on_request():
+def test_words_are_shown_and_tokens_on_request():
     row = row_of(["affecting"], [[(0, 6), (6, 9)]], words=[0, 0])
-    output = printed(attribution_of(row, [0, 0.25, 0.5, 0]), colours=None, words=True)
-    assert "affecting(+0.75)" in output
+    a = attribution_of(row, [0, 0.25, 0.5, 0])
+    assert "affecting(+0.75)" in printed(a, colours=None)
+    assert "affect(+0.25)ing(+0.5)" in printed(a, colours=None, words=False)
+    assert repr(a).endswith(": affecting +0.75>")
+
+
+def test_special_tokens_without_weight_are_not_mentioned_even_beside_a_pair_s_parts():
+    row = row_of(["good", "bad"], [[(0, 4)], [(0, 3)]])
+    none, some = ([special, 2.0, special, 2.0, special] for special in (0.005, 0.02))
+    line = "1 % of the weight lies on special tokens"
+    assert line in printed(attribution_of(row, some), colours=None)
+    assert line in page(attribution_of(row, some))
+    assert "special tokens, which" not in printed(attribution_of(row, none), colours=None)
+    assert "special tokens, which" not in page(attribution_of(row, none))
 
 
 @pytest.mark.parametrize(("half", "said"), [(0.9, False), (0.7, True)])

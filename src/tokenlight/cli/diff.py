@@ -123,7 +123,7 @@ def _show(found: Comparison) -> None:
     )
     for name, interval in lines:
         print(f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]")
-    if found.texts < option.FEW:
+    if found.texts < FEW:
         print(f"{found.texts} texts are few: a change that none of them shows may still be common.")
     said = False
     for focus, text, before, after in found.moved:

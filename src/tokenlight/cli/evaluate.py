@@ -36,7 +36,7 @@ def evaluate(
         typer.Option(
             "--metric",
             metavar=option.METHOD,
-            help="How to measure, such as aopc or comprehensiveness; repeat it for several.",
+            help="How to measure, such as aopc or comprehensiveness; repeat for several.",
             show_default="aopc and lodds",
         ),
     ] = None,
@@ -60,7 +60,7 @@ def evaluate(
 ) -> None:
     """Measure how faithful explanations are on DATA.
 
-    Stopped with Ctrl-C, the same command continues where it left off.
+    If it is stopped with Ctrl-C, the same command continues where it left off.
     """
     from tokenlight import registry
     from tokenlight.files.tables import read
@@ -136,11 +136,8 @@ def _print_differences(evaluation: Evaluation, seed: int) -> None:
                 print(
                     f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"
                 )
-    texts = len({record.text for record in evaluation.records})
-    if 0 < texts < option.FEW:
-        print(
-            f"{texts} texts are few: the intervals are rough; give {option.FEW} or more to compare methods."
-        )
+    if evaluation.caution:
+        print(evaluation.caution)
 
 
 def _columns(place: Path, found: Sequence[Any]) -> str:

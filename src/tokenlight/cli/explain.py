@@ -73,7 +73,7 @@ def explain(
         typer.Option(
             min=0,
             metavar="N",
-            help="Which one, counted from 0, where the answer or the word of --token occurs several "
+            help="Which occurrence, counted from 0, of an answer or --token word that occurs several "
             "times.",
         ),
     ] = None,
@@ -117,7 +117,7 @@ def explain(
     ] = None,
     chat_template: Annotated[
         Path | None,
-        typer.Option(help="A Jinja file, in the place of the tokenizer's own template."),
+        typer.Option(help="A Jinja file to use instead of the tokenizer's own template."),
     ] = None,
     file: Annotated[
         str | None,
@@ -134,8 +134,13 @@ def explain(
         ),
     ] = None,
     words: Annotated[
-        bool, typer.Option("--words", help="One score per word, not per token.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--words/--tokens",
+            help="One score per word or per token.",
+            show_default="words in the terminal and pages, tokens in tables and JSON",
+        ),
+    ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Show the scores layer by layer.")
     ] = False,
@@ -151,7 +156,7 @@ def explain(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
     json: option.Json = None,
-    csv: Annotated[Path | None, typer.Option(help="Write a table, one line per token.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a table, one row per token.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the same table as Parquet.")] = None,
     png: Annotated[
         Path | None,
@@ -163,7 +168,7 @@ def explain(
     ] = "none",
     token_types: Annotated[
         Literal["tokenizer", "zeros"],
-        typer.Option(help="Which of two texts a token is in: as the tokenizer says, or all 0."),
+        typer.Option(help="Segment ids of a pair: the tokenizer's own, or all 0."),
     ] = "tokenizer",
     long: option.Long = "error",
     seed: option.Seed = 0,
@@ -173,8 +178,8 @@ def explain(
             "--out",
             "-o",
             metavar="FOLDER",
-            help="Explain all of --file, which may then be a folder, a glob or a URL, into this folder "
-            "or URL: Parquet, one row a text. Stopped, the same command goes on.",
+            help="Write Parquet, one row per text, to this folder or URL; --file may then be a folder, "
+            "a glob or a URL. If it is stopped, the same command resumes.",
         ),
     ] = None,
     keep: Annotated[
@@ -188,7 +193,7 @@ def explain(
         typer.Option(min=0, help="With --engine ray and --device cuda.", show_default="1"),
     ] = None,
     block: Annotated[
-        int | None, typer.Option(min=1, help="With -o: texts in a file.", show_default="1024")
+        int | None, typer.Option(min=1, help="With -o: texts per file.", show_default="1024")
     ] = None,
     device: option.Device = None,
     batch_tokens: option.BatchTokens = None,
@@ -199,7 +204,7 @@ def explain(
 ) -> None:
     """Show which tokens of TEXT speak for and against a decision.
 
-    With --file it does so for each text of a file; one that is refused is named and left out.
+    With --file, do so for each text in a file; a text that is refused is named and left out.
     """
     given = dict(locals())
     if is_for_folder(given):

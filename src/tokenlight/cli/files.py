@@ -84,6 +84,7 @@ class Answers:
     report: Report
     note: str | None
     kept: list[Attribution] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
     shown: int = 0
     left_out: int = 0
     why: str = ""
@@ -98,11 +99,32 @@ class Answers:
             return
         notes = () if self.note is None else (self.note,)
         made = [replace(one, notes=(*one.notes, *notes)) for one in found]
-        _show(made, where, self.output, first=not self.shown)
+        self._show(made, where)
         self.shown += 1
         if ".html" in self.output.written:
             self.report.add(made)
         self.kept += made if {*self.output.written} - {".html"} else []
+
+    def _show(self, found: Sequence[Attribution], where: str) -> None:
+        first = not self.shown
+        if self.output.as_json:
+            # At once, so that Ctrl-C leaves whole texts behind.
+            sys.stdout.write(("[\n" if first else ",\n") + ",\n".join(self.output.json(found)))
+            return
+        from rich.text import Text
+
+        from tokenlight.plots.characters import in_line
+        from tokenlight.plots.entries import true_label
+        from tokenlight.plots.scene import untold
+        from tokenlight.plots.terminal import console_on
+
+        head = Text(("" if first else "\n") + in_line(where), style="bold")
+        if (truth := true_label(found[0])) is not None:
+            wrong = truth != found[0].prediction.label
+            said = f"  true label {in_line(truth)}{', predicted wrong' * wrong}"
+            head.append(said, "not bold red" if wrong else "not bold dim")
+        console_on(sys.stdout).print(head)
+        self.output.show([replace(one, notes=untold(one.notes, self.told)) for one in found])
 
     def end(self) -> None:
         """Close the list, where it is JSON, and write the files."""
@@ -125,7 +147,7 @@ def explain_all(
         how, note = _with_best(explainer, texts, how)
     else:
         note = None
-    report = Report(Path(texts.source).name, words=output.words, reference=output.reference)
+    report = Report(Path(texts.source).name, words=output.by_words, reference=output.reference)
     answers = Answers(output, report, note)
     try:
         with progress("explaining", texts.count) as advance:
@@ -167,20 +189,6 @@ def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> Non
             "'question' and 'context', or a --model that reads a text alone."
         )
     check_target(explainer, how["target"])
-
-
-def _show(found: Sequence[Attribution], where: str, output: Output, *, first: bool) -> None:
-    if output.as_json:
-        # At once, so that Ctrl-C leaves whole texts behind.
-        sys.stdout.write(("[\n" if first else ",\n") + ",\n".join(output.json(found)))
-        return
-    from rich.text import Text
-
-    from tokenlight.plots.characters import in_line
-    from tokenlight.plots.terminal import console_on
-
-    console_on(sys.stdout).print(Text(("" if first else "\n") + in_line(where), style="bold"))
-    output.show(found)
 
 
 def _with_best(

@@ -22,11 +22,16 @@ class Output:
     """``files``: by their ending, ``.html`` to the place of the page; JSON to ``-`` is printed."""
 
     files: Mapping[str, Path | None]
-    words: bool = False
+    words: bool | None = None
     layers: bool = False
     reference: str | None = None
     verbose: bool = False
     by: Unit | None = None
+
+    @property
+    def by_words(self) -> bool:
+        """Whether pictures show words; a file has tokens unless words are asked for."""
+        return self.words is not False
 
     @property
     def as_json(self) -> bool:
@@ -54,7 +59,7 @@ class Output:
         """The picture, on the terminal."""
         from tokenlight.plots.terminal import show
 
-        show(found, words=self.words, layers=self.layers, reference=self.reference)
+        show(found, words=self.by_words, layers=self.layers, reference=self.reference)
         for one in found if self.by is not None else ():
             sys.stdout.write(f"\n{one.label}, by {self.by}\n{_sums(one, self.by)}\n")
         for one in found if self.verbose else ():
@@ -90,7 +95,7 @@ class Output:
                 if ending == ".html" and report is not None:
                     written = report.write(place)
                 elif ending == ".html":
-                    write_text(place, page(found, reference=self.reference, words=self.words))
+                    write_text(place, page(found, reference=self.reference, words=self.by_words))
                 else:
                     save(_merged(found) if self.words else found, place)
             for one in written:

@@ -73,7 +73,8 @@ class Attribution(Later, Shown):
         return len(self.row)
 
     def __repr__(self) -> str:
-        best = ", ".join(f"{token} {score:+.3g}" for token, score in self.top(3))
+        strongest = sorted(self.words(), key=lambda pair: -abs(pair[1]))[:3]
+        best = ", ".join(f"{word.strip()} {score:+.3g}" for word, score in strongest)
         return f"<Attribution {self.label}: {best}>"
 
     @property

@@ -129,7 +129,9 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
         "rows": rows,
         "matrix": matrix,
         "about": evaluation.about,
-        "cut": str(evaluation.cut) if evaluation.cut.texts else "",
+        "warnings": [
+            *filter(None, (evaluation.caution, evaluation.cut.texts and str(evaluation.cut)))
+        ],
         "left_out": evaluation.left_out,
         "texts": "texts.html" if evaluation.drawn else "",
     }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tokenlight.explainer import Explainer
 
+FEW = 20  # texts below which intervals are rough
 MetricLike = str | tuple[str, dict[str, Any]] | Metric
 
 
@@ -129,6 +130,13 @@ class Evaluation:
         return (*([str(self.cut)] if self.cut.texts else ()), *map(str, self.left_out))
 
     @cached_property
+    def caution(self) -> str:
+        """That the texts are few, where they are; else empty."""
+        texts = len({record.text for record in self.records})
+        few = f"{texts} texts are few: the intervals are rough; give {FEW} or more to compare methods."
+        return few if 0 < texts < FEW else ""
+
+    @cached_property
     def curves(self) -> dict[str, tuple[tuple[float, ...], tuple[Interval, ...]]]:
         """For each metric with a curve: where its points stand, and the mean at each."""
         found = {}
@@ -213,6 +221,7 @@ class Evaluation:
             "metrics": {key: metric.label for key, metric in self.metrics.items()},
             "seed": self.seed,
             "cut": self.cut.to_dict(),
+            **({"caution": self.caution} if self.caution else {}),
             "left_out": [one.to_dict() for one in self.omissions],
             **({"about": dict(self.about)} if self.about else {}),
         }

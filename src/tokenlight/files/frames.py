@@ -34,6 +34,6 @@ def examples_in(table: Any, text: str | None = None) -> Iterator[Example] | None
     if rows is None:
         return None
     return (
-        example(row, f"row {number} (counted from 0)", text=text, marks=False)
-        for number, row in enumerate(rows)
+        example(row, f"row {number} of the table", text=text, marks=False)
+        for number, row in enumerate(rows, 1)
     )

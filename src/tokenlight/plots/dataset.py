@@ -27,7 +27,7 @@ class Report:
     """Texts are added one by one; ``write`` makes the pages. ``words``: one score a word."""
 
     title: str
-    words: bool = False
+    words: bool = True
     reference: str | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)

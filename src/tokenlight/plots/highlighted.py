@@ -8,16 +8,16 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import sheet
 from tokenlight.plots.colours import hexadecimal, ink, shade
-from tokenlight.plots.scene import TOKENS, Mark, Scenery
+from tokenlight.plots.scene import WORDS, Mark, Scenery
 
 COLUMNS = 84  # letters in a line
 SIZE, LETTER, LINE = 11, 0.092, 0.27  # points; inches of a letter and of a line
 
 
 def highlighted(attributions: Attribution | Iterable[Attribution]) -> Any:
-    """Each explanation below its name, the tokens on the colours of the page; special tokens left out."""
+    """Each explanation below its name, the words on the colours of the page; special tokens left out."""
     lines: list[list[tuple[int, Mark | str]]] = []
-    for text in Scenery((TOKENS,)).of(attributions):
+    for text in Scenery((WORDS,)).of(attributions):
         for method in text.methods:
             lines.append([(0, f"{method.label} → {method.attribution.target.name}")])
             for part in method.views[0].lines:

@@ -37,13 +37,13 @@ def page(
     *,
     title: str | None = None,
     reference: str | None = None,
-    words: bool = False,
+    words: bool = True,
     rollout: bool = False,
 ) -> str:
     """The attributions as one page, grouped by text, then target, then method.
 
     ``reference`` names the method whose difference to every other is shown too (Mask-LRP paper,
-    figure 6). ``words`` opens the page in its word view. ``rollout`` puts the product of the layers
+    figure 6). ``words`` opens it in its word view. ``rollout`` puts the product of the layers
     into the layer tables (AttCAT paper, figure 5).
     """
     texts = Scenery(reference=reference, rollout=rollout).of(attributions)
@@ -74,7 +74,7 @@ def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     """The same picture for a notebook cell, of the first few texts; its style stays inside."""
     texts = Scenery().of(attributions)
     more = len(texts) - FEW
-    return _rendered("fragment.html.j2", texts[:FEW], words=False, more=more, **sealed(_style()))
+    return _rendered("fragment.html.j2", texts[:FEW], words=True, more=more, **sealed(_style()))
 
 
 def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:

@@ -190,7 +190,7 @@ class Scenery:
     def _text(self, group: TextGroup, told: set[str]) -> TextScene:
         made = {}
         for a in group:
-            made[id(a)] = replace(self._method(a, group.alike(a)), notes=_untold(a.notes, told))
+            made[id(a)] = replace(self._method(a, group.alike(a)), notes=untold(a.notes, told))
         classes = [
             ClassScene(tuple(made[id(a)] for a in found), tuple(self._tables(found)))
             for found in group.by_class()
@@ -252,8 +252,8 @@ class Scenery:
         )
 
 
-def _untold(notes: Sequence[str], told: set[str]) -> tuple[str, ...]:
-    """The notes; how a method was chosen (``method='auto': …``) is told once a picture."""
+def untold(notes: Sequence[str], told: set[str]) -> tuple[str, ...]:
+    """The notes; how a method was chosen (``method='auto': …``) is told once."""
     new = tuple(note for note in notes if note not in told)
     told |= {note for note in new if note.startswith("method=")}
     return new

@@ -38,12 +38,13 @@ VERDICTS = {
 def show(
     attributions: Attribution | Iterable[Attribution],
     *,
-    words: bool = False,
+    words: bool = True,
     layers: bool = False,
     reference: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print the picture; ``words`` merges tokens to words, ``layers`` adds the per-layer table."""
+    """Print the picture: one score a word, or a token without ``words``; ``layers`` adds the
+    per-layer table."""
     picture = render(attributions, words=words, layers=layers, reference=reference)
     place = console or console_on(sys.stdout)
     if place.is_terminal:
@@ -57,7 +58,7 @@ def show(
 def render(
     attributions: Attribution | Iterable[Attribution],
     *,
-    words: bool = False,
+    words: bool = True,
     layers: bool = False,
     reference: str | None = None,
 ) -> RenderableType:
