@@ -245,3 +245,66 @@ def test_the_planted_model_is_what_this_file_says(words):
     (logits,) = stream_logits(EXPLAINER.live, [row])
     powers = np.exp(logits - logits.max())
     np.testing.assert_allclose(powers / powers.sum(), chances(row.ids), atol=1e-12)
+
+
+def faded_chances(a, kept, seed):
+    """Class probabilities where each number of each word's vector stays if its draw is below ``kept``."""
+    drawn = np.random.default_rng(seed).random((len(a), 3), dtype=np.float32)
+    logits = [0.0, 0.0, 0.0]
+    for position, i in enumerate(a.row.ids):
+        for d in range(3):
+            if drawn[position][d] < np.float32(kept[position]):
+                logits[d] += WEIGHTS[i][d]
+    powers = [exp(v - max(logits)) for v in logits]
+    return [p / sum(powers) for p in powers]
+
+
+@given(explained(least=2), st.integers(0, 3))
+def test_soft_sufficiency_and_comprehensiveness(a, seed):
+    c, inside = a.target.index, range(1, len(a) - 1)
+    scores = [a.scores[i] for i in inside]
+    lowest, highest = min(scores), max(scores)
+    whole = chances(a.row.ids)[c]
+    nothing = chances([a.row.ids[0], a.row.ids[-1]])[c]
+    metrics = [(f"soft_{name}", {"seed": seed}) for name in ("sufficiency", "comprehensiveness")]
+    row = one_row(a, metrics)
+    if highest == lowest or whole - nothing < 1e-6:
+        assert row["soft_sufficiency"] is None
+        assert row["soft_comprehensiveness"] is None
+        return
+    seeds = a.row.generator(seed, 3).integers(2**32, size=10)
+    importance = [(score - lowest) / (highest - lowest) for score in scores]
+    for name, probabilities in (
+        ("sufficiency", importance),
+        ("comprehensiveness", [1 - one for one in importance]),
+    ):
+        kept = [1.0, *probabilities, 1.0]
+        falls = [max(0.0, whole - faded_chances(a, kept, int(one))[c]) for one in seeds]
+        plain = sum(falls) / len(falls)
+        enough, baseline = 1 - plain, 1 - max(0.0, whole - nothing)
+        normalised = {
+            "sufficiency": (enough - baseline) / (1 - baseline),
+            "comprehensiveness": plain / (1 - baseline),
+        }[name]
+        assert row[f"soft_{name}"] == pytest.approx(min(1.0, max(0.0, normalised)), abs=1e-9)
+        assert 0 <= row[f"soft_{name}"] <= 1
+
+
+@given(explained(), st.sampled_from(["plus", "minus"]), st.integers(0, 3))
+def test_f_fidelity(a, side, seed):
+    order = [i for i in by_score(a) if not is_special(a, i)]
+    c, m = a.target.index, len(order)
+    drawn = a.row.generator(seed, 4).random((10, len(a)))
+    curve = []
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9):
+        k = max(1, round(share * m))
+        chosen = order[:k] if side == "plus" else order[k:]
+        falls = []
+        for numbers in drawn:
+            limit = min(0.5, 0.1 * m / len(chosen)) if chosen else 0.0
+            taken = {i for i in chosen if numbers[i] < limit}
+            falls.append(chances(a.row.ids)[c] - chances(changed(a, taken, "mask"))[c])
+        curve.append(sum(falls) / len(falls))
+    row = one_row(a, [("f_fidelity", {"side": side, "seed": seed})])
+    assert row["f_fidelity.curve"] == pytest.approx(curve, abs=1e-9)
+    assert row["f_fidelity"] == pytest.approx(sum(curve) / len(curve), abs=1e-9)

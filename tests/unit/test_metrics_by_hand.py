@@ -518,3 +518,74 @@ def test_aopc_until_half_of_the_tokens():
     whole, half = (value(explainer, a, ("aopc", {"until": k}))[1] for k in (1.0, 0.5))
     assert len(half) == 6
     assert half == whole[:6]
+
+
+def test_soft_erasure_of_scores_that_are_all_or_nothing_zeroes_whole_embeddings():
+    explainer = planted(weights())
+    both = ["soft_comprehensiveness", "soft_sufficiency"]
+    room = sigmoid(2) - sigmoid(0)
+    # Scaled, 5 is 1 and −3 is 0: every number is kept for sure or gone for sure. Weights: 2, 1, 0, −1.
+    for scores, without, alone, kept in (
+        ([-3, 5, -3, -3], 1, 1, 1 / 4),  # the word of weight 1 is named
+        ([5, -3, -3, -3], 0, 2, 1 / 4),
+        ([5, 5, -3, -3], -1, 3, 1 / 2),  # more is lost than the text has to give: cut to 1
+        ([-3, 5, 5, 5], 2, 0, 3 / 4),
+    ):
+        row = explainer.evaluate([scored(explainer, WORDS, scores)], both).rows[0]
+        lost = min(1.0, (sigmoid(2) - sigmoid(without)) / room)
+        left = 1 - max(0.0, sigmoid(2) - sigmoid(alone)) / room
+        assert row["soft_comprehensiveness"] == pytest.approx(lost)
+        assert row["soft_sufficiency"] == pytest.approx(left)
+        assert row["soft_comprehensiveness.kept"] == pytest.approx(1 - kept)
+        assert row["soft_sufficiency.kept"] == pytest.approx(kept)
+
+
+def test_soft_erasure_leaves_out_what_has_nothing_to_lose_or_no_order():
+    explainer = planted(weights())
+    flat = scored(explainer, WORDS, [1, 1, 1, 1])
+    against = scored(explainer, WORDS, [2, 1, 0, -1], target=0)
+    found = explainer.evaluate([flat, against], ["soft_comprehensiveness"])
+    reasons = str(found.summary["soft_comprehensiveness"]["skipped"])
+    assert "all scores of this text are equal" in reasons
+    assert "no likelier with the tokens" in reasons
+    with pytest.raises(BadInput, match="samples=0"):
+        explainer.evaluate([flat], [("soft_sufficiency", {"samples": 0})])
+
+
+def test_f_fidelity_by_hand():
+    explainer = planted(weights())
+    a = scored(explainer, WORDS, [2, 1, 0, -1])
+    # Everything goes for sure: of shares 1/4, 1/2 and 1 the first word, the first two, all four.
+    sure = {"alpha": 1.0, "beta": 1.0, "shares": (0.25, 0.5, 1.0), "samples": 2}
+    _, curve = value(explainer, a, ("f_fidelity", sure))
+    left = [2 - 2, 2 - 3, 2 - 2]
+    assert curve == pytest.approx([sigmoid(2) - sigmoid(one) for one in left])
+    _, curve = value(explainer, a, ("f_fidelity", sure | {"side": "minus"}))
+    assert curve == pytest.approx([sigmoid(2) - sigmoid(one) for one in (2, 3, 2)])
+    for wrong in ({"alpha": 0.0}, {"beta": 1.5}, {"samples": 0}):
+        with pytest.raises(BadInput, match=next(iter(wrong))):
+            value(explainer, a, ("f_fidelity", wrong))
+
+
+def test_sign_agreement_by_hand():
+    text = "good bad fine odd"
+    row = text_row([text], [split(text)])
+    head = Head("classification", labels=("negative", "positive"))
+    metric = registry.build("metrics", "sign_agreement", {})
+    a = attribution_of(row, [9, 2, -1, -3, 4, 9])  # explains positive
+    case = Case(a, Original(row, StandIns(0, 0)), head, label=1, spans=((0, 0, 4), (0, 9, 13)))
+    found = metric.measure(case, [])
+    assert found.value == 1 / 2  # good has +, fine has −
+    assert found.parts["chance"] == 2 / 4
+    negative = replace(case, label=0, spans=((0, 5, 8),))  # bad has −, as it should
+    assert metric.measure(negative, []).value == 1.0
+    both = replace(case, spans=((0, 0, 8),))  # one word of two tokens: their sum counts
+    assert metric.measure(both, []).value == 1.0
+    for signs, right in ((1, 1.0), (-1, 0.0)):  # one sign everywhere is right half of the time
+        plain = replace(case, attribution=attribution_of(row, [signs] * 6))
+        assert metric.measure(plain, []).value == right
+        turned = replace(plain, label=0, spans=((0, 5, 8),))
+        assert metric.measure(turned, []).value == 1 - right
+    for wrong, words in (({"spans": ()}, "marked"), ({"label": None}, "no label")):
+        with pytest.raises(BadInput, match=words):
+            metric.measure(replace(case, **wrong), [])

@@ -13,9 +13,12 @@ from tokenlight import registry
 from tokenlight.metrics import (
     aopc,
     comprehensiveness,
+    f_fidelity,
     hiding_game,
     lodds,
     revealing_game,
+    soft_comprehensiveness,
+    soft_sufficiency,
     sufficiency,
 )
 from tokenlight.metrics._ranking import ranked_among
@@ -27,6 +30,9 @@ FAITHFUL = (
     "sufficiency",
     "hiding_game",
     "revealing_game",
+    "soft_comprehensiveness",
+    "soft_sufficiency",
+    "f_fidelity",
 )
 TEXTS = 24
 
@@ -76,6 +82,12 @@ def test_from_the_bottom_the_other_way_is_better(name):
     bottom = registry.build("metrics", name, {"order": "bottom"})
     assert bottom.direction != registry.build("metrics", name).direction
     oracle_beats_random_beats_inverted(bottom)
+
+
+def test_masking_the_rest_is_better_the_less_it_costs():
+    minus = registry.build("metrics", "f_fidelity", {"side": "minus"})
+    assert minus.direction == "lower"
+    oracle_beats_random_beats_inverted(minus)
 
 
 @pytest.mark.parametrize("name", ["hiding_game", "revealing_game"])
@@ -129,6 +141,25 @@ class HiddenInsteadOfShown(revealing_game.RevealingGame):
 
 
 @dataclass(frozen=True)
+class MostImportantKept(soft_comprehensiveness.SoftComprehensiveness):
+    def kept(self, case):
+        return soft_sufficiency.SoftSufficiency.kept(soft_sufficiency.SoftSufficiency(), case)
+
+
+@dataclass(frozen=True)
+class MostImportantGone(soft_sufficiency.SoftSufficiency):
+    def kept(self, case):
+        plain = soft_comprehensiveness.SoftComprehensiveness()
+        return soft_comprehensiveness.SoftComprehensiveness.kept(plain, case)
+
+
+@dataclass(frozen=True)
+class RestMasked(f_fidelity.FineTunedFidelity):
+    def ranked(self, case, order="top"):
+        return f_fidelity.FineTunedFidelity.ranked(self, case, order)[::-1]
+
+
+@dataclass(frozen=True)
 class LeastFirst(hiding_game.HidingGame):
     def gone(self, order, count):
         return order[::-1][:count]
@@ -143,6 +174,9 @@ class LeastFirst(hiding_game.HidingGame):
         ErasedInsteadOfKept(),
         HiddenInsteadOfShown(),
         LeastFirst(),
+        MostImportantKept(),
+        MostImportantGone(),
+        RestMasked(),
     ],
     ids=lambda mutant: type(mutant).__name__,
 )

@@ -6,6 +6,7 @@ from :class:`Original`.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.entrance_search import entrance_of
+from tokenlight.capture.fading import faded
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import packs
 from tokenlight.capture.pauses import pause
@@ -126,8 +129,13 @@ class _Engine:
         while waiting:
             pack = waiting.popleft()
             try:
-                arguments, _, filler = live.inputs([rows[i] for i in pack])
-                with rewired(live.model, attention="own", gradients=False, filler=filler):
+                chosen = [rows[i] for i in pack]
+                arguments, real, filler = live.inputs(chosen)
+                fading = self._fading(chosen, real)
+                with (
+                    rewired(live.model, attention="own", gradients=False, filler=filler),
+                    fading,
+                ):
                     logits = live.logits_of(live.call(arguments), arguments)
             except RuntimeError as error:
                 full = isinstance(error, torch.OutOfMemoryError)
@@ -143,6 +151,11 @@ class _Engine:
                 torch.cuda.empty_cache()
             waiting = packed([*pack, *(i for p in waiting for i in p)])
         return done
+
+    def _fading(self, rows: list[Variant], real: Tensor) -> AbstractContextManager[None]:
+        if all(row.fading is None for row in rows):
+            return nullcontext()
+        return faded(self.live, entrance_of(self.live, _row(rows[0]), "hidden"), rows, real)
 
 
 def _variant(given: TokenRow | Variant) -> Variant:
@@ -179,7 +192,8 @@ def key_of(row: Variant) -> bytes:
         + row.attention.tobytes()
         + types
     )
-    return tokens + b"|" + place + anchor + image
+    fading = b"" if row.fading is None else row.fading.key
+    return tokens + b"|" + place + anchor + image + fading
 
 
 def _check(live: LiveModel, longest: int, ids: np.ndarray) -> None:

@@ -13,6 +13,26 @@ from tokenlight.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Fading:
+    """Every number of a token's embedding stays with the token's probability ``kept`` (``token``) and is
+    zero else, drawn by ``seed`` alone: the same in any batch, on any device."""
+
+    kept: np.ndarray
+    seed: int
+
+    @property
+    def key(self) -> bytes:
+        """Equal where what fades is."""
+        return self.seed.to_bytes(8, "little") + self.kept.tobytes()
+
+    def gone(self, hidden: int) -> np.ndarray:
+        """``token hidden``: true where a number becomes zero."""
+        drawn = np.random.default_rng(self.seed).random((len(self.kept), hidden), dtype=np.float32)
+        found: np.ndarray = drawn >= self.kept[:, None]
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Variant:
     """One changed text, as the model will read it; every array has one entry a token.
 
@@ -28,6 +48,7 @@ class Variant:
     image: PatchImage | None = None  # the picture whose patches the tokens are
     source: int | None = None  # how many of the tokens an encoder reads
     answer: tuple[int, ...] = ()  # ids foretold together behind the last tokens
+    fading: Fading | None = None  # what is left of the embeddings
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -154,6 +175,11 @@ class Original:
         parts = np.split(attention, [self.row.source or 0])
         unread = any(len(part) and not part.any() for part in parts)
         return self._variant(ids, self._attention if unread else attention)
+
+    def faded(self, kept: np.ndarray, seed: int) -> Variant:
+        """Each number of the embedding of token i stays with probability ``kept[i]``."""
+        fading = Fading(kept.astype(np.float32), seed)
+        return self._variant(self._ids, self._attention, fading=fading)
 
     def _variant(self, ids: np.ndarray, attention: np.ndarray, **changed: Any) -> Variant:
         own = {"token_types": self._types, **asked_of(self.row), **changed}

@@ -1,0 +1,82 @@
+"""F-Fidelity: what random parts of an explanation, or of the rest, are worth to a model that knows gaps."""
+
+from typing import Literal
+
+import numpy as np
+
+from tokenlight.capture.perturbation import Variant
+from tokenlight.errors import BadInput
+from tokenlight.metrics._chance import chances
+from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
+from tokenlight.metrics._metric import Answers, Better, Case, Measured
+
+STREAM = 4  # of a text's draws
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+class FineTunedFidelity(ErasingMetric):
+    r"""Mean fall of the probability as random tokens of the explanation, or of the rest, are masked.
+
+    .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - \mathbb{E}\,p(c\mid x\setminus z_b), \quad
+        \Pr(t\in z_b) = \min(\alpha,\ \beta m/k) \text{ for each of k tokens}
+
+    With ``side="plus"`` (FFid+) the k tokens are the highest-ranked b·m of the m that are not special,
+    and higher is better; with ``"minus"`` (FFid−) they are the m − k others, and lower is better. So no
+    more than the share β of a text goes in the mean, however long the explanation. The expectation is
+    the mean of ``samples`` draws, which are the same for every method. **The model must have been
+    fine-tuned with as much of its texts masked at random** (``python -m training.finetune --only
+    masked_sst2``): then such gaps are nothing new to it, and the fall is due to what is missing. This
+    metric measures the model it is given, and cannot see how that was trained. The curve has a point for
+    each share. Zheng et al., ICLR 2025, with the official code's defaults but fewer draws (50 there).
+    Differs from the paper: the explanations are the fine-tuned model's own, as in the official code; the
+    official numbers count right predictions, these are probabilities of the explained class; the shares
+    are five instead of twenty, and their mean is the value.
+    """
+
+    side: Literal["plus", "minus"] = "plus"
+    perturb: Perturb = "mask"
+    shares: tuple[float, ...] = SHARES
+    alpha: float = 0.5
+    beta: float = 0.1
+    samples: int = 10
+    seed: int = 0
+    protect_special: bool = True
+    cites = "zheng2025ffidelity"
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise BadInput(f"samples={self.samples} draws nothing; give 1 or more.")
+        if not (0 < self.alpha <= 1 and 0 < self.beta <= 1):
+            raise BadInput(
+                f"alpha={self.alpha} and beta={self.beta} must be above 0 and at most 1: they are a "
+                "probability and a share of the text."
+            )
+
+    @property
+    def direction(self) -> Better:
+        return "higher" if self.side == "plus" else "lower"
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return self.shares
+
+    def variants(self, case: Case) -> list[Variant]:
+        order = self.ranked(case)
+        drawn = case.attribution.row.generator(self.seed, STREAM)
+        numbers = drawn.random((self.samples, len(case.original)))
+        found = [case.original.unchanged()]
+        for share in self.shares:
+            count = max(1, round(share * len(order)))
+            pool = order[:count] if self.side == "plus" else order[count:]
+            limit = min(self.alpha, self.beta * len(order) / max(1, len(pool)))
+            found += [
+                erased(case.original, np.sort(pool[one[pool] < limit]), self.perturb)
+                for one in numbers
+            ]
+        return found
+
+    def measure(self, case: Case, answers: Answers) -> Measured:
+        whole, *changed = chances(case, answers)
+        falls = float(whole) - np.array(changed).reshape(len(self.shares), self.samples)
+        curve = falls.mean(axis=1)
+        return Measured(float(curve.mean()), tuple(map(float, curve)))

@@ -1,0 +1,51 @@
+"""Sign agreement: do words that speak for the class have positive scores, and others negative ones?"""
+
+import numpy as np
+
+from tokenlight.errors import BadInput
+from tokenlight.metrics._marked import marked_tokens
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric
+
+
+class SignAgreement(Metric):
+    r"""Share of the marked words whose score has the sign that their polarity demands.
+
+    .. math:: \frac1{|M|}\sum_{w\in M} \bigl[\operatorname{sign}\textstyle\sum_{i\in w} s_i = \pi\bigr]
+
+    M: the marked spans of a text, each a word; :math:`\pi` is + where the text's label is the explained
+    class, − where it is another. So a text comes twice, once with its positive words marked and the label
+    positive, once with its negative words, and scores of one sign are right half of the time: a method
+    that cannot tell for from against has 0.5 where both come equally often. A score of zero is wrong.
+    ``chance``, a part, is what the same signs would reach in random places: the share of the tokens that
+    are not special whose score has the sign. Higher is better. Polarities are those of the leaves of
+    the Stanford Sentiment Treebank, Socher et al. 2013.
+    Differs from the paper: it has the polarities, not this measure, which is our own.
+    """
+
+    cites = "socher2013recursive"
+    marked = True
+    asks = False
+
+    @property
+    def labelled(self) -> bool:
+        return True
+
+    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
+        if case.label is None:
+            raise BadInput("the text has no label, which says the polarity of its marked words.")
+        explained = case.attribution.target.index
+        if explained is None:
+            raise BadInput(
+                "signs are compared for one class; explain a class, not a contrast or span."
+            )
+        pi = 1.0 if case.label == explained else -1.0
+        scores, row = case.attribution.scores, case.attribution.row
+        words = [marked_tokens(row, (span,)) for span in case.spans or ()]
+        sums = [float(scores[word].sum()) for word in words if word.any()]
+        if not sums:
+            raise BadInput("no token of this text is marked.")
+        own = scores[case.original.rankable]
+        return Measured(
+            float(np.mean([pi * one > 0 for one in sums])),
+            parts={"chance": float(np.mean(pi * own > 0))},
+        )
