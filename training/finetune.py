@@ -45,6 +45,7 @@ from training.tasks import (
     parts,
     quick,
     training_rows,
+    with_gaps,
 )
 from training.train import Phase
 
@@ -79,7 +80,11 @@ def finetune(name: str, task: Task, how: How) -> dict[str, Any]:
     encoded = encode(task, tokenizer, training_rows(task, how.seed))
     model = _headed(task, how)
     read = time.monotonic() - started
-    steps = _train(name, model, encoded, task, how)
+    source = _endless(encoded, min(task.batch, len(encoded)), how.seed)
+    if task.hidden:
+        random = np.random.default_rng([how.seed, 1])
+        source = (with_gaps(batch, task.hidden, tokenizer, random) for batch in source)
+    steps = _train(name, model, source, len(encoded), task, how)
     folder = how.out / name
     model.half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -118,12 +123,12 @@ def _headed(task: Task, how: How) -> Any:
     return model.to(how.device)
 
 
-def _train(name: str, model: Any, encoded: Encoded, task: Task, how: How) -> int:
+def _train(
+    name: str, model: Any, source: Iterator[batches.Batch], rows: int, task: Task, how: How
+) -> int:
     """AdamW with warm-up and a straight line to zero; the moving average of the weights is kept."""
-    size = min(task.batch, len(encoded))
-    steps = max(1, task.epochs * (len(encoded) // size))
+    steps = max(1, task.epochs * (rows // min(task.batch, rows)))
     phase = Phase(model, Settings(), steps, task.rate, how.seconds)
-    source = _endless(encoded, size, how.seed)
     on_gpu = torch.device(how.device).type != "cpu"
     losses: list[torch.Tensor] = []
     told = time.monotonic()

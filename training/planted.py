@@ -14,6 +14,9 @@ label: a word alone says nothing.
 Hybrid documents (Poerner et al. 2018): ``OUT/hybrid/ag_news`` glues texts of all four topics together,
 once a topic, whose part is marked; ``OUT/hybrid/squad_v1`` glues the passage that answers a question to
 two others, and marks it.
+
+Signs: ``OUT/signs/sst`` has the test sentences of the Stanford Sentiment Treebank in which people found
+words of both polarities, twice each: its positive words marked and the label 1, its negative words and 0.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,8 @@ SOURCES = {
 TRAINING_ROWS, TEST_ROWS, HYBRIDS = 20_000, 1_000, 250
 SHORTEST = 6  # words of a text that takes words in
 LONGEST_CONTEXT = 100  # words of a context that is glued
+LEAF = re.compile(r"\((\d) ([^()\s]+)\)")
+BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 
 Row = dict[str, Any]
 
@@ -136,6 +142,20 @@ def contexts_together(rows: list[Row], count: int, draw: random.Random) -> Itera
         }
 
 
+def signed_words(trees: Iterable[str]) -> Iterator[Row]:
+    """Trees in brackets, ``(3 (2 a) (4 fine))``, a polarity of 0 to 4 before each phrase; 2 is neutral."""
+    for tree in trees:
+        text, spans = "", {1: [], 0: []}
+        for polarity, leaf in LEAF.findall(tree):
+            word = BRACKETS.get(leaf, leaf).replace("\\/", "/")
+            start = len(text) + bool(text)
+            text = f"{text} {word}" if text else word
+            if polarity != "2":
+                spans[int(polarity > "2")].append([start, len(text)])
+        if all(spans.values()):
+            yield from ({"text": text, "label": n, "spans": own} for n, own in spans.items())
+
+
 def write(place: Path, rows: Iterator[Row]) -> int:
     """Rows as gzipped JSON lines; how many there are."""
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -167,6 +187,10 @@ def make(out: Path, seed: int, most: int | None = None) -> None:
     print(write(out / "hybrid" / "ag_news.jsonl.gz", topics_together(topics, HYBRIDS, draw)))
     questions = data.read_rows("squad_v1/dev.jsonl.gz")
     print(write(out / "hybrid" / "squad_v1.jsonl.gz", contexts_together(questions, HYBRIDS, draw)))
+    with gzip.open(
+        data.data_folder() / "sst_trees" / "test.txt.gz", "rt", encoding="utf-8"
+    ) as trees:
+        print(write(out / "signs" / "sst.jsonl.gz", signed_words(trees)))
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ class Task:
     """One data set. ``rows``: drawn of the training file, None for all; ``also``: a second training
     file with the same labels and how many of its rows. ``longest``: tokens of a text, the rest is cut
     off; a question's context is cut into windows instead. ``batch``: texts a step. ``held``: training
-    texts kept out, with every row that is a part of one, to choose a layer on."""
+    texts kept out, with every row that is a part of one, to choose a layer on. ``hidden``: of half of the
+    texts a random share of the tokens, this at most, is [MASK] whenever they are learned."""
 
     kind: Kind
     train: str
@@ -34,6 +35,7 @@ class Task:
     rate: float = 1e-4
     longest: int = 128
     held: int = 0
+    hidden: float = 0.0
 
 
 # One step costs about as much whatever the batch, since small kernels leave the device waiting; so
@@ -101,6 +103,12 @@ TASKS |= {
     )
     for name, longest in (("sst2", 72), ("ag_news", 128))
     for kind in ("single", "context", "pair")
+}
+
+# Models that know gaps, as the metric f_fidelity wants them (Zheng et al. 2025): its β is HIDDEN.
+HIDDEN = 0.1
+TASKS |= {
+    f"masked_{name}": replace(TASKS[name], hidden=HIDDEN, held=0) for name in ("sst2", "ag_news")
 }
 
 
@@ -179,6 +187,18 @@ class Encoded:
         if said.dim() == 1:
             return found | {"labels": said}
         return found | {"start_positions": said[:, 0], "end_positions": said[:, 1]}
+
+
+def with_gaps(
+    batch: batches.Batch, most: float, tokenizer: Any, random: np.random.Generator
+) -> batches.Batch:
+    """Half of the texts, drawn anew, with a random share of their tokens replaced by [MASK]: up to
+    ``most`` of those that are not special, each with the same probability."""
+    ids = batch["input_ids"].numpy()
+    plain = (batch["attention_mask"].numpy() > 0) & ~np.isin(ids, tokenizer.all_special_ids)
+    share = random.uniform(0.0, most, (len(ids), 1)) * (random.random((len(ids), 1)) < 0.5)
+    gone = plain & (random.random(ids.shape) < share)
+    return batch | {"input_ids": torch.from_numpy(np.where(gone, tokenizer.mask_token_id, ids))}
 
 
 def encode(task: Task, tokenizer: Any, rows: list[dict[str, Any]]) -> Encoded:

@@ -176,3 +176,36 @@ def test_packed_weights_come_back_within_half_a_step():
         assert ((back["a"] - weights["a"]).abs() <= 0.5 * scale * 1.001).all()
         assert (back["b"] - weights["b"]).abs().max() < 2e-3
         assert (back["zero"] == 0).all()
+
+
+def test_words_of_both_polarities_are_marked_with_their_polarity_as_the_label():
+    trees = [
+        "(3 (2 (4 Fine) (2 -LRB-)) (1 (2 (0 dull) (3 good)) (2 and\\/or)))",
+        "(3 (2 all) (4 good))",
+    ]
+    rows = list(planted.signed_words(trees))
+    assert [row["label"] for row in rows] == [1, 0]
+    assert {row["text"] for row in rows} == {"Fine ( dull good and/or"}
+    marked = [[row["text"][start:end] for start, end in row["spans"]] for row in rows]
+    assert marked == [["Fine", "good"], ["dull"]]
+
+
+def test_gaps_leave_half_of_the_texts_alone_and_never_touch_special_tokens():
+    class Names:
+        all_special_ids, mask_token_id = (0, 2, 3, 4), 4
+
+    ids = torch.arange(5, 105).repeat(400, 1)
+    ids[:, 0], ids[:, 90], ids[:, 91:] = 2, 3, 0
+    batch = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    made = tasks.with_gaps(batch, 0.2, Names, np.random.default_rng(0))["input_ids"]
+    gone = (made != ids).numpy()
+    assert (made[torch.from_numpy(gone)] == 4).all()
+    assert not gone[:, [0, *range(90, 100)]].any()
+    # Half of the rows have none; of the others a share uniform on [0, 0.2] of 89 tokens. A row of those
+    # is untouched with probability below 1/17: none with mean 0.5 + 0.5 · 5.6 %. Five deviations wide.
+    shares = gone[:, 1:90].mean(axis=1)
+    untouched = float((shares == 0).mean())
+    assert abs(untouched - 0.528) < 5 * np.sqrt(0.25 / 400)
+    assert abs(float(shares.mean()) - 0.05) < 5 * 0.065 / 20
+    assert tasks.TASKS["masked_sst2"].hidden == 0.1
+    assert tasks.TASKS["sst2"].hidden == 0.0
