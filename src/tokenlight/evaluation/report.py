@@ -130,7 +130,8 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
         "matrix": matrix,
         "about": evaluation.about,
         "warnings": [
-            *filter(None, (evaluation.caution, evaluation.cut.texts and str(evaluation.cut)))
+            *filter(None, (evaluation.caution, evaluation.cut.texts and str(evaluation.cut))),
+            *map(str, evaluation.unsteady),
         ],
         "left_out": evaluation.left_out,
         "texts": "texts.html" if evaluation.drawn else "",

@@ -22,6 +22,7 @@ from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._agreement import Agreement, agreement
 from tokenlight.metrics._interval import Interval
 from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, MetricSummary
+from tokenlight.metrics._replacements import Replacements, replacements
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -125,9 +126,20 @@ class Evaluation:
         return together(self.omissions)
 
     @cached_property
+    def unsteady(self) -> list[Replacements]:
+        """Metrics whose order of the methods depends on what stands in a removed token's place."""
+        means = {
+            key: {name: part.summary[key]["mean"] for name, part in self.by_method.items()}
+            for key in self.metrics
+        }
+        return [one for one in replacements(self.metrics, means) if not one.steady]
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What the numbers do not cover, a sentence each: texts cut, not explained, not measured."""
-        return (*([str(self.cut)] if self.cut.texts else ()), *map(str, self.left_out))
+        """What the numbers do not cover, a sentence each: texts cut, not explained, not measured; and
+        orders of methods that are not to be relied on."""
+        cut = [self.cut] if self.cut.texts else []
+        return tuple(map(str, (*cut, *self.left_out, *self.unsteady)))
 
     @cached_property
     def caution(self) -> str:

@@ -6,9 +6,11 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from statistics import fmean
 
+from tokenlight import registry
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.report.comparison import NOTHING
 from tokenlight.bench.report.values import Panel, SuiteReport, Verdict, digits
+from tokenlight.metrics._replacements import replacements
 
 MOST = 6  # names in a sentence
 FEW = 100  # texts below which a mean is not worth a verdict
@@ -48,6 +50,7 @@ def what_was_run(report: SuiteReport) -> list[str]:
         titles = [panel.title for panel in missing if why_not(panel) == reason]
         said.append(f"{_names(titles)}: {reason} ({_count(count, 'panel')}).")
     said += _rows_not_run(ran)
+    said += _orders(report)
     if report.failures:
         # Its first sentence: what libraries say of a device goes on for a page.
         first = report.failures[0]["error"].partition(". ")[0].splitlines()[0].rstrip(".")
@@ -65,6 +68,26 @@ def _rows_not_run(panels: Sequence[Panel]) -> list[str]:
             if len(reasons) == 1 and (reason := reasons.pop()).startswith("not run"):
                 found.setdefault(reason, []).append(f"{method} on {panel.title}")
     return [f"{_names(rows)}: {reason}." for reason, rows in found.items()]
+
+
+def _orders(report: SuiteReport) -> list[str]:
+    """Whether the order of the methods depends on what stands in a removed token's place."""
+    built = {
+        one.label: registry.build("metrics", one.name, one.options) for one in report.suite.metrics
+    }
+    found = []
+    for panel in report.ran:
+        own = {label: metric for label, metric in built.items() if label in panel.metrics}
+        means = {
+            label: {
+                name: score.ours.mean
+                for name, row in panel.rows.items()
+                if (score := row[label]).ours is not None
+            }
+            for label in own
+        }
+        found += [f"{panel.title}: {one}" for one in replacements(own, means)]
+    return found
 
 
 def why_not(panel: Panel) -> str:
