@@ -54,7 +54,9 @@ STANDS_IN = {
     "sst2": ("sst2",), "imdb": ("imdb",), "yelp": ("yelp",), "amazon": ("amazon",), "qqp": ("qqp",),
     "mnli": ("mnli", "snli"), "ag_news": ("ag_news",), "squad_v1": ("squad_v1",),
     "squad_v2": ("squad_v2", "squad_v1"), "figure5": ("sst2",), "figure6": ("sst2",),
-    "movies": ("imdb",), "squad_hybrid": ("squad_v1",),
+    "movies": ("imdb",), "squad_hybrid": ("squad_v1",), "figure7": ("mnli", "snli"),
+    "figure12": ("sst2",), "figure13": ("yelp",), "figure14": ("squad_v1",), "a5_sst2": ("sst2",),
+    "a5_ag_news": ("ag_news",),
 }  # fmt: skip
 # One of the papers' models is stood in for; the others (DistilBERT, GPT-2 …) are reported as not run.
 OURS = {"BERT-base", "RoBERTa-base", "Classifier", "Planted", "Reader"}
@@ -72,7 +74,8 @@ WORKERS = {
 LENGTHS = {
     "sst2": 26, "imdb": 290, "yelp": 150, "amazon": 50, "qqp": 31, "mnli": 40, "ag_news": 53,
     "squad_v1": 170, "squad_v2": 170, "figure5": 9, "figure6": 11, "movies": 500,
-    "squad_hybrid": 330, "hybrid_documents/ag_news": 210,
+    "squad_hybrid": 330, "hybrid_documents/ag_news": 210, "figure7": 25, "figure12": 28, "figure13": 20,
+    "figure14": 150, "a5_sst2": 16, "a5_ag_news": 50,
     **{f"{name}_{kind}": length for name, length in (("sst2", 27), ("ag_news", 55))
        for kind in ("single", "context", "pair")},
 }  # fmt: skip
@@ -274,7 +277,8 @@ def estimated(wish: Wish, suite: Suite) -> Iterator[tuple[str, float]]:
 
 
 def _there(data: DataSet) -> int:
-    return {"sst2": 872, "figure5": 1, "figure6": 1, "squad_hybrid": 250}.get(data.name, 10**9)
+    shown = 4 if data.name.startswith(("figure", "a5_")) else 10**9
+    return {"sst2": 872, "squad_hybrid": 250}.get(data.name, shown)
 
 
 def estimate(wish: Wish, speed: float) -> None:

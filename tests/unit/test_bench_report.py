@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -27,6 +28,7 @@ from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import from_dict, read
 from tokenlight.bench.tables import merged
 from tokenlight.cli.app import app
+from tokenlight.data.postprocess import difference
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.evaluation.corpus import class_weights
 from tokenlight.plots import charts
@@ -421,6 +423,31 @@ class TestFigures:
         assert [t.get_text() for t in axes.get_xticklabels()] == ["good", "film"]
         assert len(axes.patches) == 6
         assert charts.png(figure)[:4] == b"\x89PNG"
+
+    def test_kept_texts_are_coloured_by_each_row_or_by_its_difference_to_a_reference(
+        self, monkeypatch
+    ):
+        texts = ["good film", "a dull plot"]
+        explainer, shown = Explainer(tiny_bert(), tiny_tokenizer()), []
+        kept = [
+            (
+                None,
+                dict(zip(("Ours", "CAT"), explainer.explain(text, ["attcat", "cat"]), strict=True)),
+            )
+            for text in texts
+        ]
+        monkeypatch.setattr(Artist, "_kept", lambda *_: iter(kept))
+        monkeypatch.setattr(
+            "tokenlight.plots.highlighted.highlighted", lambda found: shown.extend(found) or "drawn"
+        )
+        wish = FigureWish.of({"kind": "texts", "title": "T"})
+        assert Artist(None, None, ()).texts(wish) == "drawn"
+        assert [one.method for one in shown] == ["Ours", "CAT"] * 2
+        shown.clear()
+        Artist(None, None, ()).texts(FigureWish.of({"title": "T", "reference": "Ours"}))
+        assert [one.method for one in shown] == ["Ours", "Ours − CAT"] * 2
+        ours, other = kept[0][1].values()
+        np.testing.assert_array_equal(shown[1].scores, difference(ours, other).scores)
 
     def test_an_unknown_kind_of_figure_is_refused(self, tmp_path):
         folder = made(tmp_path / "run", more={"report": {"figures": [{"kind": "pie"}]}})

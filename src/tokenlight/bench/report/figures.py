@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +12,7 @@ from tokenlight import registry
 from tokenlight.bench.report.values import Panel, SuiteReport
 from tokenlight.bench.store import RunFolder
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import difference
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.evaluation.corpus import class_weights
 from tokenlight.evaluation.report import AXES
@@ -203,17 +204,17 @@ class Artist:
         return _beside(drawn)
 
     def _kept(self, wish: FigureWish) -> Iterator[tuple[Panel, dict[str, Attribution]]]:
-        """The kept explanations of the first text of each panel, by row name; also of a text that is
-        too short to be measured."""
+        """The kept explanations of each text of each panel, by row name; also of a text that is too
+        short to be measured."""
         for panel in self.report.panels:
             if wish.data and panel.data not in wish.data:
                 continue
-            found = {}
+            found: dict[int, dict[str, Attribution]] = {}
             for row in self.run.rows(model=panel.model, data=panel.data):
-                if row["example"] == 0 and row.get("attribution") and wish.takes(row["method"]):
-                    found[row["method"]] = Attribution.from_dict(json_of(row["attribution"]))
-            if found:
-                yield panel, found
+                if row.get("attribution") and wish.takes(row["method"]):
+                    own = found.setdefault(row["example"], {})
+                    own[row["method"]] = Attribution.from_dict(json_of(row["attribution"]))
+            yield from ((panel, found[number]) for number in sorted(found))
 
     def heat_map(self, wish: FigureWish) -> Any:
         """The first kept explanation with layers, layer by layer."""
@@ -235,6 +236,25 @@ class Artist:
                 others = {label: one for label, one in found.items() if label != name}
                 return difference_map((name, found[name]), others, title=panel.title)
         return None
+
+    def texts(self, wish: FigureWish) -> Any:
+        """The kept texts, coloured by each row; with a reference, by it and by it less each other."""
+        from tokenlight.plots.highlighted import highlighted
+
+        name = wish.said("reference")
+        shown: list[Attribution] = []
+        for _, found in self._kept(wish):
+            own = {label: _renamed(one, label) for label, one in found.items()}
+            if name in own:
+                base = own.pop(name)
+                shown.append(base)
+                shown += [
+                    _renamed(difference(base, one), f"{name} − {label}")
+                    for label, one in own.items()
+                ]
+            else:
+                shown += own.values()
+        return highlighted(shown) if shown else None
 
     def clouds(self, wish: FigureWish) -> Any:
         """The words of each class, by method."""
@@ -267,6 +287,10 @@ class Artist:
         }
         faithful = self.report.faithful
         return charts.frontier(panels, faithful, lower=self.report.better.get(faithful) == "lower")
+
+
+def _renamed(attribution: Attribution, label: str) -> Attribution:
+    return replace(attribution, method=label, options={})
 
 
 def _line(at: Mapping[float, list[Mapping[str, Any]]]) -> charts.Line:
@@ -313,5 +337,6 @@ DRAWERS: dict[str, Callable[[Artist, FigureWish], Any]] = {
     "head_maps": Artist.head_maps,
     "heat_map": Artist.heat_map,
     "differences": Artist.differences,
+    "texts": Artist.texts,
     "clouds": Artist.clouds,
 }
