@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokenlight.data.answers import SpanTarget as SpanTarget
     from tokenlight.data.attribution import Attribution as Attribution
+    from tokenlight.data.target import Above as Above
     from tokenlight.data.target import Continuation as Continuation
     from tokenlight.data.target import Contrast as Contrast
     from tokenlight.data.target import NextToken as NextToken
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "Above": "tokenlight.data.target",
     "Attribution": "tokenlight.data.attribution",
     "Chat": "tokenlight.inputs.prompt",
     "Context": "tokenlight.inputs.context",

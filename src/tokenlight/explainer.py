@@ -13,7 +13,6 @@ import torch
 
 from tokenlight import registry
 from tokenlight.capture.head import TAKEN
-from tokenlight.capture.live import Pooling
 from tokenlight.capture.pauses import pause
 from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.target import Continuation, TargetLike
@@ -22,6 +21,7 @@ from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel
 from tokenlight.explaining.batch import explain_rows
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason
+from tokenlight.explaining.difference import differences, two_passes
 from tokenlight.explaining.jobs import jobs, together
 from tokenlight.explaining.options import (
     ExplainKeywords,
@@ -39,6 +39,7 @@ from tokenlight.explaining.sample import sample
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.similarity import explain_likeness
 from tokenlight.explaining.stream import answered
+from tokenlight.explaining.token_labels import ENTITIES
 from tokenlight.explaining.windows import explain_long, is_long
 from tokenlight.files.tables import Example
 from tokenlight.methods._method import Method
@@ -70,12 +71,14 @@ class Explainer(Session):
         **hub: Any,
     ) -> Explainer:
         """Load an embedded model (``tokenlight/sentiment``), a folder, or a hub id."""
-        from tokenlight.models.loading import load, pooling_of
+        from tokenlight.models.loading import load, vectors
 
         model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
-        headed = type(model).__name__.endswith(tuple(TAKEN))
-        pooling: Pooling = "mean" if headed else pooling_of(str(name), **hub)
-        made = cls(model, tokenizer, name=str(name), pooling=pooling)
+        made_of: dict[str, Any] = {}
+        if not type(model).__name__.endswith(tuple(TAKEN)):
+            made_of["pooling"], made_of["similarity"], limit = vectors(str(name), **hub)
+            tokenizer.model_max_length = min(limit or 1 << 30, tokenizer.model_max_length)
+        made = cls(model, tokenizer, name=str(name), **made_of)
         made.loading = {"name": str(name), "dtype": dtype, "device": device, **hub}
         return made
 
@@ -103,7 +106,7 @@ class Explainer(Session):
         inputs: OneText,
         method: MethodLike = ...,
         *,
-        target: Literal["all"] | Continuation,
+        target: Literal["all", "entities"] | Continuation,
         **how: Unpack[ExplainKeywords],
     ) -> list[Attribution]: ...
     @overload
@@ -111,7 +114,7 @@ class Explainer(Session):
         self,
         inputs: OneText,
         method: MethodLike,
-        target: Literal["all"] | Continuation,
+        target: Literal["all", "entities"] | Continuation,
         **how: Unpack[ExplainKeywords],
     ) -> list[Attribution]: ...
     @overload
@@ -169,9 +172,10 @@ class Explainer(Session):
         :class:`Tokens` or what a tokenizer returned; a list of these, an iterator, or a table (a data
         frame, a Dataset), whose column ``text`` holds them, found as in files where it is not named. One
         text and one method give one Attribution; anything else a list, text by text, then method by
-        method, then class by class for ``target="all"``; an iterator gives an iterator, in constant
-        memory. ``target`` may be a list with one target a text. At most ``batch_tokens`` tokens and
-        ``batch_size`` texts go through the model at once.
+        method, then class by class for ``target="all"`` (of a model that labels tokens, word by word; name
+        by name for ``"entities"``); an iterator gives an iterator, in constant memory. ``target`` may be
+        a list with one target a text. At most ``batch_tokens`` tokens and ``batch_size`` texts go through
+        the model at once.
         ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """
@@ -272,7 +276,7 @@ class Explainer(Session):
             raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
         found = Attributions(chain.from_iterable(self._explain(texts, targets, how)))
         single = single_text and not isinstance(method, list) and len(found) == 1
-        several = target == "all" or isinstance(target, Continuation)
+        several = target in ("all", ENTITIES) or isinstance(target, Continuation)
         return found[0] if single and not several else found
 
     def evaluate(
@@ -337,7 +341,10 @@ class Explainer(Session):
         with naming(among) as which:
             for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
                 which.number = first + number
-                if how.long == "stride" and is_long(self, text):
+                if sides := two_passes(self, text, target):
+                    both = self._explained(*sides, replace(how, progress=False), None)
+                    results[number] = differences(*both)
+                elif how.long == "stride" and is_long(self, text):
                     results[number] = explain_long(self, text, target, how)
                 elif self.live.head.reads == "pair":
                     results[number] = explain_likeness(self, text, target, how)

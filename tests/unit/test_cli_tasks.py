@@ -106,6 +106,35 @@ def test_what_does_not_go_together_is_refused(tokenlight, models, arguments, say
 PYTHON = r"NextToken|TokenTarget|Contrast|SpanTarget|Continuation|Question\(|Picture|Chat\(|\w='"
 
 
+def test_a_name_a_ranking_and_a_rival_continuation(tokenlight, models, tmp_path):  # noqa: F811
+    numbers = dict(enumerate(("B-LOC", "I-LOC")))  # no label is outside: every word is in a name
+    config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
+    tagger = saved(
+        tmp_path / "namer", randomised(BertForTokenClassification(config), torch.float32)
+    )
+    asked = ("explain", PROMPT, "--model", str(tagger))
+    _, output, _ = tokenlight(*asked, "--token", "film was")
+    assert "for ‘film was’ as LOC" in output
+    code, output, _ = tokenlight(*asked, "--target", "entities", "--json", "-")
+    assert code == 0
+    made = json.loads(output)
+    rows = [one["row"] for one in (made if isinstance(made, list) else [made])]
+    names = [row["asked"] or [row["at"]] for row in rows]
+    assert [place for own in names for place in own] == [1, 2, 3, 4]
+    ranking = ("explain", "red cat", "--pair", "a cat", "--above", "a dog", "--json", "-")
+    code, output, _ = tokenlight(*ranking, "--model", models["vectors"])
+    assert code == 0
+    assert [one["name"] for one in json.loads(output)["segments"]][:3] == [
+        "query",
+        "above",
+        "below",
+    ]
+    rival = ("--continue", " good and", "--rather-than", " very slow", "--json", "-")
+    code, output, _ = tokenlight("explain", PROMPT, "--model", models["writer"], *rival)
+    assert code == 0
+    assert json.loads(output)["target"]["name"] == "‘good and’ rather than ‘very slow’"
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),
     [

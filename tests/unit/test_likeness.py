@@ -113,8 +113,8 @@ class TestWrongUse:
             explainer.explain(PAIR, target="positive")
 
     def test_an_unknown_pooling_is_refused(self):
-        with pytest.raises(BadInput, match="pooling='max'"):
-            embedder("max")
+        with pytest.raises(BadInput, match="pooling='median'"):
+            embedder("median")
 
 
 class TestPoolingFile:
@@ -127,22 +127,26 @@ class TestPoolingFile:
             ({"embedding_dimension": 8, "pooling_mode": "mean", "include_prompt": True}, "mean"),
             ({"pooling_mode": "lasttoken"}, "last"),
             ({"pooling_mode": ["cls"]}, "cls"),
+            ({"pooling_mode_max_tokens": True}, "max"),
+            ({"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
+            ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len"),
         ],
     )
     def test_the_file_beside_the_model_says_how(self, tmp_path, says, expected):
-        from tokenlight.models.loading import pooling_of
+        from tokenlight.models.loading import vectors
 
         (tmp_path / "1_Pooling").mkdir()
         (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(says))
-        assert pooling_of(str(tmp_path)) == expected
+        assert vectors(str(tmp_path)) == (expected, "cosine", None)
 
     def test_another_pooling_is_refused_by_name(self, tmp_path):
-        from tokenlight.models.loading import pooling_of
+        from tokenlight.models.loading import vectors
 
         (tmp_path / "1_Pooling").mkdir()
-        (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
-        with pytest.raises(UnsupportedModel, match="by max;"):
-            pooling_of(str(tmp_path))
+        both = {"pooling_mode_max_tokens": True, "pooling_mode_cls_token": True}
+        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(both))
+        with pytest.raises(UnsupportedModel, match="by cls and max;"):
+            vectors(str(tmp_path))
 
     def test_a_model_without_head_loads_and_compares(self, tmp_path):
         explainer = embedder()
@@ -168,6 +172,101 @@ class TestPoolingFile:
             file.write_text(json.dumps({f"pooling_mode_{says}": True}))
         loaded = tl.Explainer.from_pretrained("some/one", cache_dir=tmp_path, local_files_only=True)
         assert loaded.live.pooling == expected
+
+
+class Folder:
+    """A folder as sentence-transformers writes it, and its arithmetic written out again."""
+
+    def __init__(self, place, pooling, modules=("Transformer", "Pooling"), **settings):
+        explainer = embedder()
+        explainer.model.save_pretrained(place)
+        explainer.tokenizer.save_pretrained(place)
+        self.explainer, self.pooling, self.modules = explainer, pooling, modules
+        paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+        listed = [
+            {"idx": i, "name": str(i), "path": paths.get(one, "2_Other"), "type": f"a.models.{one}"}
+            for i, one in enumerate(modules)
+        ]
+        (place / "1_Pooling").mkdir()
+        for file, says in {
+            "modules.json": listed,
+            "1_Pooling/config.json": {f"pooling_mode_{pooling}": True},
+            "config_sentence_transformers.json": {"similarity_fn_name": settings.get("likeness")},
+            "sentence_bert_config.json": {"max_seq_length": settings.get("longest", 40)},
+        }.items():
+            (place / file).write_text(json.dumps(says))
+        self.place = place
+
+    def vector(self, first, seen):
+        """``first``: h^0, ``token hidden``; ``seen``: how many tokens are no padding."""
+        hidden = self.explainer.model.encoder(first[None]).last_hidden_state[0, :seen]
+        steps = torch.arange(1, seen + 1, dtype=hidden.dtype)[:, None]
+        pooled = {
+            "cls_token": hidden[0],
+            "lasttoken": hidden[-1],
+            "mean_tokens": hidden.sum(0) / seen,
+            "max_tokens": hidden.max(0).values,
+            "mean_sqrt_len_tokens": hidden.sum(0) / seen**0.5,
+            "weightedmean_tokens": (hidden * steps).sum(0) / steps.sum(),
+        }[self.pooling]
+        return pooled / pooled.norm() if "Normalize" in self.modules else pooled
+
+    def score(self, likeness, first):
+        one, other = (self.vector(h, len(h)) for h in first)
+        if likeness == "dot":
+            return one @ other
+        return torch.nn.functional.cosine_similarity(one, other, dim=0)
+
+
+class TestFolders:
+    @pytest.mark.parametrize(
+        ("pooling", "modules", "likeness", "expected"),
+        [
+            ("mean_tokens", ("Transformer", "Pooling", "Normalize"), "cosine", "cosine"),
+            ("cls_token", ("Transformer", "Pooling"), "dot", "dot"),
+            ("lasttoken", ("Transformer", "Pooling", "Normalize"), "dot", "cosine"),
+            ("max_tokens", ("Transformer", "Pooling"), None, "cosine"),
+            ("weightedmean_tokens", ("Transformer", "Pooling"), "cosine", "cosine"),
+            ("mean_sqrt_len_tokens", ("Transformer", "Pooling"), "dot", "dot"),
+        ],
+    )
+    def test_score_and_gradient_are_those_of_sentence_transformers(
+        self, tmp_path, pooling, modules, likeness, expected
+    ):
+        folder = Folder(tmp_path, pooling, modules, likeness=likeness)
+        first = [embedded(folder.explainer, text)[0].detach().requires_grad_() for text in PAIR]
+        value = folder.score(likeness or "cosine", first)
+        slopes = torch.autograd.grad(value, first)
+        products = [(g * h).sum(-1) for g, h in zip(slopes, first, strict=True)]
+        loaded = tl.Explainer.from_pretrained(tmp_path, dtype="float64")
+        found = loaded.explain(PAIR, "grad_x_input")
+        assert loaded.live.similarity == expected
+        assert found.logits[0] == pytest.approx(float(value.detach()), rel=1e-12)
+        assert found.target.name == {"cosine": "cosine similarity", "dot": "dot product"}[expected]
+        np.testing.assert_allclose(
+            found.scores, torch.cat(products).detach().numpy(), rtol=0, atol=1e-11
+        )
+
+    def test_a_text_longer_than_the_folder_says_is_refused(self, tmp_path):
+        Folder(tmp_path, "mean_tokens", longest=6)
+        loaded = tl.Explainer.from_pretrained(tmp_path)
+        with pytest.raises(BadInput, match="at most 6"):
+            loaded.explain(PAIR)
+
+    def test_modules_that_change_the_vector_and_other_likenesses_are_refused_by_name(
+        self, tmp_path
+    ):
+        for number, (modules, likeness, said) in enumerate(
+            [
+                (("Transformer", "Pooling", "Dense"), None, "a Dense module"),
+                (("Transformer", "Pooling"), "manhattan", "by manhattan"),
+            ]
+        ):
+            place = tmp_path / str(number)
+            place.mkdir()
+            Folder(place, "mean_tokens", modules, likeness=likeness)
+            with pytest.raises(UnsupportedModel, match=said):
+                tl.Explainer.from_pretrained(place)
 
 
 def test_a_randomised_copy_pools_as_its_model_does(monkeypatch):

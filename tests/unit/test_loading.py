@@ -198,7 +198,7 @@ def test_a_folder_asks_no_network_how_it_pools(tmp_path, monkeypatch):
         raise AssertionError("a folder needs no network")
 
     monkeypatch.setattr("tokenlight.models.loading.socket.getaddrinfo", looked_up)
-    assert loading.pooling_of(str(tmp_path)) == "mean"
+    assert loading.vectors(str(tmp_path))[0] == "mean"
 
 
 @pytest.mark.parametrize("given", ["mine/goodd", "./mine/goodd", "goodd"])

@@ -165,3 +165,126 @@ class TestTagged:
         explainer = tl.Explainer(tiny_bert(), tiny_tokenizer())
         with pytest.raises(BadTarget, match="it is a classifier with the labels"):
             explainer.explain(TAGGED, target=tl.TokenTarget("plot"))
+
+
+NAMED = "the red cat sat in blue town"
+TAGS = (
+    "O",
+    "B-ORG",
+    "I-ORG",
+    "O",
+    "O",
+    "I-LOC",
+    "I-LOC",
+)  # a name may begin with I, as CoNLL has it
+LABELS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
+
+
+@pytest.fixture(scope="module")
+def namer():
+    """A tagger whose last layer is solved for, so that it gives the words of NAMED their TAGS."""
+    numbers = dict(enumerate(LABELS))
+    config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
+    model = randomised(BertForTokenClassification(config), torch.float64)
+    ids = torch.tensor([tiny_tokenizer()(NAMED)["input_ids"]])
+    with torch.no_grad():
+        states = model.bert(ids).last_hidden_state[0, 1:-1]
+        wanted = 4.0 * torch.eye(len(LABELS), dtype=torch.float64)
+        wanted = wanted[[LABELS.index(tag) for tag in TAGS]] - model.classifier.bias
+        wanted += torch.cos(torch.arange(wanted.numel())).reshape(wanted.shape)  # no ties
+        model.classifier.weight.copy_(torch.linalg.lstsq(states, wanted).solution.T)
+    return tl.Explainer(model, tiny_tokenizer())
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "method", ["grad_x_input", "attnlrp", "integrated_gradients", "attcat"]
+    )
+    def test_two_words_are_one_target_whose_scores_are_their_sum(self, namer, method):
+        whole = namer.explain(NAMED, method, tl.TokenTarget("red cat"))
+        words = [namer.explain(NAMED, method, tl.TokenTarget(word)) for word in ("red", "cat")]
+        assert [one.target.name for one in words] == ["B-ORG", "I-ORG"]
+        assert whole.target.name == whole.prediction.label == "ORG"
+        summed = words[0].scores + words[1].scores
+        scale = np.abs(summed).max()
+        np.testing.assert_allclose(whole.scores, summed, rtol=0, atol=1e-9 * scale)
+        chances = [one.prediction.probability for one in words]
+        assert whole.prediction.probability == pytest.approx(np.prod(chances), rel=1e-9)
+
+    def test_entities_are_the_names_that_tags_mark(self, namer):
+        found = namer.explain(NAMED, ["grad_x_input", "gae"], "entities")
+        named = [(one.method, one.target.name, one.row.asked) for one in found]
+        both = [("ORG", (2, 3)), ("LOC", (6, 7))]
+        assert named == [(m, *name) for m in ("grad_x_input", "gae") for name in both]
+
+    def test_a_type_stands_for_the_likeliest_of_its_tags_at_each_word(self, namer):
+        found = namer.explain(NAMED, "grad_x_input", tl.TokenTarget("red cat", "LOC"))
+        logits = bare(namer, found.row)[[2, 3]]
+        expected = [1 + int(np.argmax(own[1:3])) for own in logits]
+        assert found.row.answer == tuple(expected)
+        np.testing.assert_allclose(found.logits[:2], logits[range(2), expected], rtol=0, atol=1e-9)
+        one = namer.explain(NAMED, "grad_x_input", tl.TokenTarget("town", "LOC"))
+        assert one.target.name in ("B-LOC", "I-LOC")
+
+    @pytest.mark.parametrize("words", ["red cat", "town"])
+    def test_a_contrast_of_labels_is_the_difference_of_two(self, namer, words):
+        this, that = (
+            namer.explain(NAMED, "grad_x_input", tl.TokenTarget(words, kind)).scores
+            for kind in ("ORG", "LOC")
+        )
+        asked = tl.TokenTarget(words, tl.Contrast("ORG", "LOC"))
+        found = namer.explain(NAMED, "grad_x_input", asked)
+        np.testing.assert_allclose(found.scores, this - that, rtol=0, atol=1e-10)
+        assert "rather than" in found.target.name
+
+    def test_a_bare_contrast_is_asked_of_the_one_name_that_is_labelled_so(self, namer):
+        bare_one = namer.explain(NAMED, "grad_x_input", tl.Contrast("ORG", "LOC"))
+        asked = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
+        named = namer.explain(NAMED, "grad_x_input", asked)
+        assert bare_one.row == named.row
+        np.testing.assert_array_equal(bare_one.scores, named.scores)
+        assert namer.explain(NAMED, "grad_x_input", "LOC").row.asked == (6, 7)
+        with pytest.raises(BadTarget, match="say which"):  # two names, and none is meant more
+            namer.explain(NAMED, "grad_x_input", tl.Contrast("predicted", "LOC"))
+
+    def test_a_name_is_measured_trusted_saved_and_drawn(self, namer, tmp_path):
+        from tokenlight.plots.groups import grouped
+        from tokenlight.trust import trusted
+
+        target = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
+        for asked in (target, tl.TokenTarget("red cat")):
+            found = namer.explain(NAMED, [("occlusion", {"window": 1}), "gae"], asked)
+            assert found[0].scores[[2, 3]] == pytest.approx(0, abs=1e-12)  # they are the question
+            measured = namer.evaluate(found, ["aopc", "comprehensiveness", "top_k_drop"])
+            assert np.isfinite(measured.by_method["occlusion"].summary["aopc"]["mean"])
+            back = tl.Attribution.load(found[0].save(tmp_path / "name.json"))
+            assert back.row == found[0].row
+            checked = trusted(namer, found[1]).extras["trust"]["health"]
+            assert {one["check"]: one["state"] for one in checked}["batch"] == "good"
+            assert grouped(found)[0].targets[0].title.startswith("‘red cat’ as ORG")
+
+    def test_what_is_no_name_is_refused(self, namer, tagger):
+        with pytest.raises(BadTarget, match="no word 'cat town'"):
+            namer.explain(NAMED, target=tl.TokenTarget("cat town"))
+        with pytest.raises(UnknownName, match="LOC"):
+            namer.explain(NAMED, target=tl.TokenTarget("red cat", "LOK"))
+        with pytest.raises(BadTarget, match="names one label twice"):
+            namer.explain(NAMED, target=tl.TokenTarget("red cat", tl.Contrast("ORG", "ORG")))
+        with pytest.raises(BadTarget, match="say which"):
+            tagger.explain(TAGGED, target="entities")  # its labels mark no names
+
+
+@pytest.mark.parametrize(
+    ("tags", "names"),
+    [
+        ("O B-A I-A B-A O", [(1, 2), (3,)]),
+        ("I-A I-A I-B", [(0, 1), (2,)]),
+        ("B-A E-A I-A S-A U-A", [(0, 1), (2,), (3,), (4,)]),
+        ("A A O A", [(0, 1), (3,)]),
+        ("O O", []),
+    ],
+)
+def test_names_begin_and_end_as_their_tags_say(tags, names):
+    from tokenlight.data.entities import merged
+
+    assert [tuple(one) for one in merged(tags.split())] == names

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from struct import pack
 from typing import Any, Literal
@@ -22,18 +23,28 @@ from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 
 OWN = ("at", "answer", "anchor")  # arguments that are read here and not handed to the model
 BATCH_TOKENS = 2048  # on a processor; a GPU takes more
-Pooling = Literal["mean", "cls", "last"]
+Pooling = Literal["mean", "cls", "last", "max", "weightedmean", "mean_sqrt_len"]
+Similarity = Literal["cosine", "dot"]
 Route = Literal["seam", "eager"]
 
 
 class LiveModel:
     """A transformers model with its head read, its attention route chosen, its padding known."""
 
-    def __init__(self, model: Any, tokenizer: Any = None, pooling: Pooling = "mean") -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        pooling: Pooling = "mean",
+        similarity: Similarity = "cosine",
+    ) -> None:
         self.model = unwrapped(model)
         self.tokenizer = tokenizer  # names [MASK] and its like, which a config does not
         self.head = head_of(self.model, tokenizer)
-        self.pooling = pooling  # from token vectors to the vector of a text, where no head does it
+        # From token vectors to the vector of a text, and from two of them to a number, where no head does it.
+        self.pooling, self.similarity = pooling, similarity
+        if self.head.reads == "pair" and similarity == "dot":
+            self.head = replace(self.head, labels=("dot product",))
         config = self.model.config.get_text_config()
         with locked(self.model):  # another thread may have lent it a padding id for its pass
             self.pad_id: int | None = getattr(config, "pad_token_id", None)
@@ -189,9 +200,13 @@ class LiveModel:
             before = source_of(rows) or 0
             (foretold,) = {len(row.answer) for row in rows}
             if foretold:
-                last = torch.tensor([len(row) - before for row in rows])
+                ends = [len(row) - before for row in rows]
+                at = [
+                    row.asked or range(end - foretold, end)
+                    for row, end in zip(rows, ends, strict=True)
+                ]
                 ids = torch.tensor([row.answer for row in rows])
-                return {"at": last[:, None] + torch.arange(-foretold, 0), "answer": ids}
+                return {"at": torch.tensor([list(own) for own in at]), "answer": ids}
             ends = [(len(row) - 1 if row.at is None else row.at) - before for row in rows]
             return {"at": torch.tensor(ends)}
         if self.head.reads == "pair":
@@ -237,7 +252,9 @@ class LiveModel:
         if self.head.kind == "span":
             return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
         if self.head.reads == "pair":
-            vectors = normalize(self.pooled(outputs, arguments), dim=-1, eps=1e-12)
+            vectors = self.pooled(outputs, arguments)
+            if self.similarity == "cosine":
+                vectors = normalize(vectors, dim=-1, eps=1e-12)
             return (vectors * arguments["anchor"].to(vectors)).sum(dim=-1, keepdim=True)
         logits: Tensor = outputs.logits
         if "at" in arguments and logits.dim() == 3:
@@ -266,7 +283,13 @@ class LiveModel:
         if self.pooling == "last":
             ends = (arguments["attention_mask"].cumsum(dim=1)).argmax(dim=1)
             return hidden[torch.arange(len(ends), device=ends.device), ends]
-        return (hidden * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True)
+        if self.pooling == "max":
+            return hidden.masked_fill(seen[..., None] == 0, -torch.inf).amax(dim=1)
+        if self.pooling == "weightedmean":  # later tokens, which have read more, count more
+            seen = seen * torch.arange(1, seen.shape[1] + 1, device=seen.device).to(seen)
+        total = seen.sum(dim=1, keepdim=True)
+        total = total.sqrt() if self.pooling == "mean_sqrt_len" else total
+        return (hidden * seen[..., None]).sum(dim=1) / total
 
     def verify(self, row: TokenRow, *, maps: bool, seam: bool = False) -> None:
         """Before a model's first use: find out whether its weights are numbers and whether padding

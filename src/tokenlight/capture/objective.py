@@ -84,7 +84,7 @@ class Objective:
     def _loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
         """−log of the probability the model gives the target.
 
-        A contrast is a choice between its two classes; a span's start and end losses are added, and
+        A contrast is a choice between its two sides; a span's start and end losses are added, and
         so are those of the tokens of an answer.
         """
         if self.head.problem == "regression":
@@ -102,7 +102,9 @@ class Objective:
         if logits.dim() == 3:
             places = self.places[examples]
             chosen, others = (logits.flatten(1).gather(1, places + i) for i in (0, 1))
-            return (self.weights[examples] * softplus(others - chosen)).sum(dim=1)
+            weights = self.weights[examples]
+            summed = (weights * softplus(others - chosen)).sum(dim=1)
+            return torch.where((weights < 0).any(dim=1), softplus(-value), summed)
         if self.head.problem == "multi":
             return softplus(-value)
         whole = logits.logsumexp(dim=1) - value

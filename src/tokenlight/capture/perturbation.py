@@ -185,7 +185,7 @@ def key_of(row: Variant) -> bytes:
     place = b"" if row.at is None else row.at.to_bytes(4, "little")
     anchor = b"" if row.anchor is None else np.array(row.anchor).tobytes()
     image = b"" if row.image is None else row.image.digest.encode()
-    length = (len(row.ids), row.source or 0, len(row.answer), *row.answer)
+    length = (len(row.ids), row.source or 0, len(row.answer), *row.answer, *row.asked)
     tokens = (
         np.array(length, dtype=np.int32).tobytes()
         + row.ids.tobytes()

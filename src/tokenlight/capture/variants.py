@@ -49,6 +49,7 @@ class Variant:
     source: int | None = None  # how many of the tokens an encoder reads
     answer: tuple[int, ...] = ()  # ids foretold together behind the last tokens
     fading: Fading | None = None  # what is left of the embeddings
+    asked: tuple[int, ...] = ()  # or labels, at these tokens
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -63,7 +64,8 @@ class Variant:
 
 def asked_of(row: TokenRow) -> dict[str, Any]:
     """What a row tells the model beside its tokens."""
-    return {name: getattr(row, name) for name in ("at", "anchor", "image", "source", "answer")}
+    own = ("at", "anchor", "image", "source", "answer", "asked")
+    return {name: getattr(row, name) for name in own}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,9 @@ class Original:
         self._attention = np.array(row.attention, dtype=np.int8) | special.astype(np.int8)
         self._types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
         # Structural special tokens are never ranked; [UNK] is a token of the text. Nor is the token
-        # that the head is asked about: without it there would be no question.
+        # that the head is asked about, nor what was written: without it there would be no question.
         ranked = ~special
-        if row.at is not None:
-            ranked[row.at] = False
-        ranked[len(ranked) - max(0, len(row.answer) - 1) :] = False  # nor what was written
+        ranked[row.needed] = False
         self.rankable: np.ndarray = np.flatnonzero(ranked)
 
     def __len__(self) -> int:
@@ -140,17 +140,18 @@ class Original:
         if not keep.any() or source == 0:
             return self._emptied(keep)
         types = None if self._types is None else self._types[keep]
-        places, at = np.flatnonzero(keep), self.row.at
-        if at is not None:
-            if not keep[at]:
-                raise BadInput(f"token {at} is the one that is asked about; it cannot be deleted.")
-            at = int(np.searchsorted(places, at))
+        places, at, asked = np.flatnonzero(keep), self.row.at, self.row.asked
+        for own in (*asked, *([] if at is None else [at])):
+            if not keep[own]:
+                raise BadInput(f"token {own} is the one that is asked about; it cannot be deleted.")
+        moved = np.searchsorted(places, asked)
         return self._variant(
             self._ids[keep],
             self._attention[keep],
             token_types=types,
             places=places,
-            at=at,
+            at=None if at is None else int(np.searchsorted(places, at)),
+            asked=tuple(map(int, moved)),
             source=source,
         )
 

@@ -64,7 +64,7 @@ def facts(explainer: Explainer) -> dict[str, str]:
             "next": "language model: the next token",
             "mask": "masked language model: a masked token",
             "token": f"token classification: one of {len(head.labels)} labels per token",
-            "pair": f"none: sentence vectors ({live.pooling} of the tokens), compared by cosine",
+            "pair": f"none: sentence vectors ({live.pooling} of the tokens), by {live.head.labels[0]}",
             "image": f"image classification: one of {len(head.labels)} labels",
         }.get(head.reads, head.reads)
     else:

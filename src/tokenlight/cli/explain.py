@@ -35,6 +35,13 @@ def explain(
         str | None,
         typer.Option(help="Second text of a pair, such as a hypothesis; - reads standard input."),
     ] = None,
+    above: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Explain why --pair scores above this text in its place: a ranking.",
+        ),
+    ] = None,
     question: Annotated[
         str | None, typer.Option(help="A question about --context, or about each --document.")
     ] = None,
@@ -62,11 +69,16 @@ def explain(
         str,
         typer.Option(
             help="What to explain: predicted, a label, its number, or all of them; the next or "
-            "masked token, for a language model; the words of an answer, for a question."
+            "masked token, for a language model; the words of an answer, for a question; entities, each "
+            "name that a model found."
         ),
     ] = "predicted",
     rather_than: Annotated[
-        str | None, typer.Option(help="Explain --target rather than this label, token or answer.")
+        str | None,
+        typer.Option(
+            help="Explain --target rather than this label, token or answer, or --continue rather than "
+            "these words."
+        ),
     ] = None,
     occurrence: Annotated[
         int | None,
@@ -83,8 +95,9 @@ def explain(
     token: Annotated[
         str | None,
         typer.Option(
-            metavar="WORD|NUMBER",
-            help="The token to explain, for a model that labels each token or fills blanks.",
+            metavar="WORDS|NUMBER",
+            help="What to explain, for a model that labels each token or fills blanks: a word, a name of "
+            "several, a token's number.",
         ),
     ] = None,
     continuation: Annotated[
@@ -219,7 +232,9 @@ def explain(
         {"--image": image, "--chat": chat, "--file": file},
         {f"--{name[1:]}": to for name, to in files.items()},
     )
-    wish = inputs.Wish(target, rather_than, occurrence, no_answer, token, continuation, generate)
+    wish = inputs.Wish(
+        target, rather_than, occurrence, no_answer, token, continuation, generate, above
+    )
     asked_about = _asked_about(given)
     many = isinstance(asked_about, TextFile)
     answers = asked_about.questions if many else question is not None and not document

@@ -187,6 +187,7 @@ class Wish:
     token: str | None = None
     continuation: str | None = None
     generate: int | None = None
+    above: str | None = None
 
     @property
     def of_a_token(self) -> dict[str, object]:
@@ -207,6 +208,12 @@ def asked(wish: Wish) -> Any:
     if wish.continuation is not None or wish.generate is not None:
         return _continued(wish)
     wanted: Any = wish.target
+    if wish.above is not None:
+        from tokenlight.data.target import Above
+
+        if wish.rather_than is not None or wish.token is not None:
+            raise BadInput("--above compares two passages; leave out --rather-than and --token.")
+        return Above(wish.above, wish.target)
     if wish.rather_than is not None:
         if wish.target == "all":
             raise BadInput(
@@ -251,10 +258,9 @@ def answer_asked(wish: Wish) -> Any:
 def _token(token: str, label: Any, occurrence: int | None) -> Any:
     from tokenlight.data.target import TokenTarget
 
-    if not isinstance(label, str) or label == "all":
+    if label in ("all", "entities"):
         raise BadInput(
-            f"--token {token} goes with one label: leave out --rather-than and --target all, or "
-            "give --target LABEL."
+            f"--token {token} goes with one label: leave out --target {label}, or give --target LABEL."
         )
     if token.isdigit() and occurrence is not None:
         raise BadInput(
@@ -267,13 +273,16 @@ def _token(token: str, label: Any, occurrence: int | None) -> Any:
 def _continued(wish: Wish) -> Any:
     if wish.continuation is not None and wish.generate is not None:
         raise BadInput("give either --continue (what was written) or --generate N, not both.")
-    if wish.target != "predicted" or wish.rather_than is not None or wish.token is not None:
+    if wish.target != "predicted" or wish.token is not None:
         raise BadInput(
-            "--continue and --generate explain the written tokens themselves; leave out --target, "
-            "--rather-than and --token."
+            "--continue and --generate explain the written tokens themselves; leave out --target and "
+            "--token."
         )
-    from tokenlight.data.target import Continuation
+    from tokenlight.data.target import Continuation, Contrast
 
-    if wish.generate is None:
-        return Continuation(wish.continuation)
-    return Continuation(None, wish.generate)
+    written = Continuation(wish.continuation)
+    if wish.generate is not None:
+        written = Continuation(tokens=wish.generate)
+    return (
+        written if wish.rather_than is None else Contrast(written, Continuation(wish.rather_than))
+    )

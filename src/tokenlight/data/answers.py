@@ -69,6 +69,17 @@ def _is_pair(given: object) -> bool:
     return all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given)
 
 
+def as_span(target: object) -> SpanTarget:
+    """A target of a span head: ``"predicted"``, the text of an answer, or a SpanTarget."""
+    if isinstance(target, SpanTarget):
+        return target
+    if not isinstance(target, str):
+        raise BadTarget(
+            f"{target!r} is not an answer; give its text as it appears in the context, or SpanTarget(…)."
+        )
+    return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
+
+
 def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[str, Terms]:
     """A span target's name and its weighted logits."""
     if target.no_answer:

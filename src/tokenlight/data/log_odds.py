@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tokenlight.data.target import Head, ResolvedTarget, log_probability
+from tokenlight.data.chances import log_probability
+from tokenlight.data.target import Head, ResolvedTarget
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # of 1 − p, where all of p is taken
 

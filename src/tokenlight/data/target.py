@@ -16,31 +16,19 @@ import numpy as np
 from tokenlight.data.answers import (
     SpanTarget,
     answer_text,
+    as_span,
     best_span,
     contrast_terms,
     null_score,
     span_terms,
 )
+from tokenlight.data.chances import log_probability, softmax
+from tokenlight.data.entities import type_name
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import BadTarget, UnknownName, way
 
 LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """Why ``this`` rather than ``that``: the difference of two class logits, or of two answers'."""
-
-    this: str | int | SpanTarget
-    that: str | int | SpanTarget
-
-
-@dataclass(frozen=True, slots=True)
-class NextToken:
-    """The logit of one next token of a language model: its text, or its id."""
-
-    token: str | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +48,43 @@ class Continuation:
 
 
 @dataclass(frozen=True, slots=True)
+class Contrast:
+    """Why ``this`` rather than ``that``: the difference of two class logits, or of two answers'; of two
+    continuations, that of their logits' sums, each by a pass of its own."""
+
+    this: str | int | SpanTarget | Continuation
+    that: str | int | SpanTarget | Continuation
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Why the second text of a pair scores above ``than`` in its place: the difference of two passes.
+
+    ``label``: whose logit ranks, where a model has several.
+    """
+
+    than: str
+    label: str | int = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """The logit of one next token of a language model: its text, or its id."""
+
+    token: str | int
+
+
+@dataclass(frozen=True, slots=True)
 class TokenTarget:
     """One token of the text, where a head has an output for each: a word of it or a token number.
 
-    ``label``: which of its labels; ``occurrence``: which of several equal words, counted from 0.
+    Words in a row (``"New York"``) are one target: the sum of their labels' logits. ``label``: a label,
+    a Contrast of two, or what B- and I- tags have in common (``"LOC"``), which stands for the likeliest
+    of them at each word; ``occurrence``: which of several equal words, counted from 0.
     """
 
     at: str | int
-    label: str | int = "predicted"
+    label: str | int | Contrast = "predicted"
     occurrence: int | None = None
 
 
@@ -101,7 +118,15 @@ class ResolvedTarget:
 
 
 TargetLike = (
-    str | int | Contrast | SpanTarget | NextToken | Continuation | TokenTarget | ResolvedTarget
+    str
+    | int
+    | Contrast
+    | Above
+    | SpanTarget
+    | NextToken
+    | Continuation
+    | TokenTarget
+    | ResolvedTarget
 )
 
 
@@ -197,8 +222,8 @@ class Head:
             ),
             "token": (
                 f"it labels each token with one of {names}",
-                "a text and TokenTarget(word)",
-                "TEXT and --token WORD",
+                "a text, and as target TokenTarget(words), 'all' or 'entities'",
+                "TEXT and --token WORDS, --target all or --target entities",
             ),
             "pair": ("it compares two texts", "a (text, text) pair", "TEXT and --pair TEXT"),
             "image": (
@@ -216,9 +241,11 @@ class Head:
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
         """Read one example's prediction off its logits."""
         if row.answer:
-            labels = (self.labels[i] for i in row.answer)
+            count = len({*row.asked}) or len(row.answer)  # behind them stand those of a contrast
+            labels = [self.labels[i] for i in row.answer[:count]]
             wrote = (row.texts[-1] if row.texts else "".join(labels)).strip()
-            chance = float(np.exp(log_probability(logits)))
+            wrote = type_name(labels) if row.asked else wrote
+            chance = float(np.exp(log_probability(logits[:count])))
             return Prediction(wrote, 0, (wrote,), (chance,))
         if self.kind == "span":
             start, end = best_span(logits, row)
@@ -234,7 +261,7 @@ class Head:
             )
         if self.problem == "regression":
             said = [f"{name} " for name in self.labels] if len(logits) > 1 else [""]
-            said = ["cosine "] if self.reads == "pair" else said
+            said = [f"{self.labels[0].split()[0]} "] if self.reads == "pair" else said
             numbers = (f"{name}{float(x):.4g}" for name, x in zip(said, logits, strict=True))
             return Prediction(", ".join(numbers), 0, tuple(self.labels), ())
         index = int(np.argmax(logits))
@@ -256,7 +283,7 @@ class Head:
         self, target: TargetLike, logits: np.ndarray, row: TokenRow
     ) -> tuple[ResolvedTarget, ...]:
         """The target as weighted logits; ``"all"`` gives one for every class."""
-        if isinstance(target, ResolvedTarget) and target.kind == "answer" and row.answer:
+        if isinstance(target, ResolvedTarget) and row.answer:
             return (target,)
         self.takes(target)
         if self.kind == "span":
@@ -365,26 +392,3 @@ class Head:
 def is_number(label: str) -> bool:
     """Whether a label's name is a number; ``²`` and ``--1`` are none, though they look like it."""
     return re.fullmatch(r"-?[0-9]{1,18}", label) is not None
-
-
-def as_span(target: object) -> SpanTarget:
-    """A target of a span head: ``"predicted"``, the text of an answer, or a SpanTarget."""
-    if isinstance(target, SpanTarget):
-        return target
-    if not isinstance(target, str):
-        raise BadTarget(
-            f"{target!r} is not an answer; give its text as it appears in the context, or SpanTarget(…)."
-        )
-    return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
-
-
-def log_probability(logits: np.ndarray) -> float:
-    """ln P of an answer, from ``written 2``: each token's logit, and ln Σ exp of all others'."""
-    return -float(np.logaddexp(0, logits[:, 1] - logits[:, 0]).sum())
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Shares of all numbers together."""
-    powers = np.exp(logits - logits.max())
-    shares: np.ndarray = powers / powers.sum()
-    return shares

@@ -55,6 +55,7 @@ class TokenRow(Later):
     image: PatchImage | None = None  # the picture whose patches the tokens are
     source: int | None = None  # how many tokens an encoder reads; a decoder reads those behind them
     answer: tuple[int, ...] = ()  # ids foretold together, the last of them behind the last token
+    asked: tuple[int, ...] = ()  # or labels: the tokens that ``answer`` gives them to
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -84,6 +85,13 @@ class TokenRow(Later):
         return None if first is None or last is None else (first[0], last[1])
 
     @property
+    def needed(self) -> list[int]:
+        """The tokens without which there would be no question: those asked about, or foretold."""
+        foretold = range(len(self) - max(0, len(self.answer) - 1), len(self))
+        own = [] if self.at is None else [self.at]
+        return [*own, *(self.asked or foretold)]
+
+    @property
     def fingerprint(self) -> str:
         """Tells two inputs apart: all pictures of one size have the same ids."""
         return repr(self.ids) + ("" if self.image is None else self.image.digest)
@@ -110,6 +118,10 @@ class TokenRow(Later):
             taken[name] = None if values is None else tuple(values[i] for i in kept)
         if self.source is not None:
             taken["source"] = sum(i < self.source for i in kept)
+        if self.asked:
+            whole = {*self.asked} <= {*kept}
+            taken["asked"] = tuple(kept.index(i) for i in self.asked) if whole else ()
+            taken["answer"] = self.answer if whole else ()
         return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
 
     def joined(self, behind: "TokenRow", **changed: Any) -> "TokenRow":

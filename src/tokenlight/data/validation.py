@@ -124,8 +124,11 @@ def _row_in_step(row: TokenRow) -> None:
         raise DamagedFile(f"row.cut: {row.cut} tokens cannot be left out.")
     if row.at is not None and not 0 <= row.at < tokens:
         raise DamagedFile(f"row.at: {row.at} is no place of its {tokens} tokens.")
-    if len(row.answer) > tokens or not all(0 <= i < LARGEST_ID for i in row.answer):
+    longest = len(row.asked) or tokens
+    if len(row.answer) > longest or not all(0 <= i < LARGEST_ID for i in row.answer):
         raise DamagedFile("row.answer: it is longer than the row, or an id is out of range.")
+    if not all(0 <= i < tokens for i in row.asked):
+        raise DamagedFile(f"row.asked: {row.asked} are no places of its {tokens} tokens.")
     if row.image is not None and row.image.rows * row.image.columns > tokens:
         raise DamagedFile("row.image: it has more patches than there are tokens.")
     _spans_in_texts(row)

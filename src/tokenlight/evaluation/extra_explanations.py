@@ -37,6 +37,7 @@ def further_explanations(explainer: Explainer, cases: Sequence[Case], metric: Me
                 explainer.tokenizer,
                 name=f"{explainer.name}, {stage} randomised",
                 pooling=explainer.live.pooling,
+                similarity=explainer.live.similarity,
             ),
             cases,
             target_again,
@@ -101,7 +102,7 @@ def _explained_batch(
 def target_again(attribution: Attribution) -> TargetLike:
     """The target of an explanation as something explain() takes."""
     terms = attribution.target.terms
-    match attribution.target.kind:
+    match "answer" if attribution.row.answer else attribution.target.kind:
         case "class":
             return terms[0][0][0]
         case "contrast":

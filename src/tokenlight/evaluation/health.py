@@ -13,6 +13,7 @@ from tokenlight.data.image import HIDDEN, SEEN
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.extra_explanations import target_again
+from tokenlight.evaluation.measure import PASSES
 from tokenlight.explainer import Explainer
 
 State = Literal["good", "doubtful", "bad"]
@@ -49,17 +50,17 @@ def _conservation(attribution: Attribution) -> Iterator[dict[str, str]]:
 def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str, str]]:
     """Explain the text beside a longer one: padding and neighbours must not move its scores."""
     known = registry.has("methods", attribution.method)
-    apart = {"windows", "likeness"} & {*attribution.extras}  # of rows that no one pass reads
+    apart = {"windows", *PASSES} & {*attribution.extras}  # of rows that no one pass reads
     if not known or attribution.steps or apart:
         return
     if registry.find("methods", attribution.method).slow:  # type: ignore[attr-defined]
         return
-    row = attribution.row
+    row, asked = attribution.row, target_again(attribution)
     try:
         again, _ = explainer.explain(
             [row, _neighbour(explainer, row)],
             method=[(attribution.method, dict(attribution.options))],
-            target=[target_again(attribution), explainer.live.head.usual],
+            target=[asked, asked if row.answer else explainer.live.head.usual],
             seed=attribution.seed,
             progress=False,
         )
@@ -85,7 +86,7 @@ def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:
     twice = slice(0, max(limit, len(row)))
     types = None if row.token_types is None else [(row.token_types * 2)[twice]]
     longer = Tokens.from_ids([(row.ids * 2)[twice]], None, types).rows[0]
-    return replace(longer, at=row.at)
+    return replace(longer, at=row.at, asked=row.asked, answer=row.answer)
 
 
 def _truncation(attribution: Attribution) -> Iterator[dict[str, str]]:

@@ -21,6 +21,7 @@ from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
 from tokenlight.progress import progress as progress_bar
 
 # Explanations measured together; the further ones that a metric needs are made for these at once.
+PASSES = {"likeness", "difference"}  # extras of explanations that no one pass of a model has
 CHUNK = {"cpu": 32, "cuda": 512}
 
 
@@ -141,10 +142,10 @@ def _whole(attribution: Attribution) -> Any:
     return (row.texts, row.names) if written else row.fingerprint
 
 
-def _asked(attribution: Attribution) -> tuple[str, int | None, str]:
+def _asked(attribution: Attribution) -> tuple[object, ...]:
     """What was asked of a text: where each token has its own label, or is foretold, also of which."""
     row = attribution.row
-    return attribution.target.name, row.at, row.fingerprint
+    return attribution.target.name, row.at, row.asked, row.fingerprint
 
 
 def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
@@ -329,10 +330,13 @@ def refuse_other_model(explainer: Explainer, attribution: Attribution) -> None:
     Scores made elsewhere without names of labels are known by their number.
     """
     head, labels = explainer.live.head, attribution.prediction.labels
-    writes = bool(attribution.prediction.ids or attribution.row.answer)
+    if PASSES & {*attribution.extras}:
+        return  # its outputs are two passes'
+    row = attribution.row
+    writes = bool(attribution.prediction.ids or (row.answer and not row.asked))
     kinds = (attribution.target.kind == "span", writes)
     same = kinds == (head.kind == "span", head.writes)
-    if same and not any(kinds):
+    if same and not any(kinds) and not row.asked:
         unnamed = all(name == f"LABEL_{i}" for i, name in enumerate(labels))
         same = tuple(head.labels) == labels or (unnamed and len(labels) == len(head.labels))
     if not same:
@@ -358,6 +362,11 @@ def _readable(explainer: Explainer, case: Case, metric: Metric) -> None:
 def needs_one_piece(explainer: Explainer, attribution: Attribution, what: str) -> None:
     """Refuse to ask the model again about a text that it could only read in windows."""
     limit = explainer.max_tokens
+    if PASSES & {*attribution.extras}:
+        raise BadInput(
+            f"{what} asks the model about the whole text again, but this explains two passes at once. "
+            "Explain and measure each by itself."
+        )
     if limit is not None and len(attribution) > limit:
         raise TextTooLong(
             f"{what} asks the model about the whole text again, but this one was read in windows: "

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight.data.entities import types_of
 from tokenlight.data.target import Continuation, Contrast, Head, NextToken, TokenTarget
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, way
@@ -13,6 +14,7 @@ from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining import jobs
 from tokenlight.explaining.jobs import name_of
 from tokenlight.explaining.sample import sample
+from tokenlight.explaining.token_labels import ENTITIES
 from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric
 
@@ -47,15 +49,17 @@ def check_target(explainer: Explainer, target: Any) -> None:
     head, name = explainer.live.head, name_of(explainer)
     jobs.check_target(explainer, target)
     if isinstance(target, TokenTarget):
-        _check_labels(head, target.label)
+        _check_token_label(head, target.label)
     elif isinstance(target, Continuation):
         return
     elif head.reads == "token":
-        if target != "all":
+        if target not in ("all", ENTITIES):
             every = way("target='all'", "--target all")
+            names = way(f"{ENTITIES!r}", ENTITIES)
             one = way("TokenTarget(word)", "--token WORD of tokenlight explain")
             raise BadTarget(
-                f"{name} labels each token, so say which: {every} explains every word, {one} one."
+                f"{name} labels each token, so say which: {every} explains every word, {names} every "
+                f"name, {one} one."
             )
     elif head.reads != "pair":
         _check_labels(head, target)
@@ -77,6 +81,13 @@ def _check_labels(head: Head, target: Any) -> None:
             return
     no_row: Any = None
     head.resolve(target, np.zeros(len(head.labels), "f4"), no_row)
+
+
+def _check_token_label(head: Head, label: Any) -> None:
+    """Of a token: a label, two, or what B- and I- tags have in common."""
+    sides = (label.this, label.that) if isinstance(label, Contrast) else (label,)
+    if not all(side in types_of(head.labels) for side in sides):
+        _check_labels(head, label)
 
 
 def _check_label(head: Head, label: Any) -> None:

@@ -71,7 +71,7 @@ def text_by_text(
 ) -> list[list[Attribution]]:
     """The explanations of each text."""
     target = how.get("target", "predicted")
-    every_word = explainer.live.head.reads == "token" and target == "all"
+    every_word = explainer.live.head.reads == "token" and target in ("all", "entities")
     if every_word or isinstance(target, Continuation):
         # One text has more words to explain than another: together, nobody could tell whose is whose.
         return [explainer.explain([text], methods, **how) for text in texts]

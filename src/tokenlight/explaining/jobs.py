@@ -1,6 +1,5 @@
 """From what a person gives to what one model reads: rows of tokens, each with the target asked of it."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tokenlight.capture.perturbation import stream_logits
-from tokenlight.data.answers import one_place
 from tokenlight.data.target import Continuation, NextToken, ResolvedTarget, TargetLike, TokenTarget
 from tokenlight.data.tokens import Question, TokenRow
 from tokenlight.data.units import WRITTEN
@@ -16,6 +14,7 @@ from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, way
 from tokenlight.explaining.options import How
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.token_ids import read_ids
+from tokenlight.explaining.token_labels import labelled, masked
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import Encoded, encode, encoded_together
 from tokenlight.inputs.picture import is_picture
@@ -49,9 +48,9 @@ def jobs(
     row = read(session, text, how, whole)
     match session.live.head.reads:
         case "mask":
-            return [_masked(session, row, target)]
+            return [masked(session, row, target)]
         case "token":
-            return _labelled(session, row, target)
+            return labelled(session, row, target)
     return [(row, target)]
 
 
@@ -70,7 +69,9 @@ def check_target(session: Session, target: Any) -> None:
         asked = way(repr(target), f"--token {target.at}")
         raise BadTarget(f"{asked} asks for one token's label, but {name} gives none: {head.does}.")
     elif head.reads == "pair" and target not in ("predicted", "all", 0, head.labels[0]):
-        raise BadTarget(f"target {target!r} is none: {head.does}; what is explained is the cosine.")
+        raise BadTarget(
+            f"target {target!r} is none: {head.does}; what is explained is the {head.labels[0]}."
+        )
 
 
 def read(session: Session, text: Any, how: How, whole: Encoded | None = None) -> TokenRow:
@@ -254,79 +255,3 @@ def _after_source(session: Session, text: Any, target: Continuation, how: How) -
         lead, written = tuple(ids[:first]), generated(ids[first:stop], tokenizer)
     before = begun(source, lead, tokenizer)
     return before.joined(written, names=(*before.names, WRITTEN))
-
-
-# --- one token of the text ------------------------------------------------------------------------
-
-
-def _masked(session: Session, row: TokenRow, target: Any) -> Job:
-    """The row with its masked token named as the one that is asked about."""
-    mask = getattr(session.tokenizer, "mask_token_id", None)
-    name = getattr(session.tokenizer, "mask_token", None) or "the mask token"
-    if row.at is not None:
-        return row, target
-    if isinstance(target, TokenTarget):
-        return replace(row, at=_place(row, target)), target.label
-    places = [place for place, i in enumerate(row.ids) if i == mask]
-    if len(places) != 1:
-        by_number = way(f"TokenTarget({places[0]}, …)", f"--token {places[0]}") if places else ""
-        raise BadInput(
-            f"{name_of(session)} fills in masked tokens, and the text has {len(places)}: write "
-            f"{name} once where the word is to be"
-            + (f", or name one by its number: {by_number}." if places else ".")
-        )
-    return replace(row, at=places[0]), target
-
-
-def _labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
-    if row.at is not None:
-        return [(row, target)]
-    if isinstance(target, TokenTarget):
-        return [(replace(row, at=_place(row, target)), target.label)]
-    firsts = _first_tokens(row)
-    rows = [replace(row, at=place) for place in firsts]
-    if target == "all":
-        return [(one, "predicted") for one in rows]
-    labels = session.live.head.labels
-    found = stream_logits(session.live, rows)
-    said = (
-        f"{row.surface[place]} {labels[int(np.argmax(logits))]}"
-        for place, logits in zip(firsts, found, strict=True)
-    )
-    word = row.surface[firsts[0]]
-    one = way(f"TokenTarget('{word}')", f"--token {shlex.quote(word)}")
-    every = way("target='all'", "--target all")
-    raise BadTarget(
-        f"{name_of(session)} labels each token, so say which: {one} or its number, or {every} for "
-        f"every word. It says: {', '.join(said)}."
-    )
-
-
-def _first_tokens(row: TokenRow) -> list[int]:
-    """The first token of each word, which carries the word's label."""
-    firsts: dict[int, int] = {}
-    for place, (word, special) in enumerate(zip(row.words, row.special, strict=True)):
-        if word is not None and not special:
-            firsts.setdefault(word, place)
-    return list(firsts.values())
-
-
-def _place(row: TokenRow, target: TokenTarget) -> int:
-    at = target.at
-    if isinstance(at, int) and not isinstance(at, bool):
-        if not 0 <= at < len(row):
-            raise BadTarget(
-                f"token {at} is outside the text, which has tokens 0 to {len(row) - 1}."
-            )
-        return at
-    places = [i for i in _first_tokens(row) if _word_at(row, i) == at]
-    places = places or [i for i, surface in enumerate(row.surface) if surface == at]
-    if not places:
-        words = ", ".join(_word_at(row, i) for i in _first_tokens(row)[:20])
-        raise BadTarget(f"the text has no word {at!r}; its words: {words}.")
-    return one_place(places, target.occurrence, f"the word {at!r}", "the text", "tokens")
-
-
-def _word_at(row: TokenRow, place: int) -> str:
-    """The whole word whose first token stands at ``place``."""
-    return row.written([i for i, word in enumerate(row.words) if word == row.words[place]]).strip()

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
-from tokenlight.capture.live import LiveModel, Pooling
+from tokenlight.capture.live import LiveModel, Pooling, Similarity
 from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
 from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
 from tokenlight.data.tokens import TokenRow, explain_masked
@@ -24,12 +24,16 @@ class Session:
         *,
         name: str | None = None,
         pooling: Pooling = "mean",
+        similarity: Similarity = "cosine",
         labels: Sequence[str] | None = None,
     ) -> None:
         """``model``: of transformers, or what holds one (a pipeline, a CrossEncoder, a
         SentenceTransformer); or a plain torch module that classifies token ids, as ``labels``."""
-        model, tokenizer, pooling = carried(model, tokenizer, pooling, labels)
-        self.live = LiveModel(model, tokenizer, one_of("pooling", pooling, ("mean", "cls", "last")))
+        one_of("pooling", pooling, get_args(Pooling))
+        one_of("similarity", similarity, get_args(Similarity))
+        held = carried(model, tokenizer, pooling, similarity, labels)
+        model, tokenizer = held[:2]
+        self.live = LiveModel(*held)
         self.model = model
         self.tokenizer = tokenizer
         self.name = (

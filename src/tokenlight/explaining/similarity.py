@@ -1,4 +1,4 @@
-"""Which tokens of two texts made them alike: the cosine of their sentence embeddings.
+"""Which tokens of two texts made them alike: the cosine (or dot product) of their sentence embeddings.
 
 ``cos(e(A), e(B)) = ê(A) · ê(B)``. The tokens of A are scored with ê(B) held fixed, those of B with
 ê(A) held fixed: for a gradient this is exactly the gradient of the cosine, since it is the sum of
@@ -47,7 +47,7 @@ def explain_likeness(session: Session, text: Any, target: Any, how: How) -> list
 
 
 def _vectors(session: Session, rows: list[TokenRow]) -> list[np.ndarray]:
-    """The normalised sentence embedding of each row."""
+    """The sentence embedding of each row, of length one for a cosine."""
     live = session.live
     found = []
     for row in rows:
@@ -55,7 +55,7 @@ def _vectors(session: Session, rows: list[TokenRow]) -> list[np.ndarray]:
         arguments, _, filler = live.inputs([nothing])
         with rewired(live.model, attention="own", gradients=False, filler=filler):
             vector = live.pooled(live.call(arguments), arguments)[0].cpu().double()
-        length = float(torch.linalg.vector_norm(vector))
+        length = float(torch.linalg.vector_norm(vector)) if live.similarity == "cosine" else 1.0
         if not length > 0:
             raise BadInput(f"the embedding of {row.texts[0][:40]!r} is zero; it is like nothing.")
         found.append((vector / length).numpy())

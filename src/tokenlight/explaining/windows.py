@@ -14,9 +14,9 @@ import numpy as np
 from tokenlight.capture.packing import in_halves
 from tokenlight.capture.pauses import pause
 from tokenlight.capture.recording import record
-from tokenlight.data.answers import SpanTarget, holds
+from tokenlight.data.answers import SpanTarget, as_span, holds
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Contrast, Head, Prediction, ResolvedTarget, as_span
+from tokenlight.data.target import Contrast, Head, Prediction, ResolvedTarget
 from tokenlight.data.tokens import TextInput, TokenRow
 from tokenlight.errors import BadInput, BadTarget, long_way
 from tokenlight.explaining.batch import explain_rows

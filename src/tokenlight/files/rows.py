@@ -40,6 +40,7 @@ OWN = {
     "details": "string",
 }
 REASON = {"refused": "string"}
+ROW_DETAILS = ("cut", "at", "names", "anchor", "source", "answer", "asked")
 ROW = ("ids", "attention", "token_types", "pieces", "special", "texts")  # as a TokenRow has them
 PREDICTION = ("index", "ids", "answer_score", "null_score")  # that have no column of their own
 NOWHERE = -1  # where a special token stands in the text; a null would make floats of all in pandas
@@ -68,7 +69,7 @@ def _row(a: Attribution, fingerprint: str) -> dict[str, Any]:
     rest = {
         "target": {"kind": target.kind, "terms": target.terms},
         "prediction": {k: getattr(prediction, k) for k in PREDICTION},
-        "row": {"cut": row.cut, "at": row.at, "names": row.names, "anchor": row.anchor},
+        "row": {name: getattr(row, name) for name in ROW_DETAILS},
         "extras": dict(a.extras),
         "versions": dict(a.versions),
         "seed": a.seed,

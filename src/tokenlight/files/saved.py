@@ -69,7 +69,16 @@ def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:
     for a in attributions:
         # The tokens of a continuation are explained from a row each, which share their text.
         own = a.row.texts, a.row.names, None if a.row.texts else a.row.fingerprint
-        question = a.label, a.target.terms, a.model, a.steps, a.seed, a.row.at, len(a.row)
+        question = (
+            a.label,
+            a.target.terms,
+            a.model,
+            a.steps,
+            a.seed,
+            a.row.at,
+            a.row.asked,
+            len(a.row),
+        )
         if own != text or question in asked:
             number, text, asked = number + 1, own, set()
         asked.add(question)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.perturbation import Variant
 from tokenlight.capture.rerun import StandIn
 from tokenlight.capture.tape import Tape
+from tokenlight.capture.variants import Variant, asked_of
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit, sources
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -27,9 +27,7 @@ def kept_always(row: TokenRow, *, special: bool = True) -> np.ndarray:
     """``token``: true where a token is no part of the text (unless ``special`` ones may go, too), or
     is the question itself or the answer foretold."""
     kept = np.array(row.special) & special
-    if row.at is not None:
-        kept[row.at] = True
-    kept[len(row) - max(0, len(row.answer) - 1) :] = True
+    kept[row.needed] = True
     return kept
 
 
@@ -83,8 +81,7 @@ def _variants(row: TokenRow, gone: np.ndarray, by: int) -> list[Variant]:
     ids = np.where(gone, by, np.array(row.ids)).astype(np.int32)
     attention = np.array(row.attention, dtype=np.int8)
     types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
-    of_row = row.at, row.anchor, row.image, row.source, row.answer
-    return [Variant(line, attention, types, None, *of_row) for line in ids]
+    return [Variant(line, attention, types, **asked_of(row)) for line in ids]
 
 
 def laid_out(tape: Tape, scores: Sequence[np.ndarray]) -> Tensor:

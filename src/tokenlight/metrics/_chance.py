@@ -5,7 +5,8 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head, ResolvedTarget, log_probability, softmax
+from tokenlight.data.chances import log_probability, softmax
+from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.errors import BadInput, BadTarget, NotFinite, way
 from tokenlight.metrics._metric import Answers, Case
 
@@ -36,7 +37,7 @@ def needs_probabilities(head: Head, metric: str) -> None:
 def watched_target(case: Case, which: Watched) -> ResolvedTarget:
     """The target whose probability is watched: the explained one, the predicted, or the label."""
     target = case.attribution.target
-    if which == "explained" or target.kind in ("span", "answer"):
+    if which == "explained" or target.kind == "span" or case.attribution.row.answer:
         return target
     if which == "label":
         if case.label is None:

@@ -8,18 +8,23 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from tokenlight.capture.live import Pooling
+from tokenlight.capture.live import Pooling, Similarity
 from tokenlight.capture.plain_module import PlainForSequenceClassification
-from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.models.loading import pooling_in
+from tokenlight.errors import BadInput
+from tokenlight.models.pooling import pooling_in, similarity_of
 
 KINDS = ("Pipeline", "CrossEncoder", "SentenceTransformer")
 
 
 def carried(
-    model: Any, tokenizer: Any, pooling: Pooling, labels: Sequence[str] | None
-) -> tuple[Any, Any, Pooling]:
-    """The model, its tokenizer (or what reads its images) and its pooling, out of what holds them.
+    model: Any,
+    tokenizer: Any,
+    pooling: Pooling,
+    similarity: Similarity,
+    labels: Sequence[str] | None,
+) -> tuple[Any, Any, Pooling, Similarity]:
+    """The model, its tokenizer (or what reads its images), its pooling and what it compares vectors by,
+    out of what holds them.
 
     A plain module that reads token ids becomes a classifier with ``labels``.
     """
@@ -31,30 +36,20 @@ def carried(
             "has them in its config (id2label)."
         )
     if kind == "SentenceTransformer":
-        pooling = _pooling(model, pooling)
-        return model[0].auto_model, tokenizer or model.tokenizer, pooling
+        return model[0].auto_model, tokenizer or model.tokenizer, *_vectors(model, pooling)
     if kind is not None:
         reader = tokenizer or model.tokenizer or getattr(model, "image_processor", None)
-        return model.model, reader, pooling
+        return model.model, reader, pooling, similarity
     known = isinstance(model, PreTrainedModel) or hasattr(model, "peft_config")
     inner = getattr(model, "_orig_mod", getattr(model, "module", None))
     if known or not isinstance(model, nn.Module) or isinstance(inner, PreTrainedModel):
-        return model, tokenizer, pooling  # LiveModel takes it, or says why not
-    return PlainForSequenceClassification(model, labels), tokenizer, pooling
+        return model, tokenizer, pooling, similarity  # LiveModel takes it, or says why not
+    return PlainForSequenceClassification(model, labels), tokenizer, pooling, similarity
 
 
-def _pooling(model: Any, given: Pooling) -> Pooling:
-    """How a SentenceTransformer makes one vector of a text. Normalising changes no cosine; any other
-    module behind the pooling would, and is refused."""
-    for part in list(model)[1:]:
-        match type(part).__name__:
-            case "Pooling":
-                given = pooling_in(part.get_config_dict(), type(model).__name__)
-            case "Normalize":
-                pass
-            case other:
-                raise UnsupportedModel(
-                    f"this SentenceTransformer has a {other} module behind its pooling, which tokenlight "
-                    "does not know; it reads Transformer, Pooling and Normalize."
-                )
-    return given
+def _vectors(model: Any, given: Pooling) -> tuple[Pooling, Similarity]:
+    """How a SentenceTransformer makes one vector of a text, and compares two."""
+    name, parts = type(model).__name__, {type(part).__name__: part for part in model}
+    if "Pooling" in parts:
+        given = pooling_in(parts["Pooling"].get_config_dict(), name)
+    return given, similarity_of([*parts], getattr(model, "similarity_fn_name", None), name)

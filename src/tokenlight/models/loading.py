@@ -2,9 +2,7 @@
 
 import inspect
 import logging
-import re
 import socket
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +16,7 @@ from huggingface_hub.constants import ENDPOINT  # which transformers itself need
 from transformers import AutoConfig, AutoTokenizer
 
 from tokenlight.capture.head import TAKEN, taken_in_words
-from tokenlight.capture.live import Pooling
+from tokenlight.capture.live import Pooling, Similarity
 from tokenlight.errors import (
     BadInput,
     DamagedFile,
@@ -28,17 +26,16 @@ from tokenlight.errors import (
     few,
     near_names,
 )
-from tokenlight.files.documents import json_in
 from tokenlight.models import embedded as models
 from tokenlight.models.folder import (
     SAFE,
     WEIGHTS,
     check,
-    fetched,
     fetching,
     first_sentence,
     opening,
 )
+from tokenlight.models.pooling import vectors_of
 
 log = logging.getLogger("tokenlight")
 TOKENIZERS = (
@@ -263,35 +260,10 @@ def _class(name: str, config: Any) -> Any:
     )
 
 
-def pooling_of(name: str, **hub: Any) -> Pooling:
-    """How a sentence-embedding model makes one vector of a text: as the file beside it says, in its
-    folder, on the hub or in the cache, and the mean over its tokens where no file says anything."""
-    place = str(models.resolve(name))
-    hub = hub if Path(place).is_dir() else _reaching(hub)
-    file = fetched(place, "1_Pooling/config.json", hub)
-    if file is None:
-        return "mean"
-    try:
-        says = dict(json_in(file))
-    except (OSError, ValueError, TypeError) as broken:
-        raise DamagedFile(f"{file} is not a pooling file: {broken}.") from broken
-    return pooling_in(says, name)
-
-
-def pooling_in(says: Mapping[str, Any], name: str) -> Pooling:
-    """The one way of pooling that a configuration of sentence-transformers asks for."""
-    chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
-    named = says.get("pooling_mode", ())  # since sentence-transformers 6: a word, or a list
-    named = [named] if isinstance(named, str) else list(named)
-    known: dict[str, Pooling] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-    ways = [way for way in chosen if way != "include_prompt"]
-    ways = named or [re.sub("_tokens?$", "", way) for way in ways]
-    if len(ways) != 1 or ways[0] not in known:
-        raise UnsupportedModel(
-            f"{name} pools its tokens by {' and '.join(map(str, ways)) or 'nothing'}; tokenlight knows "
-            f"{', '.join(known)}. Load the model yourself and give Explainer(…, pooling=…)."
-        )
-    return known[ways[0]]
+def vectors(name: str, **hub: Any) -> tuple[Pooling, Similarity, int | None]:
+    """How a model without a head makes one vector of a text and compares two: see :func:`vectors_of`."""
+    here = Path(str(models.resolve(name))).is_dir()
+    return vectors_of(name, hub if here else _reaching(hub))
 
 
 def _weights(cls: Any, place: str, **how: Any) -> tuple[Any, dict[str, Any]]:

@@ -118,7 +118,9 @@ class Report:
 def write(attributions: Sequence[Attribution], place: Path) -> None:
     """One text or pictures as one page that shows all; several texts as a report."""
     rows = [a.row for a in laid_over(attributions)]  # the tokens of a continuation are one text's
-    several = len({(row.texts, row.fingerprint) for row in rows if row.at is None}) > 1
+    several = (
+        len({(row.texts, row.fingerprint) for row in rows if row.at is None and not row.asked}) > 1
+    )
     if not several or any(a.row.image is not None for a in attributions):
         write_text(place, page(attributions))
         return

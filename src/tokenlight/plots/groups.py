@@ -29,6 +29,10 @@ class TargetGroup:
         if row.at is not None and not said.ids:
             piece = piece_in_word(row, row.at)
             return f"‘{piece.before}{piece.text}{piece.after}’ as {self.name}"
+        if row.asked:
+            words = {row.words[i] for i in row.asked}
+            places = [i for i, word in enumerate(row.words) if word in words]
+            return f"‘{row.written(places, ' ').strip()}’ as {self.name}"
         if first.target.kind == "class" and not said.probabilities and self.name == "LABEL_0":
             return "the predicted number"
         return self.name
@@ -90,7 +94,7 @@ def grouped(attributions: Attribution | Iterable[Attribution]) -> list[TextGroup
     texts: dict[object, dict[str, list[Attribution]]] = {}
     seen: Counter[object] = Counter()
     for a in laid_over(given):
-        text = (a.model, a.row.texts, a.row.fingerprint, a.row.at)
+        text = (a.model, a.row.texts, a.row.fingerprint, a.row.at, a.row.asked)
         # An explanation that comes a second time is that of another text with the same words.
         again = seen[text, a.label, a.steps]
         seen[text, a.label, a.steps] += 1

@@ -12,7 +12,8 @@ import numpy as np
 
 from tokenlight.capture.perturbation import Original, StandIns, stream_logits
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import ResolvedTarget, softmax
+from tokenlight.data.chances import softmax
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.metrics._chance import chance, needs_probabilities

@@ -242,7 +242,7 @@ def _fits(attribution: Attribution, served: Served) -> bool:
     kinds = getattr(config, "type_vocab_size", None) or explainer.live.vocabulary
     known = known and all(0 <= kind < kinds for kind in row.token_types or ())
     # No head that is served reads one token's output, compares with a vector, or sees a picture.
-    known = known and row.at is None and row.anchor is None and row.image is None
+    known = known and row.at is None and not row.asked and row.anchor is None and row.image is None
     same = served.task != "classification" or list(attribution.prediction.labels) == served.labels
     span = served.task == "span"
     fits = attribution.target.kind in (("span",) if span else ("class", "contrast"))

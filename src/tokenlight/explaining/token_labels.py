@@ -1,0 +1,179 @@
+"""Targets where a head has labels for each token: a hidden word, a word, a name of several words."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tokenlight.capture.perturbation import stream_logits
+from tokenlight.data.answers import one_place
+from tokenlight.data.entities import merged, type_name, types_of
+from tokenlight.data.target import Contrast, ResolvedTarget, TargetLike, TokenTarget
+from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import word_groups
+from tokenlight.errors import BadInput, BadTarget, UnknownName, way
+from tokenlight.explaining.session import Session
+
+Job = tuple[TokenRow, TargetLike]
+ENTITIES = "entities"
+
+
+def masked(session: Session, row: TokenRow, target: Any) -> Job:
+    """The row with its masked token named as the one that is asked about."""
+    mask = getattr(session.tokenizer, "mask_token_id", None)
+    name = getattr(session.tokenizer, "mask_token", None) or "the mask token"
+    if row.at is not None:
+        return row, target
+    if isinstance(target, TokenTarget):
+        return replace(row, at=_firsts_of(row, target)[0]), target.label
+    places = [place for place, i in enumerate(row.ids) if i == mask]
+    if len(places) != 1:
+        by_number = way(f"TokenTarget({places[0]}, …)", f"--token {places[0]}") if places else ""
+        raise BadInput(
+            f"{type(session.live.model).__name__} fills in masked tokens, and the text has "
+            f"{len(places)}: write {name} once where the word is to be"
+            + (f", or name one by its number: {by_number}." if places else ".")
+        )
+    return replace(row, at=places[0]), target
+
+
+def labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
+    """The words asked about, each with its label: one, every one, or a name of several as one target.
+
+    A word's label stands at its first token. A bare label or contrast is asked of the one name that the
+    model gives that label.
+    """
+    if row.at is not None or row.asked:
+        return [(row, target)]
+    if isinstance(target, TokenTarget):
+        return [_asked(session, row, _firsts_of(row, target), target.label)]
+    firsts = [words[0] for words in _words(row)]
+    if target == "all":
+        return [(replace(row, at=place), "predicted") for place in firsts]
+    labels, typed = session.live.head.labels, types_of(session.live.head.labels)
+    logits = _logits_at(session, row, firsts)
+    tags = [labels[int(np.argmax(own))] for own in logits]
+    names = merged(tags) if typed else [range(i, i + 1) for i in range(len(tags))]
+    if target == ENTITIES and typed and names:
+        return [_asked(session, row, [firsts[i] for i in name], "predicted") for name in names]
+    this = target.this if isinstance(target, Contrast) else target
+    kinds = {"predicted", ENTITIES} if typed else set()  # without names any word would be meant
+    fitting = [name for name in names if this in {*kinds, *_called(tags, name)}]
+    if len(fitting) == 1 and target != ENTITIES:
+        return [_asked(session, row, [firsts[i] for i in fitting[0]], target)]
+    raise BadTarget(_say_which(session, row, [[_words(row)[i] for i in n] for n in names], tags))
+
+
+def _called(tags: Sequence[str], name: range) -> set[object]:
+    """What a name may be asked for by: its tags, and the type they have in common."""
+    own = [tags[i] for i in name]
+    return {*own, type_name(own)}
+
+
+def _say_which(
+    session: Session, row: TokenRow, names: list[list[list[int]]], tags: Sequence[str]
+) -> str:
+    words = _words(row)
+    said = ", ".join(f"{_text(row, word)} {tag}" for word, tag in zip(words, tags, strict=True))
+    example = _text(row, [i for word in (names or [words])[0] for i in word])
+    one = way(f"TokenTarget({example!r})", f"--token {shlex.quote(example)}")
+    every = way("target='all'", "--target all")
+    found = way("target='entities'", "--target entities")
+    typed = f"{found} for every name, " if types_of(session.live.head.labels) else ""
+    return (
+        f"{type(session.live.model).__name__} labels each token, so say which: {one} or its number, "
+        f"{typed}or {every} for every word. It says: {said}."
+    )
+
+
+def _asked(session: Session, row: TokenRow, firsts: list[int], label: Any) -> Job:
+    """The words whose first tokens stand at ``firsts``, as one target."""
+    head = session.live.head
+    sides: tuple[Any, ...] = (label.this, label.that) if isinstance(label, Contrast) else (label,)
+    typed = types_of(head.labels)
+    if len(firsts) == 1 and not any(side in typed for side in sides):
+        return replace(row, at=firsts[0]), label
+    logits = _logits_at(session, row, firsts)
+    chosen = [_labels_at(session, logits, side, typed) for side in sides]
+    if len(firsts) == 1:
+        numbers: list[int] = [own[0] for own in chosen]
+        return replace(row, at=firsts[0]), Contrast(*numbers) if numbers[1:] else numbers[0]
+    names = [type_name([head.labels[i] for i in own]) for own in chosen]
+    if len(chosen) == 2 and chosen[0] == chosen[1]:
+        raise BadTarget(f"the contrast names one label twice: {names[0]}. Give two that differ.")
+    terms = tuple(
+        ((side * len(firsts) + word, 0), (1.0, -1.0)[side])
+        for side in range(len(chosen))
+        for word in range(len(firsts))
+    )
+    row = replace(
+        row, asked=tuple(firsts) * len(chosen), answer=tuple(i for own in chosen for i in own)
+    )
+    name = " rather than ".join(names)
+    return row, ResolvedTarget("contrast" if len(chosen) > 1 else "answer", name, terms)
+
+
+def _labels_at(
+    session: Session, logits: list[np.ndarray], label: Any, typed: dict[str, list[int]]
+) -> list[int]:
+    """The label of each word: the predicted one, one and the same, or of a type's tags the likeliest."""
+    head = session.live.head
+    if label == "predicted":
+        return [int(np.argmax(own)) for own in logits]
+    if label in typed:
+        own_tags = np.array(typed[label])
+        return [int(own_tags[np.argmax(own[own_tags])]) for own in logits]
+    try:
+        return [head.label_index(label)] * len(logits)
+    except UnknownName:
+        raise UnknownName.among("label", label, (*head.labels, *typed, "predicted")) from None
+
+
+def _logits_at(session: Session, row: TokenRow, places: Sequence[int]) -> list[np.ndarray]:
+    """What the model says of each of these tokens."""
+    rows = [replace(row, at=place) for place in places]
+    return list(stream_logits(session.live, rows))
+
+
+def _words(row: TokenRow) -> list[list[int]]:
+    """The places of each word's tokens; special tokens are no words."""
+    return [
+        own for own in word_groups(row) if row.words[own[0]] is not None and not row.special[own[0]]
+    ]
+
+
+def _text(row: TokenRow, places: Sequence[int]) -> str:
+    return row.written(places, " ").strip()
+
+
+def _firsts_of(row: TokenRow, target: TokenTarget) -> list[int]:
+    """The first token of each word that is meant: a word, words in a row, or a token by its number."""
+    at = target.at
+    if isinstance(at, int) and not isinstance(at, bool):
+        if not 0 <= at < len(row):
+            raise BadTarget(
+                f"token {at} is outside the text, which has tokens 0 to {len(row) - 1}."
+            )
+        return [at]
+    at, words = str(at), _words(row)
+    found: dict[int, list[int]] = {}
+    for first, word in enumerate(words):
+        tokens: list[int] = []
+        for behind in range(first, len(words)):
+            if row.segments[words[behind][0]] != row.segments[word[0]]:
+                break
+            tokens += words[behind]
+            text = _text(row, tokens)
+            if text == at:
+                found[word[0]] = [own[0] for own in words[first : behind + 1]]
+            if len(text) >= len(at):
+                break
+    found = found or {i: [i] for i, surface in enumerate(row.surface) if surface == at}
+    if not found:
+        named = ", ".join(_text(row, word) for word in words[:20])
+        raise BadTarget(f"the text has no word {at!r}; its words: {named}.")
+    return found[
+        one_place(list(found), target.occurrence, f"the word {at!r}", "the text", "tokens")
+    ]
