@@ -40,7 +40,7 @@ SUITES = (  # the longest first, so that no long one is left for the end
     "decoded_table1b", "attcat_table1", "decoded_figures", "mask_lrp_table1", "decoded_layers",
     "planted_shortcuts", "leaderboard", "decoded_table1a", "hybrid_documents", "attcat_table1_code",
     "attcat_table5", "attcat_figures", "decoded_table2", "mask_lrp_table4", "mask_lrp_figures",
-    "mask_lrp_table2", "attcat_table2", "mask_lrp_table3",
+    "mask_lrp_table2", "attcat_table2", "mask_lrp_table3", "sst_signs",
 )  # fmt: skip
 # Every table takes --limit texts a data set. Pictures need fewer.
 FEWER = {
@@ -56,7 +56,7 @@ STANDS_IN = {
     "squad_v2": ("squad_v2", "squad_v1"), "figure5": ("sst2",), "figure6": ("sst2",),
     "movies": ("imdb",), "squad_hybrid": ("squad_v1",), "figure7": ("mnli", "snli"),
     "figure12": ("sst2",), "figure13": ("yelp",), "figure14": ("squad_v1",), "a5_sst2": ("sst2",),
-    "a5_ag_news": ("ag_news",),
+    "a5_ag_news": ("ag_news",), "masked_sst2": ("masked_sst2",), "masked_ag_news": ("masked_ag_news",),
 }  # fmt: skip
 # One of the papers' models is stood in for; the others (DistilBERT, GPT-2 …) are reported as not run.
 OURS = {"BERT-base", "RoBERTa-base", "Classifier", "Planted", "Reader"}
@@ -75,7 +75,7 @@ LENGTHS = {
     "sst2": 26, "imdb": 290, "yelp": 150, "amazon": 50, "qqp": 31, "mnli": 40, "ag_news": 53,
     "squad_v1": 170, "squad_v2": 170, "figure5": 9, "figure6": 11, "movies": 500,
     "squad_hybrid": 330, "hybrid_documents/ag_news": 210, "figure7": 25, "figure12": 28, "figure13": 20,
-    "figure14": 150, "a5_sst2": 16, "a5_ag_news": 50,
+    "figure14": 150, "a5_sst2": 16, "a5_ag_news": 50, "masked_sst2": 26, "masked_ag_news": 53,
     **{f"{name}_{kind}": length for name, length in (("sst2", 27), ("ag_news", 55))
        for kind in ("single", "context", "pair")},
 }  # fmt: skip
