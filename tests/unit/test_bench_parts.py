@@ -19,7 +19,7 @@ from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite, read
 from tokenlight.errors import BadInput
 from tokenlight.models import digests
-from tokenlight.scale.changes import changed
+from tokenlight.scale.lock import changed
 from tokenlight.scale.worker import load
 
 pytestmark = pytest.mark.xdist_group("bench")

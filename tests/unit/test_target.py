@@ -12,7 +12,7 @@ from tokenlight import Contrast, Explainer, Question, SpanTarget
 from tokenlight.data.answers import best_span
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
-from tokenlight.evaluation.trial import attempt
+from tokenlight.evaluation.preflight import attempt
 from tokenlight.inputs.encode import encode
 
 TOKENIZER = tiny_tokenizer()

@@ -8,10 +8,9 @@ from tokenlight import registry
 from tokenlight.bench.entries import MethodEntry, MetricEntry
 from tokenlight.bench.examples import task_of
 from tokenlight.bench.suite import Suite
-from tokenlight.errors import TokenlightError
+from tokenlight.errors import TokenlightError, in_words
 from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.preflight import check_metrics
-from tokenlight.evaluation.trial import attempt
+from tokenlight.evaluation.preflight import attempt, check_metrics
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.methods.mask_lrp import NEEDS_HEADS
@@ -61,7 +60,7 @@ class Doctor:
         self.suite, self.device = suite, device
         self.place = ""
         self.explainer: Explainer | None = None
-        self.found: dict[tuple[str, str], str | None] = {}
+        self.found: dict[tuple[str, str], Exception | None] = {}
 
     def examine(
         self,
@@ -93,7 +92,7 @@ class Doctor:
             if key not in self.found:
                 self.found[key] = attempt(explainer, (entry.name, tried), **how)[0]
             if (trouble := self.found[key]) is not None:
-                troubles[entry.label] = trouble.removesuffix(".")
+                troubles[entry.label] = in_words(trouble).removesuffix(".")
         return Fitness(troubles, refused, layers if isinstance(layers, int) else None)
 
     def _load(self, place: str) -> Explainer:

@@ -20,7 +20,7 @@ from tokenlight.bench.suite import read as read_suite
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import write_parquet, write_text
-from tokenlight.scale.changes import refuse_other
+from tokenlight.scale.lock import refuse_other
 
 FORMAT = 1
 AGAIN = "the same bench run command makes it again"

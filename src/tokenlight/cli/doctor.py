@@ -10,6 +10,7 @@ import typer
 
 from tokenlight.cli.failures import clean
 from tokenlight.cli.options import Device, ModelArgument, Verbose
+from tokenlight.errors import in_words
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -27,7 +28,7 @@ def doctor(
 
     from tokenlight import registry
     from tokenlight.cli.loading import loaded
-    from tokenlight.evaluation.trial import attempt
+    from tokenlight.evaluation.preflight import attempt
     from tokenlight.plots.characters import in_line
     from tokenlight.plots.terminal import console_on
 
@@ -45,7 +46,7 @@ def doctor(
         trouble, seconds = attempt(explainer, name)
         worked += trouble is None
         good = Text("ok", style="green") if trouble is None else Text("no", style="bold red")
-        said = f"{1000 * seconds:.0f} ms" if trouble is None else in_line(trouble)
+        said = f"{1000 * seconds:.0f} ms" if trouble is None else in_line(in_words(trouble))
         report.add_row(good, Text(name), Text(said, style="dim" if trouble is None else ""))
     console.print(report)
     if not worked:

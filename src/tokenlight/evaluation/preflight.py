@@ -1,5 +1,6 @@
 """What would be wrong for every text of a file is told once, before the first of them is read."""
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from tokenlight.data.entities import types_of
 from tokenlight.data.target import Continuation, Contrast, Head, NextToken, TokenTarget
 from tokenlight.data.vocabulary import Vocabulary
-from tokenlight.errors import BadInput, BadTarget, TokenlightError, way
+from tokenlight.errors import BadInput, BadTarget, way
 from tokenlight.evaluation.measure import Known, check
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining import jobs
@@ -19,21 +20,26 @@ from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric
 
 
+def attempt(explainer: Explainer, method: MethodLike, **how: Any) -> tuple[Exception | None, float]:
+    """What goes wrong when ``method`` (a name, or name and options) explains a short text without fault
+    (None: nothing), and its seconds. ``how``: further keywords of explain()."""
+    text, target = sample(explainer)
+    given = {"long": "truncate", "progress": False, "target": target, **how}
+    start = time.perf_counter()
+    try:
+        explainer.explain(text, method=method, **given)
+    except Exception as refused:  # noqa: BLE001 - a doctor names every illness, known or not
+        return refused, time.perf_counter() - start
+    return None, time.perf_counter() - start
+
+
 def refused_options(
     explainer: Explainer, methods: Iterable[MethodLike], seed: int
 ) -> list[BadInput]:
-    """Why methods refuse even a short text without fault: their options are wrong for every text. A
-    method that does not fit the model is none of these; it is told where it is used."""
-    text, target = sample(explainer)
-    found = []
-    for method in methods:
-        try:
-            explainer.explain([text], [method], target, long="truncate", seed=seed, progress=False)
-        except BadInput as refused:
-            found.append(refused)
-        except TokenlightError:
-            pass
-    return found
+    """Why methods refuse even a short text: their options are wrong for every text. A method that does
+    not fit the model is none of these; it is told where it is used."""
+    tried = (attempt(explainer, method, seed=seed)[0] for method in methods)
+    return [refused for refused in tried if isinstance(refused, BadInput)]
 
 
 def check_metrics(metrics: Iterable[Metric], head: Head, examples: Iterable[Example]) -> None:

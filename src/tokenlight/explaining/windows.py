@@ -6,14 +6,12 @@ A span head answers in one window; that window alone is explained, with weight 1
 """
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tokenlight.capture.packing import in_halves
 from tokenlight.capture.pauses import pause
-from tokenlight.capture.recording import record
+from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data.answers import SpanTarget, as_span, holds
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Contrast, Head, Prediction, ResolvedTarget
@@ -57,7 +55,7 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
     cut = encode_windows(text, session.tokenizer, limit=limit, overlap=overlap)
     rows = [session.prepared(row, how) for row, _ in cut]
     session.verify(rows[0], how)
-    logits = _logits(session, rows, how)
+    logits = list(stream_logits(session.live, rows, batch_tokens=how.batch_tokens))
     head = session.live.head
     if head.kind == "span":
         weights, whole_logits, answer, prediction = _answered(head, cut, logits, target)
@@ -90,20 +88,6 @@ def _classes(target: ResolvedTarget) -> int | Contrast:
     """The classes of the whole text's target, so that no window puts its own prediction there."""
     this, *that = [place[0] for place, _ in target.terms]
     return Contrast(this, that[0]) if that else this
-
-
-def _logits(session: Session, rows: list[TokenRow], how: How) -> list[np.ndarray]:
-    found: list[np.ndarray] = [np.empty(0)] * len(rows)
-    for pack in session.packs(rows, how):
-        read = partial(_read, session, [rows[i] for i in pack])
-        for i, values in zip(pack, in_halves(read, len(pack)), strict=True):
-            found[i] = values
-        pause()
-    return found
-
-
-def _read(session: Session, rows: list[TokenRow], part: slice) -> list[np.ndarray]:
-    return record(session.live, rows[part], frozenset()).shortened()
 
 
 def _answered(

@@ -1,12 +1,13 @@
-"""One runner in a folder."""
+"""A folder of finished pieces: one runner in it, and the settings it was begun with."""
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, short
 
 
 @contextmanager
@@ -45,3 +46,28 @@ def worked_in(folder: Path) -> str:
         except BlockingIOError:
             return stream.read() or "unknown"
     return ""
+
+
+def changed(before: Mapping[str, Any], now: Mapping[str, Any], place: str = "") -> Sequence[str]:
+    """In words, each setting that differs."""
+    found: list[str] = []
+    for key in dict.fromkeys((*before, *now)):
+        old, new = before.get(key), now.get(key)
+        where = f"{place}{key}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += changed(old, new, f"{where} ")
+        elif old != new:
+            was, now_is = (short("nothing" if one is None else str(one), 48) for one in (old, new))
+            found.append(f"{where} (was {was}, now {now_is})")
+    return found
+
+
+def refuse_other(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to go on in a folder that was begun with other settings; ``what`` is in it."""
+    different = changed(before, now)
+    if different:
+        told = f"{'; '.join(different[:4])}{' …' * (len(different) > 4)}"
+        raise BadInput(
+            f"{what} with other settings: {told}. Their numbers must not be mixed: give another folder "
+            "with -o, or delete this one."
+        )

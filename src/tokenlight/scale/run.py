@@ -14,10 +14,9 @@ from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.columns import QUESTION
 from tokenlight.files.stored import Folder
 from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.changes import refuse_other
 from tokenlight.scale.engine import Engine
 from tokenlight.scale.job import ExplainJob, job_of
-from tokenlight.scale.lock import locked
+from tokenlight.scale.lock import locked, refuse_other
 from tokenlight.scale.source import Block, TextFiles
 from tokenlight.scale.worker import FULL, DiskFull, Outcome
 

@@ -9,12 +9,12 @@ from tokenlight.capture.randomised import stages
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput, TokenlightError, in_words
 from tokenlight.evaluation.labels import read_labels
 from tokenlight.evaluation.measure import Failure, Known, Record, check, measure
 from tokenlight.evaluation.method_names import Kind, kind_of_method, method_names
+from tokenlight.evaluation.preflight import attempt
 from tokenlight.evaluation.results import Evaluation, built
-from tokenlight.evaluation.trial import attempt
 from tokenlight.evaluation.trust import trusted
 from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
@@ -216,5 +216,5 @@ def attention_map(served: Served, asked: AttentionAsked, limits: ServerLimits) -
 def try_method(served: Served, name: str) -> None:
     """Try one method on a few words, as ``tokenlight doctor`` does."""
     why, seconds = attempt(served.explainer, name)
-    said = None if why is None else without_paths(why)
+    said = None if why is None else without_paths(in_words(why))
     served.works[name] = {"works": why is None, "why": said, "ms": round(1000 * seconds)}
