@@ -291,32 +291,22 @@ def _jobs(
 ) -> Iterator[tuple[int, str, Case, list[Variant]]]:
     """What to ask for each case and metric, case by case: changed texts of one text stand together,
     where the engine finds those that several methods share."""
-    further = {
-        key: further_explanations(explainer, cases, metric)
-        for key, metric in metrics.items()
-        if metric.further != "none"
-    }
-    searched = {
-        key: extremes(explainer, cases, metric, batch_tokens)
-        for key, metric in metrics.items()
-        if metric.searches
-    }
+    beside: dict[str, tuple[str, Sequence[Any]]] = {}  # what a metric needs of each case, by its field
+    for key, metric in metrics.items():
+        if metric.further != "none":
+            beside[key] = "others", further_explanations(explainer, cases, metric)
+        elif metric.searches:
+            beside[key] = "bounds", extremes(explainer, cases, metric, batch_tokens)
     for i, case in enumerate(cases):
         for key, metric in metrics.items():
+            given = case
             try:
                 _readable(explainer, case, metric)
-                if key in further:
-                    others = further[key][i]
-                    if isinstance(others, TokenlightError):
-                        raise others
-                    given = dataclasses.replace(case, others=tuple(others))
-                elif key in searched:
-                    bounds = searched[key][i]
-                    if isinstance(bounds, TokenlightError):
-                        raise bounds
-                    given = dataclasses.replace(case, bounds=bounds)
-                else:
-                    given = case
+                if key in beside:
+                    name, found_for = beside[key]
+                    if isinstance(found_for[i], TokenlightError):
+                        raise found_for[i]
+                    given = dataclasses.replace(case, **{name: tuple(found_for[i])})
                 variants = metric.variants(given)
             except TokenlightError as refused:
                 found[i][1][key] = str(refused)
