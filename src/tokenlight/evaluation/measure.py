@@ -291,7 +291,9 @@ def _jobs(
 ) -> Iterator[tuple[int, str, Case, list[Variant]]]:
     """What to ask for each case and metric, case by case: changed texts of one text stand together,
     where the engine finds those that several methods share."""
-    beside: dict[str, tuple[str, Sequence[Any]]] = {}  # what a metric needs of each case, by its field
+    beside: dict[
+        str, tuple[str, Sequence[Any]]
+    ] = {}  # what a metric needs of each case, by its field
     for key, metric in metrics.items():
         if metric.further != "none":
             beside[key] = "others", further_explanations(explainer, cases, metric)

@@ -1,11 +1,13 @@
 """Explaining an iterator: in windows that grow, each answered before the next is read."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
+from tokenlight.explaining.halves import half_by_half
 
 # Texts that are sorted and packed together: few at first, since somebody waits for the first answer.
 SIZES = (1, 7, 56, 448)
@@ -23,8 +25,16 @@ def answered(texts: Iterator[Any], explain: Explain, budget: int) -> Iterator[At
     """
     first = 0
     for window in _windows(texts, budget):
-        yield from _up_to_the_refused(window, first, explain)
+        numbered = list(enumerate(window, first))
+        for group in half_by_half(partial(_explained, explain), numbered, TokenlightError):
+            if isinstance(group, TokenlightError):
+                raise group
+            yield from group
         first += len(window)
+
+
+def _explained(explain: Explain, numbered: Sequence[tuple[int, Any]]) -> list[list[Attribution]]:
+    return explain([text for _, text in numbered], numbered[0][0])
 
 
 def _windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
@@ -45,19 +55,3 @@ def _windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
             yield window
         if len(window) < size and not full:
             return
-
-
-def _up_to_the_refused(window: list[Any], first: int, explain: Explain) -> Iterator[Attribution]:
-    """All of a window, or, half by half, what comes before the text that is refused."""
-    try:
-        groups = explain(window, first)
-    except TokenlightError:
-        if len(window) == 1:
-            raise
-    else:
-        for group in groups:
-            yield from group
-        return
-    half = len(window) // 2
-    yield from _up_to_the_refused(window[:half], first, explain)
-    yield from _up_to_the_refused(window[half:], first + half, explain)
