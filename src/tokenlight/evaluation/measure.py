@@ -308,7 +308,8 @@ def _jobs(
                     name, found_for = beside[key]
                     if isinstance(found_for[i], TokenlightError):
                         raise found_for[i]
-                    given = dataclasses.replace(case, **{name: tuple(found_for[i])})
+                    needed: Any = {name: tuple(found_for[i])}
+                    given = dataclasses.replace(case, **needed)
                 variants = metric.variants(given)
             except TokenlightError as refused:
                 found[i][1][key] = str(refused)
