@@ -55,8 +55,8 @@ MethodLike = str | tuple[str, dict[str, Any]] | Method
 class Explainer(Session):
     """Explains one model. Thread-safe: the model is rewired only while it runs, under a lock.
 
-    Within that time its weights take no gradient and it is in evaluation mode, so a thread that
-    trains the same model meanwhile may meet a frozen weight: explain between its steps, or a copy.
+    ``model`` and ``tokenizer`` are the objects of transformers. While the model runs, its weights take
+    no gradient and it is in evaluation mode: train it between explanations, or explain a copy.
     """
 
     loading: dict[str, Any] | None = None  # how from_pretrained() was called, for other processes
@@ -170,11 +170,11 @@ class Explainer(Session):
         ``inputs``: a text, a (text, text) pair, a :class:`Question`, a :class:`Chat`, a
         :class:`Context`, a :class:`Picture` (or a PIL image, or an array height × width × 3),
         :class:`Tokens` or what a tokenizer returned; a list of these, an iterator, or a table (a data
-        frame, a Dataset), whose column ``text`` holds them, found as in files where it is not named. One
+        frame, a Dataset), whose column ``text`` holds them, found by its name as in files. One
         text and one method give one Attribution; anything else a list, text by text, then method by
         method, then class by class for ``target="all"`` (of a model that labels tokens, word by word; name
         by name for ``"entities"``); an iterator gives an iterator, in constant memory. ``target`` may be
-        a list with one target a text. At most ``batch_tokens`` tokens and ``batch_size`` texts go through
+        a list with one target per text. At most ``batch_tokens`` tokens and ``batch_size`` texts go through
         the model at once.
         ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
@@ -207,7 +207,7 @@ class Explainer(Session):
     ) -> torch.Tensor:
         """As Captum's ``attribute``: token ids, ``batch token``, to scores of that shape, 0 at padding.
 
-        ``inputs`` may be what a tokenizer returned; ``target`` one target, or a list or array with one a
+        ``inputs`` may be what a tokenizer returned; ``target`` one target, or a list or array with one per
         text; ``how``: ``method`` and the other keywords of :meth:`explain`.
         """
         given = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}

@@ -11,7 +11,6 @@ from tokenlight import Explainer, Question
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.data.target import Prediction
 from tokenlight.data.tokens import Tokens
-from tokenlight.explaining.similarity import _joined
 from tokenlight.inputs.accents import carries_on
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.plots.characters import in_line, visible
@@ -54,7 +53,9 @@ def explained(explainer):
 def read_apart(explainer):
     """Two texts with a [CLS] each, as sentence vectors show them."""
     halves = explainer.explain(["A cat sits.", "The kitten sits on it."], "rollout")
-    joined = _joined(*(half.row for half in halves))
+    rows = [half.row for half in halves]
+    types = tuple(number for number, row in enumerate(rows) for _ in row.ids)
+    joined = rows[0].joined(rows[1], token_types=types, names=("first text", "second text"))
     return replace(halves[0], row=joined, scores=np.ones(len(joined)))
 
 

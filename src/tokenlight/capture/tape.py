@@ -150,7 +150,7 @@ class Recording:
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """Values and gradients of one batch for one target an example; layers in order, bottom first.
+    """Values and gradients of one batch for one target per example; layers in order, bottom first.
 
     Half-precision recordings are handed out in float32. Gradients of attention maps are zero at
     padding, on both axes.

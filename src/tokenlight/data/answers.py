@@ -26,10 +26,10 @@ class SpanTarget:
     """Start logit + end logit of an answer span.
 
     ``"best"``: the best valid span (start ≤ end, inside the context, at most 30 tokens);
-    ``"argmax"``: the highest start (end) logit on its own, as the official codes take it;
+    ``"argmax"``: the highest start (end) logit on its own, as the official code takes it;
     a number: that token; ``None``: leave this side out. Or name the answer: ``answer`` is its text
-    in the context (``occurrence`` counts from 0 where it stands there more than once),
-    ``characters`` its (first, behind the last) character; ``no_answer`` is the first token's span,
+    in the context (``occurrence``, counted from 0, if it occurs more than once),
+    ``characters`` its (start, end) offsets there; ``no_answer`` is the first token's span,
     by which models trained on SQuAD v2 say that the context holds no answer.
     """
 

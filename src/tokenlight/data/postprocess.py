@@ -51,7 +51,7 @@ def difference(attribution: Attribution, reference: Attribution) -> Attribution:
 
 
 def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
-    """One score a word: its tokens' sum, mean, or value of largest magnitude.
+    """One score per word: its tokens' sum, mean, or value of largest magnitude.
 
     Words never join two segments; special tokens stay by themselves.
     """

@@ -24,7 +24,7 @@ class Shown:
         return save(self._all(), path)
 
     def to_pandas(self) -> Any:
-        """A data frame, one row a token."""
+        """A data frame, one row per token."""
         from tokenlight.files.saved import to_pandas
 
         return to_pandas(self._all())

@@ -33,11 +33,11 @@ LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a language model wrote, or might have: each token of it is explained by itself.
+    """What a language model wrote, or might have written; each of its tokens is explained by itself.
 
-    ``text``: the continuation; None lets the model write ``tokens`` tokens, the likeliest each.
+    ``text``: the continuation; None lets the model write ``tokens`` tokens, always the likeliest.
     ``span``: only the tokens of these words in it. ``together``: all of them at once, by one pass over
-    the whole answer: the sum of their logits, each foretold from the prompt and the tokens before
+    the whole answer: the sum of their logits, each predicted from the prompt and the tokens before
     it; so gradients of the parts sum to those of the whole.
     """
 
@@ -76,7 +76,7 @@ class NextToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenTarget:
-    """One token of the text, where a head has an output for each: a word of it or a token number.
+    """One token of the text, for a head with an output per token: a word or a token number.
 
     Words in a row (``"New York"``) are one target: the sum of their labels' logits. ``label``: a label,
     a Contrast of two, or what B- and I- tags have in common (``"LOC"``), which stands for the likeliest

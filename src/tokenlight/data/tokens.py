@@ -150,9 +150,9 @@ class Tokens:
 
     @classmethod
     def from_ids(cls, ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> "Tokens":
-        """Rows from 2-D arrays of token ids, one row a text; padding is dropped by the Explainer,
-        which knows the padding id. Where neither model nor tokenizer has one, what the mask hides at
-        the ends of a row is padding."""
+        """Rows from 2-D arrays of token ids, one row per text. The Explainer, which knows the padding
+        id, drops padding; if neither model nor tokenizer has one, what the mask hides at the ends of
+        a row is padding."""
         table = _table("ids", ids)
         mask = np.ones_like(table) if attention_mask is None else _table("mask", attention_mask)
         types = None if token_type_ids is None else _table("token_type_ids", token_type_ids)

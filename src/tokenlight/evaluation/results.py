@@ -40,7 +40,7 @@ class Evaluation:
     ``summary[metric]["mean" | "low" | "high"]`` is the mean over texts with its 95 % bootstrap
     interval (with ``count`` texts and ``skipped`` reasons); explanations of one text, for several
     classes or by several methods, are averaged first, since texts are drawn and not classes.
-    ``by_method[name]`` is the same for one method alone; ``rows`` has one flat row an explanation;
+    ``by_method[name]`` is the same for one method alone; ``rows`` has one flat row per explanation;
     ``curves[metric]`` the points of its curve; ``notes`` says in words what the numbers do not cover.
     ``about``: what was evaluated and how, as the report says it; ``drawn``: each text by its number, as
     the report draws it.

@@ -33,7 +33,7 @@ def trusted(  # noqa: PLR0913 - the keywords users set, each by name
 
     ``orders``: random orders its AOPC is compared with; ``choices``: random choices of ``top`` words
     the verdict compares with; ``repeat``: explain once more in a batch, to see that neighbours do
-    not change it. Where the model has no probability to watch the verdict says so.
+    not change it. If the model gives no probability, the verdict says so.
     """
     chances = Chances(explainer, Sizes(orders, choices, top), seed)
     return _trusted(explainer, attribution, chances, repeat)
@@ -46,8 +46,8 @@ def all_trusted(
     seed: int = 0,
     advance: Callable[[int], None] | None = None,
 ) -> list[Attribution]:
-    """:func:`trusted` for each. Explanations of one text are held against the same random orders and
-    choices, so what the model says to those is asked once for all of them."""
+    """:func:`trusted` for each. Explanations of one text are compared with the same random orders and
+    choices, about which the model is asked once."""
     found: list[Attribution] = []
     chances = Chances(explainer, Sizes(), seed)
     for attribution in attributions:

@@ -92,8 +92,8 @@ def to_pandas(attributions: Iterable[Attribution]) -> Any:
 
 
 def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> Path:
-    """Write several attributions to one file; the ending chooses the format. Several texts as HTML are
-    a report with an index; more than fit on one page go on in files beside it."""
+    """Write several attributions to one file; the ending chooses the format. Several texts become
+    an HTML report with an index, in several files if one would be too large."""
     given, place = list(attributions), Path(path)
     match place.suffix.lower():
         case ".json":
@@ -121,8 +121,8 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
 
 
 def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
-    """Read the attributions in a JSON file that :func:`save` wrote; of a folder that ``tokenlight
-    explain --file DATA -o FOLDER`` wrote, a sequence that reads them when they are asked for."""
+    """Read the attributions in a JSON file that :func:`save` wrote; for a folder that ``tokenlight
+    explain --file DATA -o FOLDER`` wrote, a sequence that reads them on demand."""
     place = Path(path)
     if "://" in str(path) or os.path.isdir(path):  # Path refuses a name that is too long
         return Explanations(str(path))

@@ -26,7 +26,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 class Picture:
     """An image to explain: a file, a PIL image, or an array ``height width 3`` of uint8.
 
-    ``fill`` stands in a hidden patch's place: the picture's ``mean`` colour, ``zero`` (the mean
+    ``fill`` replaces a hidden patch: the picture's ``mean`` colour, ``zero`` (the mean
     colour of the model's training pictures), or the picture under a ``blur`` as wide as a patch.
     ``processor``: a transformers image processor of its own; else the Explainer's is used.
     """
@@ -49,7 +49,7 @@ class Picture:
     ) -> "Picture":
         """Pixel values ``channel height width`` as the model reads them, resized and normalised.
 
-        ``mean`` and ``std`` (a number, or one a channel) undo the normalising, so that the picture
+        ``mean`` and ``std`` (a number, or one per channel) undo the normalising, so that the picture
         can be shown: what is shown is ``values · std + mean``, from 0 to 1.
         """
         pixels = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)

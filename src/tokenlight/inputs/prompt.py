@@ -22,8 +22,8 @@ class Chat:
 
     Each message is a segment of its own, named by its role, and what it has between ``<think>`` and
     ``</think>`` is one named ``thinking``; the template's own tokens belong to no segment.
-    ``answer``: end the prompt where the assistant begins to write. ``template``: a chat template in
-    the place of the tokenizer's.
+    ``answer``: end the prompt where the assistant begins to write. ``template``: a chat template
+    to use instead of the tokenizer's.
     """
 
     messages: tuple[Mapping[str, str], ...]

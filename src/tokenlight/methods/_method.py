@@ -46,12 +46,12 @@ class Method(registry.Registered, abc.ABC):
     ``cites``: key of the paper; ``signed``: scores below zero speak against the target;
     ``per_layer``: the call always gives ``batch layer token``, whose sum over layers is the score;
     other methods may give it with certain options;
-    ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds a text;
+    ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds per text;
     ``draws``: it can sample, and its option ``seed`` is the one given to ``explain`` unless set;
     ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
     ``after_source``: it reads layers and has a form for models that write after a source;
     ``presets``: named option sets that reproduce an official code or a paper's reading; ``official``
-    and ``paper`` are known without being named here, and are the defaults then.
+    and ``paper`` need not be named here; they are then the defaults.
     """
 
     cites: ClassVar[str]
@@ -120,7 +120,7 @@ class Method(registry.Registered, abc.ABC):
         return "gradients" if self.needs else "control"
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - of one pass, whatever the length
-        """Passes a text of ``tokens`` tokens goes through the model, at most."""
+        """Passes through the model for a text of ``tokens`` tokens, at most."""
         gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}))
         again = bool(self.sites & {Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
         return Cost(1, gradients + again)

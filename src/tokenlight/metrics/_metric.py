@@ -28,9 +28,9 @@ Search = Generator[list[Variant], Answers, Bounds]  # asks step by step
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One explanation under test, with all that may be known of its text.
+    """One explanation under test, with all that may be known about its text.
 
-    ``label``: the true class. ``spans``: what a person marked, None where nobody did. ``others``:
+    ``label``: the true class. ``spans``: what a person marked, None if nobody did. ``others``:
     further explanations of the text, as the metric's ``further`` asks for them. ``bounds``: what its
     search found.
     """
@@ -49,8 +49,8 @@ class Measured:
     """What a metric found for one explanation; JSON values only, so that a run can be resumed.
 
     ``value`` is averaged over texts; ``curve`` over texts point by point (its grid is the metric's);
-    ``parts`` are further numbers, each averaged by itself; ``detail`` is what a summary that is no
-    mean needs.
+    ``parts`` are further numbers, each averaged by itself; ``detail`` is what a summary other
+    than a mean needs.
     """
 
     value: float

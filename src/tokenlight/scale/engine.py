@@ -20,7 +20,7 @@ class Engine:
 
     @property
     def crew(self) -> int:
-        """How many workers; by default one a core that this process may use."""
+        """Number of workers; by default one per core that this process may use."""
         if self.workers:
             return self.workers
         allowed = getattr(os, "sched_getaffinity", None)  # not on every system

@@ -109,7 +109,7 @@ def explain_dataset(  # noqa: PLR0913 - the wishes a person has, each by name
     block: int = 1024,
     **how: Any,
 ) -> Any:
-    """A Ray data set with our columns beside its own, one row a text; nothing runs until it is read.
+    """A Ray data set with our columns added, one row per text; nothing runs until it is read.
 
     Batches of ``block`` rows go to ``workers`` actors, each of which holds the model. ``how``: further
     keywords of ``explain()``.

@@ -63,10 +63,10 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     progress: bool | None = None,
     **how: Any,
 ) -> JobSummary:
-    """Explain every text of a file, folder, glob or URL into Parquet, one row a text, in ``folder``.
+    """Explain every text of a file, folder, glob or URL; write Parquet, one row per text, to ``folder``.
 
-    Finished blocks are kept: the same call goes on where it was stopped, in any way, and the files
-    are the same bytes whatever the engine and the number of workers. ``keep``: columns that are
+    Finished blocks are kept: the same call resumes, however it was stopped, and the files are
+    byte-identical whatever the engine and the number of workers. ``keep``: columns that are
     passed through; ``how``: further keywords of ``explain()``. docs/format.md has the columns.
     """
     crew = engine or Engine()
