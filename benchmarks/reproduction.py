@@ -245,9 +245,12 @@ def measuring(metrics: list[MetricEntry]) -> float:
     for metric in metrics:
         built = registry.build("metrics", metric.name, metric.options)
         if built.asks:
-            how = [getattr(built, name, metric.name) for name in ("perturb", "grid", "order")]
+            how = [
+                getattr(built, name, metric.name) for name in ("perturb", "grid", "order", "side")
+            ]
             # Deleting shortens the text: half of it is there in the mean.
-            asked[tuple(how)] = len(built.points) * (0.5 if how[0] == "delete" else 1.0)
+            passes = max(1, len(built.points)) * getattr(built, "samples", 1)
+            asked[tuple(how)] = passes * (0.5 if how[0] == "delete" else 1.0)
     return sum(asked.values())
 
 
