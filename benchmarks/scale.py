@@ -4,14 +4,14 @@ The texts are SST-2's training half and AG News in turn, repeated to size, in Pa
 
     python benchmarks/scale.py factor [--engines local ray] [--texts 1536] [--rounds 3]
     python benchmarks/scale.py memory [--texts 100000] [--workers 2] [--device cuda] [--model DIR]
-    python benchmarks/scale.py loop [--texts 8192] [--device cuda] [--model DIR]
+    python benchmarks/scale.py loop [--texts 8192] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py manifest
 
 ``factor``: texts a second between the first block and the last, the best of several rounds in turn; the
 goal is 1.85 on two cores. ``memory``: the resident memory of every process of the job, drawn into
 docs/images/scale_memory.svg. ``loop``: one worker against the loop that a person would write by hand for
-the same rows, without and with the writing; the goal is 1.2. ``manifest``: what the driver of 1,000 workers
-reads and writes.
+the same rows, in memory and, where pyarrow is, into files; the goal is 1.2. ``--model bert-base`` makes a
+random one of that shape. ``manifest``: what the driver of 1,000 workers reads and writes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ import statistics
 import tempfile
 import threading
 import time
-from itertools import cycle, islice
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from itertools import chain, cycle, islice
 from pathlib import Path
-
-import pyarrow
-import pyarrow.parquet
+from typing import Any
 
 from tokenlight.files.stored import Folder
 from tokenlight.scale import Engine, explain_files
 from tokenlight.scale.job import job_of
+from tokenlight.scale.mapper import Mapper
 from tokenlight.scale.run import MANIFEST
 from tokenlight.scale.source import TextFiles
 
@@ -41,22 +42,30 @@ FILES = ("sst2/train.jsonl.gz", "ag_news/train_subset.jsonl.gz")
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "scale_memory.svg"
 
 
-def written(folder: Path, count: int) -> Path:
-    """So many texts with an id, 25,000 in a file and 5,000 in a row group."""
-    texts: list[str] = []
+def chosen(count: int) -> list[str]:
+    """So many texts, one of each file in turn, each file begun again at its end."""
+    halves: list[list[str]] = []
     for name in FILES:
         with gzip.open(DATA / name, "rt", encoding="utf-8") as stream:
-            texts += [json.loads(line)["text"] for line in stream]
-    chosen = list(islice(cycle(texts[::7] + texts[3::7]), count))
+            halves.append([json.loads(line)["text"] for line in stream])
+    pairs = zip(*map(cycle, halves), strict=True)
+    return list(islice(chain.from_iterable(pairs), count))
+
+
+def written(folder: Path, count: int) -> Path:
+    """So many texts with an id, 25,000 in a file and 5,000 in a row group."""
+    import pyarrow.parquet
+
+    texts = chosen(count)
     for first in range(0, count, 25_000):
-        part = chosen[first : first + 25_000]
+        part = texts[first : first + 25_000]
         table = pyarrow.table({"id": range(first, first + len(part)), "text": part})
         pyarrow.parquet.write_table(table, folder / f"{first:08d}.parquet", row_group_size=5000)
     return folder
 
 
 def rate(folder: Path, block: int) -> float:
-    """TextFiles a second between the first block and the last."""
+    """Texts a second between the first block and the last."""
     ends = sorted(one.stat().st_mtime for one in (folder / "rows").rglob("*.parquet"))
     return block * (len(ends) - 1) / (ends[-1] - ends[0])
 
@@ -165,22 +174,31 @@ def drawn(samples: dict[int, list[tuple[float, float]]], texts: int) -> None:
     print(f"wrote {IMAGE}")
 
 
+def bert_base(folder: Path) -> str:
+    """A model of BERT-base's shape with random weights, saved with the tokenizer of the embedded one."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from tokenlight.explainer import Explainer
+
+    torch.manual_seed(0)
+    BertForSequenceClassification(BertConfig(num_labels=2)).save_pretrained(folder)
+    Explainer.from_pretrained("tokenlight/sentiment", device="cpu").tokenizer.save_pretrained(
+        folder
+    )
+    return str(folder)
+
+
 def by_hand(texts: list[str], given: argparse.Namespace, place: Path | None) -> float:
     """Seconds of a loop over blocks of 1,024: tokenize, sort, pack, gradient × input, and, with a place,
     one Parquet file a block."""
     import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from tokenlight.explainer import BATCH_TOKENS, Explainer
+    from tokenlight.explainer import Explainer
 
-    if given.model is None:
-        loaded = Explainer.from_pretrained("tokenlight/sentiment", device=given.device)
-        model, tokenizer = loaded.model, loaded.tokenizer
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(given.model)
-        model = AutoModelForSequenceClassification.from_pretrained(given.model).to(given.device)
-    model.eval().requires_grad_(requires_grad=False)
-    budget = BATCH_TOKENS[torch.device(given.device).type]
+    loaded = Explainer.from_pretrained(given.model, device=given.device)
+    model, tokenizer, budget = loaded.model, loaded.tokenizer, loaded.live.budget
+    model.requires_grad_(requires_grad=False)
     limit = model.config.max_position_embeddings
     begun = 0.0
     for first in range(0, len(texts), 1024):
@@ -212,41 +230,57 @@ def by_hand(texts: list[str], given: argparse.Namespace, place: Path | None) -> 
                     "prediction": model.config.id2label[int(chance.argmax())],
                 }
         if place is not None:
+            import pyarrow.parquet
+
             table = pyarrow.Table.from_pylist(rows)
             pyarrow.parquet.write_table(table, place / f"{first:08d}.parquet", compression="zstd")
     return time.perf_counter() - begun
 
 
+def timed(work: Callable[[Any], Any], blocks: Sequence[Any]) -> float:
+    """Seconds for all blocks but the first, in which things are made ready."""
+    work(blocks[0])
+    begun = time.perf_counter()
+    for block in blocks[1:]:
+        work(block)
+    return time.perf_counter() - begun
+
+
 def loop(given: argparse.Namespace) -> None:
     count = given.texts - given.texts % 1024
+    texts, how = (
+        chosen(count),
+        {"method": "grad_x_input", "target": "predicted", "long": "truncate"},
+    )
+    writes = find_spec("pyarrow") is not None
     with tempfile.TemporaryDirectory() as place:
-        data = written(Path(place), count)
-        texts = [
-            text
-            for one in sorted(data.glob("*.parquet"))
-            for text in pyarrow.parquet.read_table(one, columns=["text"])["text"].to_pylist()
-        ]
-        how = {"method": "grad_x_input", "target": "predicted", "long": "truncate"}
-        found = TextFiles.found(f"{data}/*.parquet", None, ["id"], None)
-        name = given.model or "tokenlight/sentiment"
+        if given.model == "bert-base":
+            given.model = bert_base(Path(place) / "model")
+        loading = {"name": given.model, "device": given.device}
         for number in range(given.rounds):
-            out = f"{place}/out{number}"
-            job = job_of(out, found, name, how, device=given.device, block=1024)
-            make = job.begin(given.device)
-            blocks = found.blocks(1024)
-            make(blocks[0])
-            begun = time.perf_counter()
-            for block in blocks[1:]:
-                make(block)
-            ours = time.perf_counter() - begun
-            rows = Path(place) / f"hand{number}"
-            rows.mkdir()
-            bare, whole = by_hand(texts, given, None), by_hand(texts, given, rows)
-            per_second = [(count - 1024) / seconds for seconds in (ours, bare, whole)]
-            print(
-                f"ours {per_second[0]:.0f} texts/s, by hand {per_second[2]:.0f} with its rows written, "
-                f"{per_second[1]:.0f} without: {ours / whole:.2f} and {ours / bare:.2f} times (goal 1.2)"
+            mapper, rows = (
+                Mapper(None, how, loading),
+                [(str(i), {"text": t}) for i, t in enumerate(texts)],
             )
+            ours = timed(mapper.columns, [rows[i : i + 1024] for i in range(0, count, 1024)])
+            told("in memory", count, ours, by_hand(texts, given, None))
+            if writes:
+                data = f"{written(Path(place), count)}/*.parquet"
+                found = TextFiles.found(data, None, ["id"], None)
+                job = job_of(f"{place}/out{number}", found, loading, how)
+                ours = timed(job.begin(given.device), found.blocks(1024))
+                hand = Path(place) / f"hand{number}"
+                hand.mkdir()
+                told("to Parquet", count, ours, by_hand(texts, given, hand))
+
+
+def told(what: str, count: int, ours: float, theirs: float) -> None:
+    rates = [(count - 1024) / seconds for seconds in (ours, theirs)]
+    print(
+        f"{what}: ours {rates[0]:.0f} texts/s, by hand {rates[1]:.0f}: {ours / theirs:.2f} times (goal "
+        f"1.2), {1000 * (ours - theirs) / (count - 1024):+.3f} ms a text",
+        flush=True,
+    )
 
 
 def manifest(_: argparse.Namespace) -> None:
@@ -290,7 +324,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--model")
+    parser.add_argument("--model", default="tokenlight/sentiment")
     given = parser.parse_args()
     given.texts = given.texts or {"memory": 100_000, "loop": 8192}.get(given.what, 1536)
     {"factor": factor, "memory": memory, "loop": loop, "manifest": manifest}[given.what](given)

@@ -133,7 +133,7 @@ def readable(part: Any) -> None:
         ) from half
 
 
-ASKED = {"return_offsets_mapping": True, "return_special_tokens_mask": True, "verbose": False}
+ASKED = {"return_attention_mask": False, "verbose": False}  # all else stands in the encodings
 
 
 def _encoded(tokenizer: Any, texts: tuple[str, ...]) -> Encoded:
@@ -250,13 +250,13 @@ def number_words(
         joined = (
             before is not None
             and segment == before[0]
-            and (own == before[1] or is_inside_word(text, start))
-            and not any(character.isspace() for character in text[before[2] : start])
+            and (own == before[1] or (not text.isascii() and is_inside_word(text, start)))
             and start == span[0]
+            and (start <= before[2] or not any(map(str.isspace, text[before[2] : start])))
         )
         if not joined:
             current += 1
-        elif before is not None and carries_on(text, start):
+        elif before is not None and not text.isascii() and carries_on(text, start):
             own = before[1]  # some tokenizers put an accent and what is behind it into one word
         numbers.append(current)
         before = (segment, own, end)
