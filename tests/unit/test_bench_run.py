@@ -21,12 +21,12 @@ from tokenlight.bench.part import Making
 from tokenlight.bench.plan import Request, Task
 from tokenlight.bench.run import run_suite
 from tokenlight.bench.status import in_time, status
-from tokenlight.bench.store import RunFolder, tidy
+from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import SuiteRefused, read
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.scale import Engine, processes
-from tokenlight.scale.lock import locked
+from tokenlight.scale.lock import locked, tidy
 from tokenlight.scale.worker import Outcome
 
 pytestmark = pytest.mark.xdist_group("bench")

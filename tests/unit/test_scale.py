@@ -6,11 +6,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pyarrow
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import tokenlight
 from tests.scale_runs import Here, bytes_of, parquet
@@ -18,6 +20,8 @@ from tests.tolerance import FLOAT32
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.rows import OWN, attribution_of, columns_of, table_of
+from tokenlight.files.stored import filesystem
+from tokenlight.models.digests import folder_digest
 from tokenlight.scale import explain_files
 from tokenlight.scale.lock import locked
 from tokenlight.scale.source import TextFiles
@@ -129,6 +133,16 @@ def test_a_damaged_block_is_told_and_made_again(whole, data, model, tmp_path):
     done = explained(data, folder, model)
     assert (done.there, done.made, done.rows) == (32, 1, COUNT)
     assert bytes_of(folder) == bytes_of(whole)
+
+
+def test_what_a_killed_worker_left_half_written_is_no_row_and_goes(whole, data, model, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    left = folder / "rows/00000/.00000002.parquet.4242.part"
+    left.write_bytes(b"PAR1 half of")
+    assert len(tokenlight.load(str(folder))) == COUNT
+    assert explained(data, folder, model).made == 0
+    assert not left.exists()
 
 
 def test_folders_globs_and_other_formats_give_the_rows_of_parquet(data, whole, model, tmp_path):
@@ -258,8 +272,6 @@ def test_what_is_wrong_for_every_text_stops_the_job_at_once(data, model, tmp_pat
 
 
 def test_a_store_of_objects_is_read_and_written_like_a_disk(data, whole, model):
-    import fsspec
-
     memory = fsspec.filesystem("memory")
     for place in data.iterdir():
         memory.pipe_file(f"/scale/data/{place.name}", place.read_bytes())
@@ -272,6 +284,63 @@ def test_a_store_of_objects_is_read_and_written_like_a_disk(data, whole, model):
     again = explained("memory://scale/data/*.parquet", "memory://scale/out", model)
     assert (again.there, again.made) == (COUNT, 0)
     memory.rm("/scale", recursive=True)
+
+
+class Locked(MemoryFileSystem):
+    """A store that nobody has the key of, and that says so in an error of its own."""
+
+    protocol = "locked"
+
+    def info(self, path, **_):
+        raise LookupError(f"no credentials for {path}")
+
+    cat_file = pipe_file = find = info
+
+
+def test_the_errors_of_a_store_are_told_as_those_of_a_disk(data, model):
+    fsspec.register_implementation("locked", Locked, clobber=True)
+    said = "LookupError: no credentials"
+    with pytest.raises(BadInput, match=f"locked://data cannot be read: {said}"):
+        explained("locked://data", "memory://nowhere", model)
+    with pytest.raises(BadInput, match=f"cannot write in locked://out: {said}"):
+        explained(data, "locked://out", model)
+    with pytest.raises(DamagedFile, match=f"locked://out cannot be read: {said}"):
+        tokenlight.load("locked://out")
+
+
+def test_a_path_of_the_hub_is_its_own_and_a_hub_that_is_not_there_is_told(model, monkeypatch):
+    """Offline, or where nobody answers; the sandbox of the tests may be either."""
+    from huggingface_hub import HfFileSystem, constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    HfFileSystem.clear_instance_cache()
+    system, path = filesystem("hf://datasets/me/reviews/data/*.parquet")
+    assert isinstance(system, HfFileSystem)
+    assert path == "datasets/me/reviews/data/*.parquet"
+    try:
+        with pytest.raises(BadInput, match=r"hf://datasets/me/reviews/data cannot be read: \S+"):
+            explained("hf://datasets/me/reviews/data", "memory://nowhere", model)
+    finally:
+        HfFileSystem.clear_instance_cache()
+
+
+def test_the_commit_of_a_hub_model_is_known_before_a_worker_has_fetched_it(
+    model, tmp_path, monkeypatch
+):
+    import huggingface_hub
+
+    kept = tmp_path / "models--me--bert"
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+
+    def fetch(_name, file):
+        shutil.copytree(model, kept / "snapshots/abc123", dirs_exist_ok=True)
+        (kept / "refs").mkdir(exist_ok=True)
+        (kept / "refs/main").write_text("abc123")
+        return str(kept / "snapshots/abc123" / file)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
+    assert folder_digest("me/bert") == "abc123"
+    assert folder_digest("me/bert") == "abc123"  # from what is kept now
 
 
 def test_a_mapper_takes_columns_and_tables_and_can_be_sent_elsewhere(explainer):
@@ -315,6 +384,18 @@ def test_the_rows_open_in_datasets_which_maps_by_a_mapper(whole, data, model, tm
         np.testing.assert_allclose(mine, other, atol=FLOAT32)
 
 
+def in_a_bucket(store, url, data, whole, model):
+    store.mkdir("bucket")
+    for place in data.iterdir():
+        store.pipe_file(f"bucket/data/{place.name}", place.read_bytes())
+    done = explained(f"{url}/data/*.parquet", f"{url}/out", model)
+    assert (done.rows, done.failed) == (COUNT, ())
+    again = explained(f"{url}/data/*.parquet", f"{url}/out", model)
+    assert (again.there, again.made) == (COUNT, 0)
+    found = tokenlight.load(f"{url}/out").to_pandas().drop(columns="source")
+    assert found.equals(tokenlight.load(str(whole)).to_pandas().drop(columns="source"))
+
+
 def test_an_s3_bucket_is_read_and_written(data, whole, model, monkeypatch):
     server = pytest.importorskip("moto.server")
     s3fs = pytest.importorskip("s3fs")
@@ -325,16 +406,21 @@ def test_an_s3_bucket_is_read_and_written(data, whole, model, monkeypatch):
         monkeypatch.setenv(name, "us-east-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     try:
-        store = s3fs.S3FileSystem()
-        store.mkdir("bucket")
-        for place in data.iterdir():
-            store.pipe_file(f"bucket/data/{place.name}", place.read_bytes())
-        done = explained("s3://bucket/data/*.parquet", "s3://bucket/out", model)
-        assert (done.rows, done.failed) == (COUNT, ())
-        again = explained("s3://bucket/data/*.parquet", "s3://bucket/out", model)
-        assert (again.there, again.made) == (COUNT, 0)
-        found = tokenlight.load("s3://bucket/out").to_pandas().drop(columns="source")
-        assert found.equals(tokenlight.load(str(whole)).to_pandas().drop(columns="source"))
+        in_a_bucket(s3fs.S3FileSystem(), "s3://bucket", data, whole, model)
+    finally:
+        running.stop()
+
+
+@pytest.mark.filterwarnings("ignore")  # Third party, 2026-11: the emulator's own deprecations.
+def test_a_google_bucket_is_read_and_written(data, whole, model, monkeypatch):
+    emulator = pytest.importorskip("gcp_storage_emulator.server")
+    gcsfs = pytest.importorskip("gcsfs")
+    running = emulator.create_server("127.0.0.1", 0, in_memory=True)
+    running.start()
+    port = running._api._httpd.server_address[1]
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+    try:
+        in_a_bucket(gcsfs.GCSFileSystem(), "gs://bucket", data, whole, model)
     finally:
         running.stop()
 

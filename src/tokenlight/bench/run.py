@@ -11,12 +11,12 @@ from tokenlight.bench import request as planning
 from tokenlight.bench import tables
 from tokenlight.bench.part import Making
 from tokenlight.bench.plan import Part, Request, Task
-from tokenlight.bench.store import RunFolder, refuse_foreign, tidy
+from tokenlight.bench.store import RunFolder, refuse_foreign
 from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
 from tokenlight.errors import MissingExtra, TokenlightError
 from tokenlight.progress import progress as progress_bar
 from tokenlight.scale.engine import Engine
-from tokenlight.scale.lock import locked
+from tokenlight.scale.lock import locked, tidy
 from tokenlight.scale.worker import FULL, DiskFull, Outcome
 
 

@@ -269,11 +269,3 @@ def columns(metrics: Sequence[str]) -> dict[str, str]:
             f"{label}.skipped": "string",
         }
     return found
-
-
-def tidy(folder: Path) -> None:
-    """Take away what a killed run left half written."""
-    for place in (folder / "parts", folder / "heads", folder):
-        found = place.rglob(".*.part") if place != folder else place.glob(".*.part")
-        for beside in list(found) if place.is_dir() else ():
-            beside.unlink(missing_ok=True)

@@ -203,7 +203,7 @@ def explain(
     address: option.Address = None,
     gpus_per_worker: Annotated[
         float | None,
-        typer.Option(min=0, help="With --engine ray and --device cuda.", show_default="1"),
+        typer.Option(min=0, help="With --engine ray, on --device cuda.", show_default="1"),
     ] = None,
     block: Annotated[
         int | None, typer.Option(min=1, help="With -o: texts per file.", show_default="1024")

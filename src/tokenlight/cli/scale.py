@@ -13,10 +13,10 @@ UNFINISHED = 1
 # Of explain: what a folder needs, and what has no place in one.
 ONLY = ("engine", "workers", "address", "gpus_per_worker", "keep", "block")
 NEVER = (
-    *("text", "pair", "question", "context", "image", "fill", "chat", "split", "trust"),
-    *("words", "layers", "reference", "html", "json", "csv", "parquet", "png"),
-    *("continuation", "generate", "batch_tokens", "batch_size"),
-)
+    "text", "pair", "question", "context", "document", "image", "fill", "chat", "chat_template", "split",
+    "by", "trust", "words", "layers", "reference", "html", "json", "csv", "parquet", "png",
+    "continuation", "generate", "batch_tokens", "batch_size",
+)  # fmt: skip
 NAMES = {"text": "TEXT", "continuation": "--continue"}
 
 
@@ -37,8 +37,9 @@ def is_for_folder(given: Mapping[str, Any]) -> bool:
             raise BadInput(
                 f"{_flag(name)} has no place beside -o FOLDER, which holds rows of Parquet."
             )
-    if given["address"] is not None and given["engine"] != "ray":
-        raise BadInput("--address is where a Ray cluster runs; give --engine ray with it.")
+    for name in ("address", "gpus_per_worker"):
+        if given[name] is not None and given["engine"] != "ray":
+            raise BadInput(f"{_flag(name)} is for a Ray cluster; give --engine ray with it.")
     return True
 
 
@@ -53,15 +54,17 @@ def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> 
 
     if methods == "best" or len(methods) > 1:
         raise BadInput("a folder holds one row a text, so it has one --method: name one, not best.")
-    device = given["device"] or "cpu"
-    workers = given["workers"]
-    if workers is None and device == "cuda" and given["engine"] != "ray":
-        import torch
+    import torch
 
+    gpus, workers, here = given["gpus_per_worker"], given["workers"], given["engine"] != "ray"
+    usual = "cuda" if gpus or (here and torch.cuda.is_available()) else "cpu"
+    device = given["device"] or usual
+    if gpus and not device.startswith("cuda"):
+        raise BadInput(f"--gpus-per-worker {gpus:g} asks for GPUs, and --device {device} for none.")
+    if workers is None and device == "cuda" and here:
         workers = torch.cuda.device_count()
-    gpus = given["gpus_per_worker"]
     engine = Engine(
-        given["engine"] or "local", workers, given["address"], 1.0 if gpus is None else gpus
+        "local" if here else "ray", workers, given["address"], 1 if gpus is None else gpus
     )
     how = {name: given[name] for name in ("explain_mask", "token_types", "long", "seed")}
     try:
@@ -76,6 +79,7 @@ def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> 
             limit=given["limit"],
             engine=engine,
             device=device,
+            loading={name: given[name] for name in ("dtype", "quantize") if given[name]},
             block=given["block"] or 1024,
             tell=tell,
             **how,

@@ -24,10 +24,11 @@ class Explanations(Sequence[Attribution]):
 
     def __init__(self, place: str) -> None:
         self.folder = Folder(place)
-        found = self.folder.read("job.json")
         try:
-            self.job: dict[str, Any] = json.loads(found or b"")
+            self.job: dict[str, Any] = json.loads(self.folder.read("job.json") or b"")
             known = self.job["format"]
+        except OSError as broken:
+            raise DamagedFile(f"{place} cannot be read: {broken}.") from broken
         except (ValueError, KeyError, TypeError) as broken:
             raise DamagedFile(
                 f"{place} is a folder without explanations (no job.json that can be read); give a file, "

@@ -105,12 +105,7 @@ def table_of(columns: Mapping[str, Any], kept: Any = None) -> Any:
     import pyarrow
 
     kinds = {**PLACE, **OWN, **REASON}
-    own = {
-        name: values
-        if isinstance(values, pyarrow.ChunkedArray)
-        else pyarrow.array(values, arrow_type(kinds[name]))
-        for name, values in columns.items()
-    }
+    own = {name: pyarrow.array(found, arrow_type(kinds[name])) for name, found in columns.items()}
     before = {} if kept is None else {name: kept[name] for name in kept.column_names}
     return pyarrow.table({**before, **own})
 

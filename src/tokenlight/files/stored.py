@@ -1,10 +1,12 @@
 """Where files stand: a folder here, or behind s3://, gs://, hf:// and whatever else fsspec knows."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.write import write_bytes
 
 
@@ -17,6 +19,17 @@ def filesystem(place: str) -> tuple[Any, str]:
     except (ImportError, ValueError, OSError) as missing:
         raise BadInput(f"{place} cannot be reached: {missing}.") from missing
     return found
+
+
+@contextmanager
+def as_of_a_disk() -> Iterator[None]:
+    """Every store has errors of its own (no credentials, no network): here they are a disk's."""
+    try:
+        yield
+    except (OSError, TokenlightError):
+        raise
+    except Exception as broken:
+        raise OSError(f"{type(broken).__name__}: {broken}") from broken
 
 
 @dataclass(frozen=True)
@@ -33,8 +46,9 @@ class StoredFile:
         """The file as it is now."""
         system, _ = filesystem(root)
         try:
-            system.invalidate_cache()
-            return cls(root, path, system.size(path), system.ukey(path))
+            with as_of_a_disk():
+                system.invalidate_cache()
+                return cls(root, path, system.size(path), system.ukey(path))
         except FileNotFoundError as missing:
             raise DamagedFile(f"{path} does not exist (any more); put it back.") from missing
         except OSError as broken:
@@ -53,6 +67,7 @@ class StoredFile:
         """Itself, which knows its size."""
         return self
 
+    @as_of_a_disk()
     def open(self, _mode: str = "rb") -> Any:
         """A stream of its bytes."""
         return filesystem(self.root)[0].open(self.path, "rb")
@@ -63,19 +78,19 @@ def files_at(source: str, endings: tuple[str, ...]) -> list[StoredFile]:
     folder those with these endings, hidden ones left out."""
     system, path = filesystem(source)
     try:
-        if system.isdir(path):
-            found = [one for one in system.find(path) if one.lower().endswith(endings)]
-            hidden = ("/.", "/_")
-            found = [one for one in found if not any(h in one[len(path) :] for h in hidden)]
-        else:
-            found = [path] if system.exists(path) else system.glob(path)
-            found = [one for one in found if not system.isdir(one)]
+        with as_of_a_disk():
+            is_folder = system.isdir(path)
+            if is_folder:
+                found = [one for one in system.find(path) if one.lower().endswith(endings)]
+                hidden = ("/.", "/_")
+                found = [one for one in found if not any(h in one[len(path) :] for h in hidden)]
+            else:
+                found = [path] if system.exists(path) else system.glob(path)
+                found = [one for one in found if not system.isdir(one)]
     except OSError as refused:
         raise BadInput(f"{source} cannot be read: {refused}.") from refused
     if not found:
-        what = (
-            f"no file in it ends in {', '.join(endings)}" if system.isdir(path) else "no such file"
-        )
+        what = f"no file in it ends in {', '.join(endings)}" if is_folder else "no such file"
         raise DamagedFile(f"{source}: {what}.")
     return [StoredFile.at(source, one) for one in sorted(found)]
 
@@ -91,6 +106,7 @@ class Folder:
         """As a path, where it is on this machine."""
         return None if "://" in self.place else Path(self.place)
 
+    @as_of_a_disk()
     def write(self, name: str, content: bytes) -> None:
         """Write a file: beside and renamed on a disk, in one upload elsewhere."""
         if self.here is not None:
@@ -99,6 +115,7 @@ class Folder:
         system, base = filesystem(self.place)
         system.pipe_file(f"{base}/{name}", content)
 
+    @as_of_a_disk()
     def read(self, name: str) -> bytes | None:
         """A file's bytes; None where there is none."""
         system, base = filesystem(self.place)
@@ -108,9 +125,15 @@ class Folder:
             return None
         return content
 
+    @as_of_a_disk()
     def sizes(self, below: str) -> dict[str, int]:
-        """The files below a folder of it, by their names from here, with their bytes."""
+        """The files below a folder of it, by their names from here, with their bytes; what is still being
+        written, or was when its writer was killed, is none."""
         system, base = filesystem(self.place)
         system.invalidate_cache()
-        found = system.find(f"{base}/{below}", detail=True)
-        return {path[len(base) + 1 :]: one["size"] for path, one in found.items()}
+        found = system.find(f"{base}/{below}", detail=True).items()
+        return {
+            path[len(base) + 1 :]: one["size"]
+            for path, one in found
+            if "/." not in path[len(base) :]
+        }

@@ -22,18 +22,19 @@ def digest_of(where: str) -> str:
 
 def folder_digest(place: str) -> str:
     """Hash of a model folder's weights, config and vocabulary; of a hub id the commit that is kept
-    here, nothing where none is."""
+    here, or that the hub has; nothing where neither can be told."""
     if place.startswith(embedded.PREFIX):
         return digest_of(str(embedded.FOLDER / embedded.CHECKSUMS))[:16]
     folder = Path(place)
     if not folder.is_dir():
-        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
         try:
             kept = try_to_load_from_cache(place, "config.json")
-        except ValueError:  # no name that a hub could have
+            kept = kept if isinstance(kept, str) else hf_hub_download(place, "config.json")
+        except (ValueError, OSError):  # no name that a hub has, or no hub that can be reached
             return ""
-        return Path(kept).parent.name if isinstance(kept, str) else ""
+        return Path(kept).parent.name
     digest = hashlib.sha256()
     for file in sorted(folder.iterdir()):
         if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"):

@@ -9,7 +9,6 @@ import os
 import socket
 import warnings
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
 
@@ -20,22 +19,15 @@ TRIES = 3  # a task whose worker dies oftener is given up
 MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds several
 
 
-@dataclass(frozen=True)
-class Crew:
-    """The workers that Ray is asked for, each with one CPU and so much of a GPU."""
-
-    workers: int
-    device: str
-    gpus: float = 0.0
-    address: str | None = None
-
-
-def results(job: Work, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, None, None]:
-    """The outcome of each task, as they come in; closing the iterator ends the actors."""
+def results(
+    job: Work, tasks: Sequence[Any], *, workers: int, device: str, gpus: float, address: str | None
+) -> Generator[Outcome, None, None]:
+    """The outcome of each task, as they come in; closing the iterator ends the actors, each of which has
+    one CPU and so much of a GPU."""
     ray = _ray()
-    began = _connect(ray, crew)
+    began = _connect(ray, workers, gpus, address)
     try:
-        done = _mapped(ray, job, tasks, crew)
+        done = _mapped(ray, job, tasks, min(workers, len(tasks)), device, gpus)
         missing = set(range(len(tasks)))
         for row in done.iter_rows():
             outcome = Outcome(**json.loads(row["outcome"]))
@@ -49,7 +41,9 @@ def results(job: Work, tasks: Sequence[Any], crew: Crew) -> Generator[Outcome, N
             ray.shutdown()
 
 
-def _mapped(ray: Any, job: Work, tasks: Sequence[Any], crew: Crew) -> Any:
+def _mapped(
+    ray: Any, job: Work, tasks: Sequence[Any], workers: int, device: str, gpus: float
+) -> Any:
     """The outcomes as a Ray data set, which nothing has begun to make."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's words on its own future
@@ -57,15 +51,14 @@ def _mapped(ray: Any, job: Work, tasks: Sequence[Any], crew: Crew) -> Any:
         context.enable_progress_bars = False
         context.max_errored_blocks = -1  # what is lost is told by results(), task by task
         rows = ray.data.range(len(tasks), override_num_blocks=min(len(tasks), MOST_BLOCKS))
-        workers = min(crew.workers, len(tasks))
         pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
         return rows.map_batches(
             TaskWorker,
-            fn_constructor_args=(job, tasks, crew.device),
+            fn_constructor_args=(job, tasks, device),
             compute=pool,
             batch_size=1,
             num_cpus=1,
-            num_gpus=crew.gpus,
+            num_gpus=gpus,
             max_restarts=-1,
             max_task_retries=TRIES - 1,
         )
@@ -97,24 +90,24 @@ def _reachable(address: str) -> None:
         ) from refused
 
 
-def _connect(ray: Any, crew: Crew) -> bool:
+def _connect(ray: Any, workers: int, gpus: float, address: str | None) -> bool:
     """Join a cluster, or begin one on this machine; whether it was begun here."""
     if ray.is_initialized():
         return False
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    if crew.address is None:
+    if address is None:
         # One CPU more than there are workers: Ray Data reads its own rows, too.
-        how |= {"num_cpus": crew.workers + 1, "include_dashboard": False}
+        how |= {"num_cpus": workers + 1, "include_dashboard": False}
     else:
-        _reachable(crew.address)
-        how["address"] = crew.address
+        _reachable(address)
+        how["address"] = address
     try:
         ray.init(**how)
     except (ConnectionError, ValueError, RuntimeError) as refused:
         said = (str(refused).strip().splitlines() or [type(refused).__name__])[0]
-        raise BadInput(f"no Ray cluster at {crew.address!r}: {said}") from refused
+        raise BadInput(f"no Ray cluster at {address!r}: {said}") from refused
     have = ray.cluster_resources()
-    kind = "GPU" if crew.gpus else "CPU"
+    kind = "GPU" if gpus else "CPU"
     if have.get(kind, 0) < 1:
         ray.shutdown()
         raise BadInput(f"the Ray cluster has no {kind}; it has {have}.")

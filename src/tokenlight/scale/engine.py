@@ -32,5 +32,7 @@ class Engine:
         """The outcome of each task, as they come in; closing the iterator ends the workers."""
         if self.kind == "ray":
             gpus = self.gpus_per_worker if device.startswith("cuda") else 0.0
-            return cluster.results(job, tasks, cluster.Crew(self.crew, device, gpus, self.address))
+            return cluster.results(
+                job, tasks, workers=self.crew, device=device, gpus=gpus, address=self.address
+            )
         return processes.results(job, tasks, workers=self.crew, device=device)

@@ -4,7 +4,7 @@ import ctypes
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,27 +22,27 @@ from tokenlight.scale.worker import Hopeless
 
 @dataclass(frozen=True)
 class ExplainJob:
-    """TextFiles to rows in a folder. ``how``: keywords of ``explain()``, the method among them."""
+    """Files of texts to rows in a folder. ``loading``: keywords of ``from_pretrained()``, name and device
+    among them; ``how``: of ``explain()``, the method among them."""
 
     folder: Folder
     texts: TextFiles
-    model: str
+    loading: Mapping[str, Any]
     how: Mapping[str, Any]
     fingerprint: str
-    device: str = "cpu"
     block: int = 1024
     digest: str = field(default="", compare=False)
 
     @property
     def settings(self) -> dict[str, Any]:
         """What the numbers depend on: another one is another folder's."""
-        texts = self.texts
+        texts, model = self.texts, dict(self.loading)
         return {
             "format": FORMAT,
-            "model": self.model,
+            "model": model.pop("name"),
             "fingerprint": self.fingerprint,
-            **{name: _plain(value) for name, value in self.how.items()},
-            "device": self.device.partition(":")[0],
+            "device": model.pop("device").partition(":")[0],
+            **{name: _plain(value) for name, value in (model | dict(self.how)).items()},
             "block": self.block,
             "text": "+".join(texts.columns),
             "keep": ",".join(texts.kept.names),
@@ -53,13 +53,12 @@ class ExplainJob:
 
     def begin(self, device: str) -> Callable[[Block], dict[str, Any]]:
         """Load the model, and try it on a short text: what is wrong for that is wrong for all."""
-        mapper = Mapper(self.texts.text, self.how, {"name": self.model, "device": device})
+        mapper = Mapper(self.texts.text, self.how, {**self.loading, "device": device})
         try:
             explainer = mapper.explainer
             if mapper.fingerprint != self.fingerprint:
-                raise BadInput(
-                    f"{self.model} is not what it was when this job was begun; put it back."
-                )
+                name = self.loading["name"]
+                raise BadInput(f"{name} is not what it was when this job was begun; put it back.")
             text, usual = sample(explainer)
             asked = {**self.how, "long": "truncate", "progress": False}
             if explainer.live.head.reads != "text" or explainer.live.head.kind == "span":
@@ -72,8 +71,6 @@ class ExplainJob:
     def _made(self, reader: Reader, mapper: Mapper, task: Block) -> dict[str, Any]:
         """Explain a block and write it: what was refused first, then the rows, which make it count.
         A block that is there already, since a lost worker made it, gets the same bytes again."""
-        import pyarrow.compute
-
         rows, kept = reader.read(task)
         source = self.texts.sources[task.source].file
         kind = "line" if source.name.endswith((".jsonl", ".txt")) else "row"
@@ -81,12 +78,12 @@ class ExplainJob:
         columns = mapper.columns(list(zip(places, (row for _, row in rows), strict=True)))
         where = {"source": [source.path] * len(rows), "row": [number for number, _ in rows]}
         table = table_of({**where, **columns}, kept)
-        bad = table["refused"].is_valid()
         said = {"job": self.digest, "block": task.number}
-        refused = table.filter(bad).select([*kept.column_names, *PLACE, *REASON])
+        refused = table.filter(table["refused"].is_valid())
+        refused = refused.select([*kept.column_names, *PLACE, *REASON])
         if len(refused):
             self.folder.write(f"refused/{task.name}", parquet_of(refused, said))
-        good = table.filter(pyarrow.compute.invert(bad)).drop_columns(list(REASON))
+        good = table.filter(table["refused"].is_null()).drop_columns(list(REASON))
         content = parquet_of(good, {**said, "texts": task.count, "refused": len(refused)})
         self.folder.write(f"rows/{task.name}", content)
         with suppress(OSError, AttributeError):  # only glibc keeps what was freed, and has this
@@ -102,9 +99,14 @@ def _plain(value: Any) -> Any:
 
 
 def job_of(
-    folder: str, texts: TextFiles, model: str, how: Mapping[str, Any], *, device: str, block: int
+    folder: str,
+    texts: TextFiles,
+    loading: Mapping[str, Any],
+    how: Mapping[str, Any],
+    block: int = 1024,
 ) -> ExplainJob:
     """A job whose digest names all that its numbers depend on."""
-    made = ExplainJob(Folder(folder), texts, model, how, folder_digest(model), device, block)
+    weights = folder_digest(loading["name"])
+    made = ExplainJob(Folder(folder), texts, loading, how, weights, block)
     digest = hashlib.sha256(json_text(made.settings, sort_keys=True).encode()).hexdigest()
-    return ExplainJob(**{**made.__dict__, "digest": digest})
+    return replace(made, digest=digest)

@@ -33,6 +33,12 @@ def locked(folder: Path, workers: int) -> Iterator[None]:
         yield
 
 
+def tidy(folder: Path) -> None:
+    """Take away what a killed run left half written."""
+    for left in list(folder.rglob(".*.[0-9]*.part")):
+        left.unlink(missing_ok=True)
+
+
 def worked_in(folder: Path) -> str:
     """Who works in a folder now, empty where nobody does."""
     import fcntl

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tokenlight.files.stored import Folder
 from tokenlight.progress import progress as progress_bar
 from tokenlight.scale.engine import Engine
 from tokenlight.scale.job import ExplainJob, job_of
-from tokenlight.scale.lock import locked, refuse_other
+from tokenlight.scale.lock import locked, refuse_other, tidy
 from tokenlight.scale.source import Block, TextFiles
 from tokenlight.scale.worker import FULL, DiskFull, Outcome
 
@@ -58,6 +58,7 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     limit: int | None = None,
     engine: Engine | None = None,
     device: str = "cpu",
+    loading: Mapping[str, Any] | None = None,
     block: int = 1024,
     tell: Callable[[str], None] | None = None,
     progress: bool | None = None,
@@ -66,19 +67,22 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     """Explain every text of a file, folder, glob or URL; write Parquet, one row per text, to ``folder``.
 
     Finished blocks are kept: the same call resumes, however it was stopped, and the files are
-    byte-identical whatever the engine and the number of workers. ``keep``: columns that are
-    passed through; ``how``: further keywords of ``explain()``. docs/format.md has the columns.
+    byte-identical whatever the engine and the number of workers. ``keep``: columns that are passed
+    through; ``loading``: further keywords of ``from_pretrained()``, such as ``dtype``; ``how``: of
+    ``explain()``. docs/format.md has the columns.
     """
     crew = engine or Engine()
     if os.path.isdir(source) and Path(folder).resolve().is_relative_to(Path(source).resolve()):
         raise BadInput(f"{folder} lies inside the folder that is read; give another one with -o.")
     texts = TextFiles.found(str(source), text, keep, limit)
     usual = "tokenlight/qa" if texts.columns == QUESTION else "tokenlight/sentiment"
-    asked = {"method": method, **USUAL, **how}
-    job = job_of(str(folder), texts, model or usual, asked, device=device, block=block)
+    named = {"name": model or usual, "device": device, **(loading or {})}
+    job = job_of(str(folder), texts, named, {"method": method, **USUAL, **how}, block)
     here = job.folder.here
     with _told_when_full(job.folder), locked(here, crew.crew) if here else nullcontext():
         _begin(job)
+        if here:
+            tidy(here)
         return _Run(job, crew, tell or (lambda _: None)).all(progress)
 
 
@@ -149,12 +153,12 @@ class _Run:
         )
 
     def _counts(self) -> tuple[int, int]:
-        """TextFiles that have rows, and those that were refused."""
+        """Texts that have rows, and those that were refused."""
         known = self.done.values()
         return sum(one["rows"] for one in known), sum(one["refused"] for one in known)
 
     def _make(self, waiting: list[Block], progress: bool | None) -> None:
-        results = self.engine.results(self.job, waiting, self.job.device)
+        results = self.engine.results(self.job, waiting, self.job.loading["device"])
         total, done, first, said = sum(one.count for one in waiting), 0, 0.0, 0.0
         with closing(results), progress_bar("explaining", total, progress) as advance:
             for outcome in results:
