@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 from tests.families import CAUSAL, FAMILIES, NO_WRITERS, SOME
+from tests.sights import FAMILIES as SIGHTED
+from tests.sights import REFUSED as SIGHTLESS
 from tests.twins.test_relevance_every_family import FOLLOWED
 from tests.unit.test_house import ROWS
 from tests.unit.test_relevance_models import REFUSED as WITHOUT_RELEVANCE
@@ -51,6 +53,16 @@ def families() -> str:
     rows.append(f"| images | {len(plain)} | {', '.join(sorted(plain))} |")
     merging = sorted(NOT_PICTURED)
     rows.append(f"| images, refused | {len(merging)} | {', '.join(merging)} |")
+    sighted = sorted(name for name in SIGHTED if " " not in name and SIGHTED[name][2] == "all")
+    rows.append(f"| a picture and a text | {len(sighted)} | {', '.join(sighted)} |")
+    partly = sorted(name for name, (_, _, fate) in SIGHTED.items() if fate == "some")
+    rows.append(
+        f"| a picture and a text, by attention and changed patches alone | {len(partly)} | "
+        f"{', '.join(partly)} |"
+    )
+    rows.append(
+        f"| a picture and a text, refused | {len(SIGHTLESS)} | {', '.join(sorted(SIGHTLESS))} |"
+    )
     rows.append(
         f"| with relevance by rules: lrp, partial_lrp, transatt | "
         f"{len(working) - len(without)} | all that work but {', '.join(without)} |"

@@ -42,7 +42,9 @@ def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
     if live.patches is None:
         row = telling(live, replace(row, answer=()))
     watch, states = _watched(live, row)
-    parts = [watch.doors(state)[:TRIED] if at == "hidden" else [] for state in states]
+    # Into a text with a picture, words and patches come together behind the table of tokens.
+    both = at == "hidden" or live.sight is not None
+    parts = [watch.doors(state)[:TRIED] if both else [] for state in states]
     parts = parts if len(parts) > live.writes_from_source else []
     tables, start = _tables(live, watch, row, max(1 + live.writes_from_source, len(states)))
     if live.patches is not None:  # the patches of a picture come in by one way

@@ -5,6 +5,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from tokenlight.capture.rewired import reads_pictures
+from tokenlight.capture.sight import image_token
 from tokenlight.data.target import Head, Reads
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import UnsupportedModel
@@ -59,10 +60,15 @@ def head_of(model: PreTrainedModel, tokenizer: Any) -> Head:
     writes = name.endswith(("ForCausalLM", "LMHeadModel", "ForMaskedLM"))
     if config.is_encoder_decoder and (writes or name.endswith(FROM_SOURCE)):
         return _writer(model, tokenizer)
-    if writes:
+    if writes or (name.endswith(FROM_SOURCE) and image_token(model) is not None):
         size = int(config.get_text_config().vocab_size)
         reads = "mask" if name.endswith("ForMaskedLM") else "next"
         return Head("classification", Vocabulary(tokenizer, size), reads=reads)  # type: ignore[arg-type]
+    if name.endswith(FROM_SOURCE) and hasattr(config, "vision_config"):
+        raise UnsupportedModel(
+            f"{name} does not read the places of its picture as tokens among those of a text, so both "
+            "could not be scored together; use a model of LLaVA's kind, such as PaliGemma or Qwen2-VL."
+        )
     if ("For" in name and not name.endswith(tuple(TAKEN))) or name.endswith(FROM_SOURCE):
         raise UnsupportedModel(
             f"{name} has a head tokenlight does not take; it takes {taken_in_words()}."

@@ -14,9 +14,11 @@ from torch.nn.functional import normalize
 
 from tokenlight.capture import seam
 from tokenlight.capture.head import head_of, unwrapped
+from tokenlight.capture.loan import lent
 from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.probe import is_verified, verified
 from tokenlight.capture.rewired import locked, rewired, takes_seam, token_embeddings
+from tokenlight.capture.sight import TYPES, Sight, image_token
 from tokenlight.capture.transfer import sent
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
@@ -53,10 +55,13 @@ class LiveModel:
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         self._embedding = token_embeddings(self.model)[0]
         self.patches = Patches(self.model) if self.head.reads == "image" else None
+        token = image_token(self.model) if self.head.reads == "next" else None
+        self.sight = None if token is None else Sight(self.model, token, self.accepts)
         self._refuse_without_numbers()
         self.vocabulary = VOCABULARY
         if self.patches is None:
-            self.vocabulary = len(self._embedding.weight)  # type: ignore[arg-type]
+            words = len(self._embedding.weight)  # type: ignore[arg-type]
+            self.vocabulary = max(words, 0 if token is None else token + 1)
         # At most so many tokens and rows go through at once, where a caller does not say.
         self.batch_tokens: int | None = None
         self.batch_size: int | None = None
@@ -71,6 +76,8 @@ class LiveModel:
         self.encoder: nn.Module = (
             self.model.get_encoder() if self.model.config.is_encoder_decoder else self.model
         )
+        if self.sight is not None:  # what its vision tower attends to is no text's
+            self.encoder = self.sight.language
         self._listened = set((self.model if self.writes_from_source else self.encoder).modules())
 
     def _refuse_without_numbers(self) -> None:
@@ -158,17 +165,22 @@ class LiveModel:
         real = sent(inside, self.device)
         seen = [row.attention for row in rows]
         masked = any(not isinstance(row, tuple) or 0 in row for row in seen)
+        sight = self.sight
+        ids = [row.ids if sight is None else sight.ids(row) for row in rows]
         arguments = {
-            "input_ids": table([row.ids for row in rows], filler),
+            "input_ids": table(ids, filler),
             "attention_mask": table(seen, 0) if masked else real.long(),
         }
         types = [row.token_types for row in rows]
-        if "token_type_ids" in self.accepts and any(own is not None for own in types):
+        kinds = [name for name in TYPES if name in self.accepts]
+        if kinds and any(own is not None for own in types):
             # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
             given = [
                 (0,) * len(row) if row.token_types is None else row.token_types for row in rows
             ]
-            arguments["token_type_ids"] = table(given, 0)
+            arguments[kinds[0]] = table(given, 0)
+        if sight is not None:
+            arguments["pixel_values"] = sight.pixels(rows)
         if source is not None:
             arguments = {
                 f"{reader}{name}": given[:, places]
@@ -223,8 +235,11 @@ class LiveModel:
             # A vocabulary is wide: logits are computed where they are read, and nowhere else.
             flags["logits_to_keep"] = sent(torch.unique(arguments["at"]), self.device)
         given = {name: value for name, value in arguments.items() if name not in OWN}
+        if self.sight is not None:
+            given |= self.sight.laid(given["pixel_values"])
         try:
-            return self.model(**given, return_dict=True, **flags)
+            with lent(self.sight.keeping if self.sight else [], rope_deltas=None):
+                return self.model(**given, return_dict=True, **flags)
         except (ValueError, AssertionError, NotImplementedError) as refusal:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} itself refuses this pass: {refusal}"

@@ -1,7 +1,7 @@
 """Which rows go through the model together: sorted by length, cut by a token budget."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -38,7 +38,7 @@ def packs(
     *,
     padding_proof: bool = True,
     most: int | None = None,
-    sources: Sequence[tuple[int, int]] | None = None,
+    kinds: Sequence[tuple[int, ...]] | None = None,
     enough: float = ENOUGH,
 ) -> list[list[int]]:
     """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone), and
@@ -46,10 +46,9 @@ def packs(
 
     Neighbours in length share a pack, so little is spent on padding. Longest first: if memory does
     not suffice, that shows at once. A model that is not ``padding_proof`` gets packs of one length;
-    an encoder is never padded and an answer has one shape, so only rows with ``sources`` and answers
-    of one length share a pack.
+    only rows of one of ``kinds`` share a pack.
     """
-    apart = [(0, 0)] * len(lengths) if sources is None else sources
+    apart = [(0,)] * len(lengths) if kinds is None else kinds
     order = sorted(range(len(lengths)), key=lambda i: (apart[i], lengths[i], -i), reverse=True)
     groups: list[list[int]] = []
     widest = 0  # of the pack that is being filled
@@ -65,3 +64,10 @@ def packs(
             groups.append([position])
             widest = length
     return groups
+
+
+def kind_of(row: Any) -> tuple[int, ...]:
+    """What rows of one pack share: an encoder is never padded, and an answer and a picture beside a
+    text have one shape."""
+    shape = row.image.pixels.shape if row.image is not None and row.image.places else ()
+    return (row.source or 0, len(row.answer), *shape)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tokenlight.capture.canvas import Canvas
 from tokenlight.capture.rewired import merging, patch_embedding, rewired
 from tokenlight.data.image import HIDDEN, PatchImage
 from tokenlight.data.tokens import TokenRow
@@ -36,7 +36,7 @@ class Patches:
         self.channels = cut.in_channels
         self.weight: Tensor = cut.weight
         self._special: dict[tuple[int, ...], tuple[str, ...]] = {}
-        self._held: WeakKeyDictionary[PatchImage, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+        self._canvas = Canvas(cut.weight)
 
     def row(self, picture: Any, processor: Any) -> TokenRow:
         """A picture as the model will read it."""
@@ -116,27 +116,10 @@ class Patches:
             raise BadInput(
                 f"{type(self.model).__name__} reads pictures, not token ids; give Picture(…)."
             )
-        shapes = {image.pixels.shape for image in images}
-        if len(shapes) > 1:
-            raise BadInput(
-                f"the pictures have different sizes after preprocessing ({sorted(shapes)}); give "
-                "pictures of one size together, or one by one."
-            )
-        unique = {id(image): image for image in images}
-        places = {key: i for i, key in enumerate(unique)}
-        held = [self._on_device(image) for image in unique.values()]
-        chosen = torch.tensor([places[id(image)] for image in images], device=self.weight.device)
-        pixels = torch.stack([seen for seen, _ in held])[chosen]
         ids = np.stack([np.asarray(row.ids) for row in rows])
-        patches = ids[:, -(images[0].rows * images[0].columns) :]
-        self._only_patches(ids[:, : ids.shape[1] - patches.shape[1]])
-        if (patches != HIDDEN).all():
-            return pixels
-        filling = torch.stack([fill for _, fill in held])[chosen]
-        hidden = torch.from_numpy(patches == HIDDEN).to(self.weight.device)
-        hidden = hidden.view(len(rows), 1, images[0].rows, images[0].columns)
-        hidden = hidden.repeat_interleave(self.patch[0], 2).repeat_interleave(self.patch[1], 3)
-        return torch.where(hidden, filling, pixels)
+        patches = images[0].grid(ids)
+        self._only_patches(ids[:, : ids.shape[1] - patches[0].size])
+        return self._canvas.painted(images, patches == HIDDEN)
 
     def _only_patches(self, special: np.ndarray) -> None:
         if (special == HIDDEN).any():
@@ -145,16 +128,3 @@ class Patches:
                 "nothing of the picture, so they cannot be hidden; leave special tokens in place "
                 "(protect_special=True, special='keep')."
             )
-
-    def _on_device(self, image: PatchImage) -> tuple[Tensor, Tensor]:
-        held = self._held.get(image)
-        # The model may have been moved or cast since.
-        if held is None or (held[0].device, held[0].dtype) != (
-            self.weight.device,
-            self.weight.dtype,
-        ):
-            held = self._held[image] = (self._tensor(image.pixels), self._tensor(image.filling))
-        return held
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.tensor(values).to(self.weight.device, self.weight.dtype)

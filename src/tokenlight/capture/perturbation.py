@@ -17,7 +17,7 @@ from torch import Tensor
 from tokenlight.capture.entrance_search import entrance_of
 from tokenlight.capture.fading import faded
 from tokenlight.capture.live import LiveModel
-from tokenlight.capture.packing import packs
+from tokenlight.capture.packing import kind_of, packs
 from tokenlight.capture.pauses import pause
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.variants import Original, StandIns, Variant, asked_of
@@ -112,7 +112,7 @@ class _Engine:
         everything = list(range(len(rows)))
         # Without any id to pad with, each row goes alone: it needs none.
         alone = live.patches is None and live.filler(rows) is None
-        sources = [(row.source or 0, len(row.answer)) for row in rows]
+        kinds = [kind_of(row) for row in rows]
 
         def packed(chosen: list[int]) -> deque[list[int]]:
             found = packs(
@@ -120,7 +120,7 @@ class _Engine:
                 self.budget,
                 padding_proof=live.padding_proof,
                 most=live.batch_size,
-                sources=[sources[i] for i in chosen],
+                kinds=[kinds[i] for i in chosen],
             )
             return deque([chosen[i] for i in group] for group in found)
 

@@ -149,7 +149,7 @@ def telling(live: LiveModel, row: TokenRow) -> TokenRow:
     It has several tokens, not all alike, and is asked about its last one, which sees all others
     whatever the model; tokens of the vocabulary are put before that one where the row has too few.
     """
-    if live.patches is not None:
+    if live.patches is not None or live.sight is not None:
         return row
     if row.source is not None:
         return _telling_writer(live, row, row.source)
@@ -221,6 +221,9 @@ def other_row(live: LiveModel, row: TokenRow, *, ends: bool = False) -> TokenRow
         else plain[place % len(plain)]
         for place, own in enumerate(row.ids)
     ]
+    if row.image is not None:  # a text with a picture: another picture
+        turned = np.ascontiguousarray(-row.image.pixels[:, ::-1, ::-1])
+        row = replace(row, image=replace(row.image, pixels=turned))
     return replace(row, ids=tuple(ids))
 
 
@@ -238,6 +241,8 @@ def _check_repeating(live: LiveModel, row: TokenRow, bare: Tensor) -> None:
 def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
     """Refuse a model whose earlier tokens see later ones: it could not have written them."""
     half = max(len(row) // 2, (row.source or 0) + 1)
+    if live.sight is not None:  # its patches stay together, and no token sees what is written on
+        half, row = len(row), _written_on(live, row, live.sight.written)
     if half in (0, len(row)):
         return
     alone = _probe(live, row.take(range(half)), None)
@@ -248,6 +253,15 @@ def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
             f"behind them (logits move by {gap:.2g}). Set config.is_decoder, or load it with a "
             "head for its task."
         )
+
+
+def _written_on(live: LiveModel, row: TokenRow, kind: int) -> TokenRow:
+    """The row with some tokens behind it, whose token type is ``kind``."""
+    room = DIFFERENT_TOKENS if live.max_tokens is None else live.max_tokens - len(row)
+    more = _plain_ids(live, row)[: max(0, min(room, DIFFERENT_TOKENS))]
+    longer = row.take([*range(len(row)), *[len(row) - 1] * len(more)])
+    types = None if row.token_types is None else (*row.token_types, *[kind] * len(more))
+    return replace(longer, ids=(*row.ids, *more), token_types=types)
 
 
 def _check_maps(live: LiveModel, row: TokenRow, bare: Tensor, allowed: float) -> None:
@@ -276,7 +290,8 @@ def _padding_gap(live: LiveModel, row: TokenRow) -> float:
     """How far five tokens of padding move the logits of a row; fewer where more have no place."""
     room = PROBE_TOKENS + 5 if live.max_tokens is None else live.max_tokens
     padding = min(5, room // 2)
-    row = _short(row, room - padding)  # keeps the last token: some heads read it
+    if live.sight is None:
+        row = _short(row, room - padding)  # keeps the last token: some heads read it
     gap = (_probe(live, row, None) - _probe(live, row, None, padding)).abs().max()
     return float(gap.nan_to_num(torch.inf))
 

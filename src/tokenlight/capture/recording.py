@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
-from tokenlight.capture.entrance import kept
+from tokenlight.capture.entrance import Entrance, kept
 from tokenlight.capture.entrance_search import At, entrance_of, own_backwards
 from tokenlight.capture.live import LiveModel, source_of
 from tokenlight.capture.loan import lent
@@ -33,6 +33,7 @@ WANTING: dict[At, Sites] = {
     "words": frozenset({Site.WORDS}),
 }
 MAPPED = {"output_attentions": True}
+ENTERING: Sites = frozenset({Site.HIDDEN_GRADIENT, Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
 _sloped: WeakSet[nn.Module] = WeakSet()  # models whose gradient is that of their values
 # Shapes of passes whose operations were all found to have a relevance rule.
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
@@ -57,10 +58,7 @@ def record(
     # are rewritten, attention is one operation.
     rewritten = Site.RELEVANCE_GRADIENT in sites and live.heard
     name = live.listened if rewritten or wanted != "nothing" else "own"
-    entrances = [
-        entrance_of(live, rows[0], at) if sites & wanting else None
-        for at, wanting in WANTING.items()
-    ]
+    entrances = [_entrance(live, rows[0], at, sites) for at in WANTING]
     listener = seam.Listener(
         wanted,
         real,
@@ -145,6 +143,12 @@ def record(
         sunk=listener.sunk,
         parts=parts.checked(maps, live.model) if parts else None,
     )
+
+
+def _entrance(live: LiveModel, row: TokenRow, at: At, sites: Sites) -> Entrance | None:
+    if live.sight is not None and at == "hidden" and sites & ENTERING:
+        entrance_of(live, row, at)  # refuses a model whose picture comes in by other ways, too
+    return entrance_of(live, row, at) if sites & WANTING[at] else None
 
 
 @contextmanager

@@ -193,36 +193,34 @@ def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
 
 @contextmanager
 def _hooks_kept(wiring: _Wiring, modules: list[nn.Module]) -> Iterator[None]:
-    """Take back the hooks that transformers installs on the first pass that asks for states; put
-    the same ones in place for the next pass, which then need not install them."""
-    capturing = [(getattr(modules[i], name), key, hook) for i, name, key, hook in wiring.capturing]
+    """Take back the hooks that transformers installs on the first pass that asks a part for states;
+    put the same ones in place for the next pass, which then need not install them."""
+    held = [(getattr(modules[i], name), key, hook) for i, name, key, hook in wiring.capturing]
     marked = [modules[i] for i in wiring.marked]
-    if capturing and not any(CAPTURING in module.__dict__ for module in marked):
-        for table, key, hook in capturing:
-            table[key] = hook
-        for module in marked:
-            setattr(module, CAPTURING, True)
-        try:
-            yield
-        finally:
-            for table, key, _ in capturing:
-                table.pop(key, None)
-            for module in marked:
-                module.__dict__.pop(CAPTURING, None)
-        return
+    if any(CAPTURING in module.__dict__ for module in marked):
+        held, marked = [], []  # a pass inside a pass
+    for table, key, hook in held:
+        table[key] = hook
+    for module in marked:
+        setattr(module, CAPTURING, True)
     first = RemovableHandle.next_id  # hooks are numbered as they come
     unmarked = [i for i, module in enumerate(modules) if CAPTURING not in module.__dict__]
     try:
         yield
     finally:
-        tables = [
-            (i, name, getattr(m, name)) for i, m in enumerate(modules) for name in HOOK_TABLES
-        ]
-        new = [(i, name, table, key) for i, name, table in tables for key in table if key >= first]
+        for table, key, _ in held:
+            table.pop(key, None)
+        for module in marked:
+            module.__dict__.pop(CAPTURING, None)
+        new = [i for i in unmarked if CAPTURING in modules[i].__dict__]
         if new:
-            wiring.capturing = [(i, name, key, table.pop(key)) for i, name, table, key in new]
-            wiring.marked = [i for i in unmarked if CAPTURING in modules[i].__dict__]
-            for i in wiring.marked:
+            tables = [
+                (i, name, getattr(m, name)) for i, m in enumerate(modules) for name in HOOK_TABLES
+            ]
+            found = [(i, name, t, key) for i, name, t in tables for key in t if key >= first]
+            wiring.capturing += [(i, name, key, t.pop(key)) for i, name, t, key in found]
+            wiring.marked += new
+            for i in new:
                 delattr(modules[i], CAPTURING)
 
 
@@ -251,6 +249,8 @@ def takes_seam(model: PreTrainedModel) -> bool:
 @contextmanager
 def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> Iterator[None]:
     before = [config._attn_implementation for config in wiring.configs]
+    # Of several parts, it is the one that reads the text whose attention is looked at.
+    own = str(getattr(model.config.get_text_config(), "_attn_implementation", ""))
     if name == "own" and "flex_attention" in before and model.device.type == "cpu":
         name = seam.NAME  # the same numbers: on a CPU flex attention knows no gradient
     try:
@@ -269,7 +269,7 @@ def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> I
                     "transformers' attention interface."
                 )
             wiring.switched.add(name)
-        with seam.standing_in_for(str(before[0]) if before else ""):
+        with seam.standing_in_for(own):
             yield
     finally:
         for config, implementation in zip(wiring.configs, before, strict=True):

@@ -112,7 +112,7 @@ class Attribution(Later, Shown):
         image = self.row.image
         if image is None:
             raise BadInput("this explains a text, which has no patches; use scores or words().")
-        return self.scores[-image.rows * image.columns :].reshape(image.rows, image.columns)
+        return image.grid(self.scores)
 
     def segment_shares(self) -> tuple[SegmentShare, ...]:
         """What each part of the input weighs: its share of Σ|score| and its signed sum, special

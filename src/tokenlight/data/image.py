@@ -5,7 +5,7 @@ import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -52,7 +52,8 @@ class PatchImage:
     """A picture cut into patches, as it goes into a model; equal where the model reads the same.
 
     ``pixels``: ``channel height width``, normalised; ``patch``: height and width of one;
-    ``size``: width and height of the picture before it was resized.
+    ``size``: width and height of the picture before it was resized; ``places``: where its patches
+    stand among the tokens of a text, none where they are the last tokens of a row of their own.
     """
 
     pixels: np.ndarray
@@ -61,6 +62,21 @@ class PatchImage:
     fill: Fill
     name: str
     size: tuple[int, int]
+    places: tuple[int, ...] = ()
+
+    def positions(self, tokens: int) -> list[int]:
+        """Where the patches stand in a row of ``tokens``, row by row from the top left."""
+        return list(self.places or range(tokens - self.rows * self.columns, tokens))
+
+    def grid(self, values: np.ndarray) -> np.ndarray:
+        """``… token`` to ``… row column``: what belongs to the patches."""
+        own = values[..., self.positions(values.shape[-1])]
+        return own.reshape(*values.shape[:-1], self.rows, self.columns)
+
+    def moved(self, kept: list[int]) -> "PatchImage":
+        """The picture in a row of which the tokens ``kept`` are left, all its patches among them."""
+        places = tuple(kept.index(place) for place in self.places)
+        return self if places == self.places else replace(self, places=places)
 
     @property
     def rows(self) -> int:
@@ -130,6 +146,7 @@ class PatchImage:
             "fill": self.fill,
             "name": self.name,
             "size": list(self.size),
+            "places": list(self.places),
         }
 
     @classmethod
@@ -152,7 +169,10 @@ class PatchImage:
         if not np.isfinite(pixels).all():
             raise DamagedFile("its picture holds NaN or infinity.")
         across, down = map(int, values["size"])
-        return cls(pixels, scale, (height, width), fill, str(values["name"]), (across, down))
+        places = tuple(map(int, values.get("places", ())))
+        return cls(
+            pixels, scale, (height, width), fill, str(values["name"]), (across, down), places
+        )
 
 
 def stored_pixels(values: Mapping[str, Any]) -> int:

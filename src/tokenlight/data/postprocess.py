@@ -58,7 +58,7 @@ def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
     if not isinstance(how, str) or how not in _MERGERS:
         raise UnknownName.among("way to merge words", how, _MERGERS)
     merge, row = _MERGERS[how], attribution.row
-    if row.image is not None:
+    if row.image is not None and not row.image.places:
         return attribution  # every patch stands for itself
     groups = word_groups(row)
     merged = replace(

@@ -122,6 +122,8 @@ class TokenRow(Later):
             whole = {*self.asked} <= {*kept}
             taken["asked"] = tuple(kept.index(i) for i in self.asked) if whole else ()
             taken["answer"] = self.answer if whole else ()
+        if self.image is not None and self.image.places:
+            taken["image"] = self.image.moved(kept)
         return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
 
     def joined(self, behind: "TokenRow", **changed: Any) -> "TokenRow":

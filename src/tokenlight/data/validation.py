@@ -129,8 +129,10 @@ def _row_in_step(row: TokenRow) -> None:
         raise DamagedFile("row.answer: it is longer than the row, or an id is out of range.")
     if not all(0 <= i < tokens for i in row.asked):
         raise DamagedFile(f"row.asked: {row.asked} are no places of its {tokens} tokens.")
-    if row.image is not None and row.image.rows * row.image.columns > tokens:
-        raise DamagedFile("row.image: it has more patches than there are tokens.")
+    if row.image is not None:
+        places, patches = row.image.positions(tokens), row.image.rows * row.image.columns
+        if len({*places}) != patches or not 0 <= min(places) <= max(places) < tokens:
+            raise DamagedFile("row.image: its patches are not one token each.")
     _spans_in_texts(row)
 
 

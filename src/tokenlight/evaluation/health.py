@@ -9,7 +9,7 @@ import torch
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.image import HIDDEN, SEEN
+from tokenlight.data.image import HIDDEN
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.extra_explanations import target_again
@@ -80,7 +80,8 @@ def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:
     """A longer text asked about at the same token, so that the text itself is padded; a picture with
     every other patch hidden."""
     if row.image is not None:
-        ids = (HIDDEN if i % 2 and not row.special[i] else SEEN for i in range(len(row)))
+        every_other = {*row.image.positions(len(row))[::2]}
+        ids = (HIDDEN if i in every_other else own for i, own in enumerate(row.ids))
         return replace(row, ids=tuple(ids))
     limit = explainer.max_tokens or 2 * len(row)
     twice = slice(0, max(limit, len(row)))

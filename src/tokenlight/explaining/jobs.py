@@ -17,7 +17,8 @@ from tokenlight.explaining.token_ids import read_ids
 from tokenlight.explaining.token_labels import labelled, masked
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import Encoded, encode, encoded_together
-from tokenlight.inputs.picture import is_picture
+from tokenlight.inputs.picture import Picture, is_picture
+from tokenlight.inputs.picture_prompt import Reader
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
 from tokenlight.inputs.source import begun, foretold
 from tokenlight.progress import progress as progress_bar
@@ -81,6 +82,8 @@ def read(session: Session, text: Any, how: How, whole: Encoded | None = None) ->
         return _pictured(session, text, how)
     if isinstance(text, TokenRow):
         row = read_ids(session, text, how)
+    elif session.live.sight is not None:
+        row = _sighted(session, text, how)
     else:
         check_kind(session, text)
         if session.live.writes_from_source:
@@ -126,9 +129,8 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
     patches, does = session.live.patches, session.live.head.does
     assert patches is not None
     image = given.image if isinstance(given, TokenRow) else None
-    if isinstance(given, str | tuple | Question | Chat | Context) or (
-        isinstance(given, TokenRow) and image is None
-    ):
+    texts = isinstance(given, str | tuple | Question | Chat | Context)
+    if texts or getattr(given, "text", None) or (isinstance(given, TokenRow) and image is None):
         raise UnsupportedModel(f"{name_of(session)} does not read text: {does}.")
     if how.explain_mask != "none":
         given = way(f"explain_mask={how.explain_mask!r}", f"--explain-mask {how.explain_mask}")
@@ -145,6 +147,25 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
     return row
 
 
+def _sighted(session: Session, given: Any, how: How, continuation: str | None = None) -> TokenRow:
+    """A picture with its text as a language model of both will read it."""
+    sight = session.live.sight
+    assert sight is not None
+    if how.explain_mask != "none" or how.token_types == "zeros" or how.long == "stride":
+        raise BadInput(
+            "explain_mask, token_types and long='stride' are of texts alone; leave them out."
+        )
+    if not is_picture(given):
+        give = way("Picture('cat.png', text='What is this?')", "--image FILE beside the text")
+        raise BadInput(f"{name_of(session)} reads a picture with a text; give {give}.")
+    picture = given if isinstance(given, Picture) else Picture(given)
+    processor = picture.processor or session.processor
+    reader = Reader(session.tokenizer, processor, sight.token, sight.grid)
+    # The last token of a continuation is never read, only foretold.
+    limit = None if session.max_tokens is None else session.max_tokens + (continuation is not None)
+    return sight.typed(reader.row(picture, limit, continuation))
+
+
 # --- a language model's own words ---------------------------------------------------------------
 
 
@@ -153,11 +174,14 @@ def _continued(session: Session, text: Any, target: Continuation, how: How) -> l
     them together in one row, whose last tokens foretell them."""
     if isinstance(text, TokenRow):
         raise BadInput("a Continuation goes with a prompt or a Chat, not with Tokens.")
-    check_kind(session, text)
+    if session.live.sight is None:
+        check_kind(session, text)
     if session.live.writes_from_source:
         whole = _after_source(session, text, target, how)
     elif target.text is None:
         whole = _written_on(session, read(session, text, how), target.tokens)
+    elif session.live.sight is not None:
+        whole = _sighted(session, text, how, target.text)
     else:
         # The last token is never read, only foretold: one more than the model reads may stand there.
         limit = None if session.max_tokens is None else session.max_tokens + 1
@@ -201,11 +225,17 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
     ends = getattr(model, "generation_config", None) or model.config
     stops = ends.eos_token_id if isinstance(ends.eos_token_id, list) else [ends.eos_token_id]
     written: list[int] = []
+    kind = 0 if session.live.sight is None else session.live.sight.written
     room = (session.max_tokens or len(row) + tokens) - len(row) + 1
     with progress_bar("writing", min(tokens, room), None) as advance:
         for _ in range(min(tokens, room)):
-            grown = (*row.ids, *written)
-            given = replace(row, ids=grown, attention=(*row.attention, *(1,) * len(written)))
+            ones, types = (1,) * len(written), row.token_types
+            given = replace(
+                row,
+                ids=(*row.ids, *written),
+                attention=(*row.attention, *ones),
+                token_types=None if types is None else (*types, *(kind,) * len(written)),
+            )
             (logits,) = stream_logits(session.live, [given])
             best = int(np.argmax(logits))
             if best in stops:
@@ -221,7 +251,7 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
                 "--continue with the text to explain, or leave --generate out.",
             )
         )
-    return extended(row, written, session.tokenizer)
+    return extended(row, written, session.tokenizer, kind)
 
 
 def _source(session: Session, text: Any, how: How) -> TokenRow:

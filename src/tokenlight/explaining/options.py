@@ -92,6 +92,8 @@ def tabled(inputs: Any, column: str | None) -> Any:
             f"text={column!r} names a column, but a {type(inputs).__name__} has none; give a data frame or "
             "a Dataset with it."
         )
+    if isinstance(inputs, Mapping) and {*inputs} == {"image", "text"}:
+        return Picture(inputs["image"], text=inputs["text"])
     if isinstance(inputs, Mapping) and "input_ids" in inputs:  # what a tokenizer returned
         values: list[Any] = [
             inputs.get(name) for name in ("input_ids", "attention_mask", "token_type_ids")

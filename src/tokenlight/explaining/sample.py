@@ -23,10 +23,11 @@ def sample(session: Session) -> tuple[Any, TargetLike]:
         return SENTENCE.replace("thin", blank), "predicted"
     if head.reads == "token":
         return SENTENCE, TokenTarget("cast")
-    if head.reads == "image":
+    if head.reads == "image" or session.live.sight is not None:
         shades = np.add.outer(np.arange(0, 128, 2), np.arange(0, 128, 2))
         colours = np.stack([shades, 255 - shades, shades // 2], axis=2)
-        return Picture(colours.astype("u1")), head.usual
+        beside = None if head.reads == "image" else SENTENCE
+        return Picture(colours.astype("u1"), text=beside), head.usual
     if head.reads == "pair":
         return (SENTENCE, QUESTION), "predicted"
     return SENTENCE, head.usual

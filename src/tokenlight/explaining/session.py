@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from tokenlight.capture.live import LiveModel, Pooling, Similarity
-from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
+from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, kind_of, packs
 from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
 from tokenlight.data.tokens import TokenRow, explain_masked
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -28,12 +28,15 @@ class Session:
         labels: Sequence[str] | None = None,
     ) -> None:
         """``model``: of transformers, or what holds one (a pipeline, a CrossEncoder, a
-        SentenceTransformer); or a plain torch module that classifies token ids, as ``labels``."""
+        SentenceTransformer); or a plain torch module that classifies token ids, as ``labels``.
+        ``tokenizer``: of a model of pictures its image processor, of one that reads both a processor."""
         one_of("pooling", pooling, get_args(Pooling))
         one_of("similarity", similarity, get_args(Similarity))
         held = carried(model, tokenizer, pooling, similarity, labels)
         model, tokenizer = held[:2]
-        self.live = LiveModel(*held)
+        self.processor = tokenizer if hasattr(tokenizer, "image_processor") else None
+        tokenizer = getattr(self.processor, "tokenizer", tokenizer)
+        self.live = LiveModel(model, tokenizer, *held[2:])
         self.model = model
         self.tokenizer = tokenizer
         self.name = (
@@ -86,7 +89,7 @@ class Session:
             how.batch_tokens,
             padding_proof=self.live.padding_proof,
             most=how.batch_size or self.live.batch_size,
-            sources=[(row.source or 0, len(row.answer)) for row in rows],
+            kinds=[kind_of(row) for row in rows],
             enough=ENOUGH_HALF if self.live.half else ENOUGH,
         )
 

@@ -18,6 +18,8 @@ def read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
             f"{type(session.live.model).__name__} reads a source and writes after it, and a row of ids "
             "does not say where the one ends; give the text."
         )
+    if session.live.sight is not None:
+        return session.live.sight.checked(given)
     row = trimmed(given, session.pad_id)
     session.live.check_ids(min(row.ids), max(row.ids))
     types, count = row.token_types or (0,), session.token_types

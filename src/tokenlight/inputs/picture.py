@@ -29,12 +29,14 @@ class Picture:
     ``fill`` replaces a hidden patch: the picture's ``mean`` colour, ``zero`` (the mean
     colour of the model's training pictures), or the picture under a ``blur`` as wide as a patch.
     ``processor``: a transformers image processor of its own; else the Explainer's is used.
+    ``text``: what is written beside it, a text or a Chat, for models that read both.
     """
 
     source: Any
     fill: Fill = "mean"
     processor: Any = None
     name: str = ""
+    text: Any = None
 
     def __post_init__(self) -> None:
         if self.fill not in get_args(Fill):
@@ -45,7 +47,14 @@ class Picture:
 
     @classmethod
     def from_pixels(
-        cls, values: Any, *, mean: Any = 0.0, std: Any = 1.0, fill: Fill = "mean", name: str = ""
+        cls,
+        values: Any,
+        *,
+        mean: Any = 0.0,
+        std: Any = 1.0,
+        fill: Fill = "mean",
+        name: str = "",
+        text: Any = None,
     ) -> "Picture":
         """Pixel values ``channel height width`` as the model reads them, resized and normalised.
 
@@ -61,15 +70,17 @@ class Picture:
         if not np.isfinite(pixels).all():
             raise BadInput("the pixel values hold NaN or infinity; give finite numbers.")
         scale = Scale.of(mean, std, len(pixels))
-        return cls(_Pixels(pixels.astype(np.float32), scale), fill, None, name)
+        return cls(Pixels(pixels.astype(np.float32), scale), fill, None, name, text)
 
 
 @dataclass(frozen=True, eq=False)
-class _Pixels:
-    """Pixel values that need no processor."""
+class Pixels:
+    """Pixel values that need no processor; ``name`` and ``size`` are those of the file, if any."""
 
     values: np.ndarray
     scale: Scale
+    name: str = ""
+    size: tuple[int, int] | None = None
 
 
 def is_picture(given: Any) -> bool:
@@ -90,24 +101,28 @@ def is_pictures(given: Any) -> bool:
 def opened(given: Any, processor: Any, patch: tuple[int, int]) -> PatchImage:
     """Read, resize and normalise a picture as its processor says, and cut it into patches."""
     picture = given if isinstance(given, Picture) else Picture(given)
-    if isinstance(picture.source, _Pixels):
-        pixels, scale = picture.source.values, picture.source.scale
-        size = (pixels.shape[2], pixels.shape[1])
-        name = picture.name or f"image {size[0]} × {size[1]}"
-    else:
-        image, name = _read(picture.source)
-        size, name = image.size, picture.name or name
-        pixels, scale = _processed(image, picture.processor or processor)
+    if isinstance(picture.source, Pixels):
+        return cut(picture, picture.source, patch)
+    image, name = read(picture.source)
+    pixels, scale = _processed(image, picture.processor or processor)
+    return cut(picture, Pixels(pixels, scale, name, image.size), patch)
+
+
+def cut(picture: Picture, made: Pixels, patch: tuple[int, int]) -> PatchImage:
+    """A picture's pixel values in patches."""
+    pixels = made.values
     if pixels.shape[1] % patch[0] or pixels.shape[2] % patch[1]:
         raise BadInput(
             f"the picture is {pixels.shape[2]} × {pixels.shape[1]} pixels after preprocessing, which "
             f"patches of {patch[1]} × {patch[0]} do not fill; give the processor a size that is a "
             "multiple of the patch."
         )
-    return PatchImage(pixels, scale, patch, picture.fill, name, size)
+    size = made.size or (pixels.shape[2], pixels.shape[1])
+    name = picture.name or made.name or f"image {size[0]} × {size[1]}"
+    return PatchImage(pixels, made.scale, patch, picture.fill, name, size)
 
 
-def _read(source: Any) -> tuple[Any, str]:
+def read(source: Any) -> tuple[Any, str]:
     """A PIL image in RGB, and its name."""
     library = pillow("reading an image")
     if isinstance(source, str | os.PathLike):
@@ -174,13 +189,18 @@ def _processed(image: Any, processor: Any) -> tuple[np.ndarray, Scale]:
             f"{type(processor).__name__} makes {tuple(found.shape)} of one image; tokenlight explains "
             "one view an image: switch off its crops."
         )
+    return pixels, scale_of(processor, len(pixels))
+
+
+def scale_of(processor: Any, channels: int) -> Scale:
+    """How an image processor makes pixel values of brightness."""
     normalised = getattr(processor, "do_normalize", True)
     mean, std = (processor.image_mean, processor.image_std) if normalised else (0.0, 1.0)
     # What full brightness became before the mean was taken off: usually 255 · 1/255.
     rescaled = getattr(processor, "do_rescale", True)
     whole = 255 * (float(getattr(processor, "rescale_factor", 1 / 255)) if rescaled else 1.0)
-    scale = Scale.of(mean, std, len(pixels))
-    return pixels, Scale(tuple(m / whole for m in scale.mean), tuple(s / whole for s in scale.std))
+    scale = Scale.of(mean, std, channels)
+    return Scale(tuple(m / whole for m in scale.mean), tuple(s / whole for s in scale.std))
 
 
 def patch_row(image: PatchImage, special: Sequence[str]) -> TokenRow:

@@ -57,7 +57,7 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
+class Laid:
     """A prompt as one text: where each part of it stands, and what each is called."""
 
     text: str
@@ -67,7 +67,7 @@ class _Laid:
 
 
 def encode_prompt(
-    prompt: str | Chat | Context,
+    prompt: str | Chat | Context | Laid,
     tokenizer: Any,
     *,
     limit: int | None,
@@ -103,14 +103,16 @@ def encode_prompt(
     return row
 
 
-def _laid(prompt: str | Chat | Context, tokenizer: Any, continuation: str | None) -> _Laid:
-    if isinstance(prompt, Chat):
-        laid = _chat(prompt, tokenizer)
+def _laid(prompt: str | Chat | Context | Laid, tokenizer: Any, continuation: str | None) -> Laid:
+    if isinstance(prompt, Laid):
+        laid = prompt
+    elif isinstance(prompt, Chat):
+        laid = laid_chat(prompt, tokenizer)
     elif isinstance(prompt, Context):
         laid = _about(prompt, tokenizer)
     else:
         readable(prompt)
-        laid = _Laid(prompt, ((0, len(prompt)),), ("prompt",))
+        laid = Laid(prompt, ((0, len(prompt)),), ("prompt",))
     if continuation is None:
         return laid
     if not isinstance(continuation, str) or not continuation:
@@ -118,7 +120,7 @@ def _laid(prompt: str | Chat | Context, tokenizer: Any, continuation: str | None
     end, pieces = len(laid.text), _thought(continuation, WRITTEN)
     if not pieces or pieces[-1][1] != WRITTEN:  # it is all thinking: that is what is explained
         pieces = [((0, len(continuation)), WRITTEN)]
-    return _Laid(
+    return Laid(
         laid.text + continuation,
         (*laid.parts, *((a + end, b + end) for (a, b), _ in pieces)),
         (*laid.names, *(name for _, name in pieces)),
@@ -136,7 +138,8 @@ def _thought(text: str, name: str) -> list[tuple[Span, str]]:
     return [(span, own) for span, own in parts if text[slice(*span)].strip()]
 
 
-def _chat(chat: Chat, tokenizer: Any) -> _Laid:
+def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
+    """A chat in its template; ``pictured``: its first message begins with an image."""
     if not chat.template and not getattr(tokenizer, "chat_template", None):
         raise UnsupportedModel(
             "this model's tokenizer has no chat template, so it was not made for chats; give the "
@@ -146,7 +149,7 @@ def _chat(chat: Chat, tokenizer: Any) -> _Laid:
     try:
         text = str(
             tokenizer.apply_chat_template(
-                [dict(message) for message in chat.messages],
+                [_message(own, pictured, not i) for i, own in enumerate(chat.messages)],
                 tokenize=False,
                 add_generation_prompt=chat.answer,
                 chat_template=chat.template,
@@ -172,20 +175,28 @@ def _chat(chat: Chat, tokenizer: Any) -> _Laid:
         behind = start + len(content)
         parts.append((start, behind))
         names.append(name)
-    return _Laid(text, tuple(parts), tuple(names), template=True)
+    return Laid(text, tuple(parts), tuple(names), template=True)
 
 
-def _about(context: Context, tokenizer: Any) -> _Laid:
+def _message(message: Mapping[str, str], pictured: bool, first: bool) -> dict[str, Any]:
+    """A message as a template takes it: one for pictures has its contents in a list."""
+    if not pictured:
+        return dict(message)
+    text = {"type": "text", "text": message["content"]}
+    return {**message, "content": [*[{"type": "image"}] * first, text]}
+
+
+def _about(context: Context, tokenizer: Any) -> Laid:
     """Documents and a question in the text around them."""
     text, parts, names = context.laid()
     if context.template != CHAT:
-        return _Laid(text, parts, names)
-    around = _chat(Chat([{"role": "user", "content": text}]), tokenizer)
+        return Laid(text, parts, names)
+    around = laid_chat(Chat([{"role": "user", "content": text}]), tokenizer)
     first = around.parts[0][0] - (len(text) - len(text.lstrip()))  # templates strip
-    return _Laid(around.text, tuple((a + first, b + first) for a, b in parts), names, template=True)
+    return Laid(around.text, tuple((a + first, b + first) for a, b in parts), names, template=True)
 
 
-def _row(piece: Any, laid: _Laid, ends: bool) -> TokenRow:
+def _row(piece: Any, laid: Laid, ends: bool) -> TokenRow:
     _begins_a_token(piece.offsets, laid)
     added, stop = piece.special_tokens_mask, len(piece.ids)
     while stop and added[stop - 1] and not ends:
@@ -203,7 +214,7 @@ def _row(piece: Any, laid: _Laid, ends: bool) -> TokenRow:
     return replace(row.take(range(stop)), names=laid.names)
 
 
-def _begins_a_token(offsets: Sequence[Span], laid: _Laid) -> None:
+def _begins_a_token(offsets: Sequence[Span], laid: Laid) -> None:
     """Refuse a continuation that begins inside a token: nobody could have written on from there."""
     if laid.names[-1] != WRITTEN:
         return
@@ -265,8 +276,9 @@ def generated(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) ->
     )
 
 
-def extended(row: TokenRow, written: Sequence[int], tokenizer: Any) -> TokenRow:
-    """A prompt's row with tokens the model wrote, which are the last segment."""
-    types = None if row.token_types is None else (0,) * (len(row) + len(written))
+def extended(row: TokenRow, written: Sequence[int], tokenizer: Any, kind: int = 0) -> TokenRow:
+    """A prompt's row with tokens the model wrote, which are the last segment; ``kind``: their type."""
+    own = row.token_types
+    types = None if own is None else (*own, *(kind,) * len(written))
     names = (*(row.names or ("prompt",) * len(row.texts)), WRITTEN)
     return row.joined(generated(written, tokenizer, row.ids), token_types=types, names=names)

@@ -38,7 +38,7 @@ def units_of(row: TokenRow, unit: Unit) -> np.ndarray:
         groups = [np.array([place]) for place in players(row)]
     else:
         groups = sources(row, unit, kept_always(row))
-    if row.image is not None and unit != "token":
+    if row.image is not None and not row.image.places and unit != "token":
         raise UnsupportedModel(f"a picture has no {unit} to take away; give units='token'.")
     if not groups and unit != "token":
         raise BadInput(f"the text has no {unit} that could be taken away.")

@@ -38,7 +38,8 @@ def carried(
     if kind == "SentenceTransformer":
         return model[0].auto_model, tokenizer or model.tokenizer, *_vectors(model, pooling)
     if kind is not None:
-        reader = tokenizer or model.tokenizer or getattr(model, "image_processor", None)
+        own = getattr(model, "processor", None) or model.tokenizer
+        reader = tokenizer or own or getattr(model, "image_processor", None)
         return model.model, reader, pooling, similarity
     known = isinstance(model, PreTrainedModel) or hasattr(model, "peft_config")
     inner = getattr(model, "_orig_mod", getattr(model, "module", None))

@@ -105,5 +105,4 @@ def layer_maps(attribution: Attribution) -> np.ndarray:
     image = attribution.row.image
     assert image is not None
     assert attribution.layers is not None
-    terms = attribution.layers[:, -image.rows * image.columns :]
-    return terms.reshape(len(terms), image.rows, image.columns)
+    return image.grid(attribution.layers)

@@ -1,0 +1,201 @@
+"""A picture and a text in one row: the picture's patches among the tokens of a prompt."""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tokenlight.data.image import PatchImage
+from tokenlight.data.tokens import Span, TokenRow
+from tokenlight.errors import BadInput, TextTooLong, way
+from tokenlight.inputs.encode import check_tokenizer, readable
+from tokenlight.inputs.picture import Picture, Pixels, cut, read, scale_of
+from tokenlight.inputs.prompt import Chat, Laid, encode_prompt, laid_chat
+
+IMAGE = "image"  # the name of the picture among a row's texts
+# What processors give that is read here, or follows from the tokens and the picture.
+KNOWN = {
+    "input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "labels", "pixel_values",
+    "image_grid_thw", "pixel_attention_mask", "image_sizes", "num_patches", "rows", "cols",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What makes tokens of a picture and a text: ``token`` is the id that stands for a patch, ``grid``
+    tells rows and columns of patches from ``channel height width``. Without a processor, pixel values
+    and a text in which the person wrote all that the model expects around the picture are read."""
+
+    tokenizer: Any
+    processor: Any
+    token: int
+    grid: Callable[[tuple[int, ...]], tuple[int, int]]
+
+    def row(self, picture: Picture, limit: int | None, continuation: str | None = None) -> TokenRow:
+        """The prompt with its patches, and what was written after it as its last segment."""
+        if isinstance(picture.source, Pixels) and self.processor is not None:
+            return replace(self, processor=None).row(picture, limit, continuation)
+        check_tokenizer(self.tokenizer)
+        laid = self._laid(picture)
+        text, template, ids = laid.text, laid.template, None
+        if isinstance(picture.source, Pixels):
+            made = picture.source
+        else:
+            made, text, template, ids = self._processed(picture, text)
+        rows, columns = self.grid(made.values.shape)
+        if ids is None:
+            text = text.replace(self.mark, self.mark * (rows * columns))
+        parts, names = _found(laid, self.mark, text)
+        row = encode_prompt(
+            Laid(text, parts, names, template),
+            self.tokenizer,
+            limit=None,
+            continuation=continuation,
+        )
+        if ids is not None and row.ids[: len(ids)] != ids:
+            raise BadInput(
+                "the continuation changes how the end of the prompt is read; begin it with a word."
+            )
+        _, height, width = made.values.shape
+        image = cut(picture, made, (height // rows, width // columns))
+        if limit is not None and len(row) > limit:
+            raise TextTooLong(
+                f"picture and prompt have {len(row)} tokens but this model reads at most {limit}; give "
+                "a shorter text, or a smaller picture."
+            )
+        return self._patched(row, image)
+
+    @property
+    def mark(self) -> str:
+        """What is written where the picture is to stand."""
+        own = getattr(self.processor, "boi_token", None) or getattr(
+            self.processor, "image_token", None
+        )
+        return str(own or self.tokenizer.convert_ids_to_tokens(self.token))
+
+    def _laid(self, picture: Picture) -> Laid:
+        """The text with the mark of the picture in it once: where the person wrote it, else in front."""
+        prompt = picture.text
+        if isinstance(prompt, Chat):
+            holder = self.processor
+            holder = holder if getattr(holder, "chat_template", None) else self.tokenizer
+            laid = laid_chat(prompt, holder, pictured=True)
+        elif prompt is None:
+            give = way("Picture(…, text='What is this?')", "a text beside --image")
+            raise BadInput(f"this model reads a picture with a text; give {give}.")
+        else:
+            readable(prompt)
+            text = prompt if self.mark in prompt else self.mark + prompt
+            laid = Laid(text, ((0, len(text)),), ("prompt",))
+        if laid.text.count(self.mark) != 1:
+            raise BadInput(
+                f"the prompt has {laid.text.count(self.mark)} marks of a picture ({self.mark}), and one "
+                "picture is given; write it once, or leave it out."
+            )
+        return laid
+
+    def _processed(self, picture: Picture, text: str) -> tuple[Pixels, str, bool, tuple[int, ...]]:
+        """The picture's pixel values; the text as the model's own processor hands it to its tokenizer,
+        and whether special tokens are in it already; and its ids."""
+        if self.processor is None:
+            raise BadInput(
+                "this Explainer has no processor, so it does not know how the model wants its pictures; "
+                "build it with Explainer(model, processor), where processor = "
+                "AutoProcessor.from_pretrained(…), or give Picture.from_pixels(…, text=…)."
+            )
+        image, name = read(picture.source)
+        processor, heard = copy(self.processor), _Heard(self.tokenizer)
+        processor.tokenizer = heard
+        kind = type(self.processor).__name__
+        try:
+            found = processor(images=[image], text=[text], return_tensors="pt")
+        except (ImportError, OSError, ValueError, TypeError, RuntimeError, IndexError) as refused:
+            reason = str(refused).strip().splitlines()[0]
+            raise BadInput(f"{kind} refuses this picture or text: {reason}") from refused
+        unknown = sorted({*found} - KNOWN)
+        if unknown:
+            raise BadInput(f"{kind} gives {unknown[0]!r}, whose meaning tokenlight does not know.")
+        reader = self.processor.image_processor
+        pixels = _pixels(found, reader, kind)
+        made = Pixels(pixels, scale_of(reader, len(pixels)), name, image.size)
+        ids = tuple(int(i) for i in found["input_ids"][0])
+        return made, heard.text, not heard.adds, ids
+
+    def _patched(self, row: TokenRow, image: PatchImage) -> TokenRow:
+        """The row with its patches as its first segment, each named ``row,column``."""
+        places = tuple(place for place, i in enumerate(row.ids) if i == self.token)
+        if len(places) != image.rows * image.columns:
+            raise BadInput(
+                f"the prompt has {len(places)} tokens for the picture, of which the model makes "
+                f"{image.rows} × {image.columns} vectors; use the processor of this very model."
+            )
+        names = dict(zip(places, np.ndindex(image.rows, image.columns), strict=True))
+        of = row.segments
+        segments = [0 if i in names else None if s is None else s + 1 for i, s in enumerate(of)]
+        return replace(
+            row,
+            pieces=tuple(
+                "{},{}".format(*names[i]) if i in names else piece
+                for i, piece in enumerate(row.pieces)
+            ),
+            special=tuple(own and i not in names for i, own in enumerate(row.special)),
+            segments=tuple(segments),
+            texts=(image.name, *row.texts),
+            names=(IMAGE, *row.names),
+            image=replace(image, places=places),
+        )
+
+
+class _Heard:
+    """A tokenizer that remembers what a processor gave it to read."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self.text, self.adds = tokenizer, "", True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, text: Any, *others: Any, **how: Any) -> Any:
+        self.text = text if isinstance(text, str) else text[0]
+        self.adds = how.get("add_special_tokens", True)
+        return self._tokenizer(text, *others, **how)
+
+
+def _found(laid: Laid, mark: str, text: str) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+    """Where the parts of a prompt stand in ``text``, which the model reads: before and behind the
+    picture, where its mark parts them."""
+    found, behind = [], 0
+    for (first, last), name in zip(laid.parts, laid.names, strict=True):
+        for piece in laid.text[first:last].split(mark):
+            start = text.find(piece, behind)
+            if start < 0:
+                raise BadInput(f"the processor changes the text {piece[:40]!r}; give it otherwise.")
+            behind = start + len(piece)
+            found += [((start, behind), name)] if piece.strip() else []
+    return tuple(span for span, _ in found), tuple(name for _, name in found)
+
+
+def _pixels(found: Mapping[str, Any], reader: Any, kind: str) -> np.ndarray:
+    """``channel height width`` of the one picture that a processor read."""
+    values: np.ndarray = found["pixel_values"].float().numpy()
+    if "image_grid_thw" in found:
+        _, down, across = map(int, found["image_grid_thw"][0])
+        side, several = int(reader.patch_size), int(reader.merge_size)
+        values = values.reshape(
+            down // several, across // several, several, several, -1, reader.temporal_patch_size,
+            side, side,
+        )[..., 0, :, :]  # fmt: skip
+        # block row, block column, row, column, channel, and height and width of a patch
+        turned = values.transpose(4, 0, 2, 5, 1, 3, 6)
+        return np.ascontiguousarray(turned.reshape(-1, down * side, across * side))
+    while values.ndim > 3 and len(values) == 1:
+        values = values[0]
+    mask = found.get("pixel_attention_mask")
+    if values.ndim != 3 or (mask is not None and not bool(mask.bool().all())):
+        raise BadInput(
+            f"{kind} makes {tuple(found['pixel_values'].shape)} of one picture, or pads it; tokenlight "
+            "explains one view: switch off its crops (do_image_splitting=False, crop_to_patches=False)."
+        )
+    return values
