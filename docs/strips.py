@@ -1,6 +1,6 @@
 """One sentence as every method sees it: the picture on each method's page.
 
-    python docs/strips.py        # explain it anew, into docs/methods/sentence.json
+python docs/strips.py        # explain it anew, into docs/methods/sentence.json
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def main() -> None:
     }
     lines = [json.dumps(name) + ": " + json.dumps(own) for name, own in content["methods"].items()]
     head = {name: value for name, value in content.items() if name != "methods"}
-    text = json.dumps(head, indent=1)[:-2] + ',\n "methods": {\n  ' + ",\n  ".join(lines) + "\n }\n}\n"
+    text = (
+        json.dumps(head, indent=1)[:-2] + ',\n "methods": {\n  ' + ",\n  ".join(lines) + "\n }\n}\n"
+    )
     PLACE.write_text(text, "utf-8")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import logging
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import tokenlight
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, errors, registry
 from tokenlight.cli.methods import _ordered
-from tokenlight.explaining.default import recommended, table
+from tokenlight.explaining import default
+from tokenlight.explaining.default import recommended
 from tokenlight.files.tables import read
 from tokenlight.methods._method import FAMILIES
 
@@ -153,9 +155,7 @@ def test_a_name_that_people_type_is_the_method_of_ours(explainer, typed, meant):
 def test_methods_are_listed_with_the_five_most_faithful_first_and_then_by_family():
     found = [name for name, _ in _ordered("methods")]
     assert sorted(found) == registry.names("methods")
-    means = table()["kinds"]["text"]["means"]
-    best = sorted((name for name in means if name != "random"), key=means.get, reverse=True)
-    assert found[:5] == best[:5] == [*recommended()]
+    assert found[:5] == [*recommended()]
     families = [registry.build("methods", name).family for name in found[5:]]
     assert families == sorted(families, key=FAMILIES.index)
     heads = [head for _, head in _ordered("methods") if head]
@@ -166,5 +166,31 @@ def test_the_page_is_told_what_is_recommended():
     pytest.importorskip("fastapi")
     from tokenlight.web.options import method_facts
 
-    assert method_facts("attnlrp", with_heads=False)["recommended"] == recommended()["attnlrp"]
-    assert method_facts("lime", with_heads=False)["recommended"] is None
+    for name in ("attnlrp", "raw_att", *recommended()):
+        assert method_facts(name, with_heads=False)["recommended"] == recommended().get(name)
+
+
+def test_what_is_shown_comes_from_the_leaderboard_where_it_was_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(default, "__file__", str(tmp_path / "default.py"))
+    text = {"texts": 7, "means": {"a": 0.3, "b": 0.5, "random": 0.1}}
+    told = {"kinds": {"text": text}, "otherwise": "b"}
+    (tmp_path / "default.json").write_text(json.dumps(told))
+    try:
+        for cached in (default.table, default.measured):
+            cached.cache_clear()
+        assert recommended() == {"b": 0.5, "a": 0.3}  # by what decided
+        means = {"c": 0.2, "b": 0.4, "random": 0.1}
+        board = {
+            "texts": 9,
+            "means": means,
+            "ranks": {"b": [2.0, 1, 3], "c": [1.5, 1, 2], "random": [3, 3, 3]},
+        }
+        (tmp_path / "leaderboard.json").write_text(json.dumps(board))
+        default.measured.cache_clear()
+        assert recommended() == {"c": 0.2, "b": 0.4}  # by mean rank
+        assert [*recommended()] == ["c", "b"]
+        assert default.measured()["texts"] == 9
+        assert default.table() == told  # what decides stays
+    finally:
+        for cached in (default.table, default.measured):
+            cached.cache_clear()

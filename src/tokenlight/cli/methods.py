@@ -71,14 +71,17 @@ def _cost(name: str) -> str:
 
 def _details(kind: Kind, name: str, cls: Any) -> list[str]:
     """The facts of a name in a few words."""
-    from tokenlight.explaining.default import recommended
+    from tokenlight.explaining.default import measured
 
     if kind == "methods":
+        mean = measured()["means"].get(name)
+        rank = measured().get("ranks", {}).get(name, ())[:1]
         return [
             "same for every target" if cls.class_agnostic else "for a target",
             "signed" if cls.signed else "no sign",
             _cost(name),
-            *(f"AOPC {mean:.2f}" for own, mean in recommended().items() if own == name),
+            "" if mean is None else f"AOPC {mean:.2f}",
+            *(f"mean rank {place:.1f}" for place in rank),
         ]
     return [f"{cls.better} is better", *(["needs marked spans"] if cls.marked else [])]
 
@@ -119,17 +122,16 @@ def _ordered(kind: Kind) -> list[tuple[str, str]]:
     """The names in the order they are listed, each with the heading that stands above it: methods that
     measured best, then by family; metrics as they are."""
     from tokenlight import registry
-    from tokenlight.explaining.default import recommended, table
+    from tokenlight.explaining.default import measured, recommended
     from tokenlight.methods._method import FAMILIES
 
     names = registry.names(kind)
     if kind == "metrics":
         return [(name, "") for name in names]
-    measured = table()["kinds"]["text"]
-    found = [*recommended()]
+    found, texts = [*recommended()], measured()["texts"]
     heads = {
-        found[0]: f"recommended: most faithful on {measured['texts']:,} texts (AOPC; random scores "
-        f"{measured['means']['random']:.2f})"
+        found[0]: f"recommended: most faithful on {texts:,} texts (AOPC; random scores "
+        f"{measured()['means']['random']:.2f})"
     }
     usable = registry.usable(kind)
     for family in FAMILIES:

@@ -50,11 +50,23 @@ def candidates(kind: str, session: Session | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((method, otherwise)))
 
 
+@cache
+def measured() -> dict[str, Any]:
+    """Faithfulness on texts, ``texts`` and ``means`` (AOPC): the leaderboard's, made by
+    ``benchmarks/leaderboard.py``, with ``ranks`` (mean rank, interval); where there is none, what decided."""
+    board = Path(__file__).with_name("leaderboard.json")
+    if not board.is_file():
+        return dict(table()["kinds"]["text"])
+    found: dict[str, Any] = json.loads(board.read_text(encoding="utf-8"))
+    return found
+
+
 def recommended() -> dict[str, float]:
-    """The five methods that measured best for a text, with their mean AOPC, the best first."""
-    means: dict[str, float] = table()["kinds"]["text"]["means"]
-    best = sorted((name for name in means if name != "random"), key=lambda name: -means[name])
-    return {name: means[name] for name in best[:5]}
+    """The five methods that measured best on texts, with their mean AOPC, the best first."""
+    means: dict[str, float] = measured()["means"]
+    places = {name: own[0] for name, own in measured().get("ranks", {}).items()}
+    best = sorted(means, key=lambda name: (places.get(name, len(places)), -means[name]))
+    return {name: means[name] for name in [one for one in best if one != "random"][:5]}
 
 
 def reason(kind: str, method: str, refused: object) -> str:

@@ -1,0 +1,318 @@
+"""One board for all methods: docs/results/leaderboard.md and .html, and the table that the package shows.
+
+    python benchmarks/leaderboard.py --models MODELS --data DATA --work WORK [--device cuda] [--limit 1000]
+    python benchmarks/leaderboard.py --work WORK --report      # the pages and the table from WORK
+
+MODELS and DATA as for benchmarks/reproduction.py, whose WORK serves as well: the suites are the same, and
+a run that was stopped goes on from there. What was not run is left out and named.
+
+A column is one measure on one task. In each, methods are ranked by their mean over texts (1 is best, equal
+means share a rank); a measure's rank is the mean over its tasks, and the board's the mean over measures, so
+that six planted tasks weigh no more than one of human rationales. Intervals are 95 %, from 1,000 resamples
+of each column's texts, the same texts for every method. Cost takes no part in the rank. Methods with
+options stand below their own names; the package shows those without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from reproduction import Wish, here, run
+from scipy.stats import rankdata
+
+from tokenlight.bench.report.comparison import directions
+from tokenlight.bench.report.write import RunReport
+from tokenlight.bench.suite import Suite
+from tokenlight.files.write import write_text
+
+MEASURES = (  # title, suite, label of the metric, what it asks
+    ("Normalised AOPC", "leaderboard", "NAOPC", "how far the prediction falls, between the lowest and the "
+     "highest that any order reaches"),
+    ("AOPC", "leaderboard", "AOPC, deleted", "how far it falls while the top tokens are deleted"),
+    ("Soft erasure", "leaderboard", "Soft-NC", "how far it falls while embeddings are dropped by score"),
+    ("F-Fidelity", "leaderboard", "FFid+", "how far it falls on a model that knows gaps"),
+    ("Planted words", "planted_shortcuts", "Precision@k", "are the words that decide, since we put them "
+     "there, on top"),
+    ("Pointing game", "hybrid_documents", "Pointing game", "is the top token in the part of the text that "
+     "the target comes from"),
+    ("Human rationales", "leaderboard", "AUPRC", "are the tokens on top that people marked"),
+    ("Signs", "sst_signs", "Signs", "has a word the sign that its polarity demands"),
+)  # fmt: skip
+SUITES = tuple(dict.fromkeys(suite for _, suite, _, _ in MEASURES))
+FAITHFUL = "AOPC"  # the measure whose mean the package shows
+PAGE = Path("docs/results/leaderboard.md")
+TABLE = Path("src/tokenlight/explaining/leaderboard.json")
+HOW = __doc__.split("\n\n")[3]  # how methods are ranked, in words
+DRAWS, SEED = 1000, 0
+STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .6rem;text-align:right;"
+    "border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measure on one task: ``values`` of each method's texts, in the same order for all."""
+
+    measure: str
+    task: str
+    values: Mapping[str, np.ndarray]
+    sign: int  # -1 where lower is better
+
+    def ranks(self, shares: np.ndarray) -> dict[str, np.ndarray]:
+        """Method to its rank in each draw; ``shares``: ``draw text``, the weight of each text."""
+        means = np.stack([shares @ own for own in self.values.values()], axis=1)
+        # Sums in another order differ in the last digit: equal methods must tie.
+        placed = rankdata(-self.sign * np.round(means, 12), axis=1)
+        return dict(zip(self.values, placed.T, strict=True))
+
+    @property
+    def texts(self) -> int:
+        return len(next(iter(self.values.values())))
+
+
+@dataclass
+class Board:
+    """Columns, costs and what was left out."""
+
+    columns: list[Column] = field(default_factory=list)
+    cost: dict[str, tuple[float, float]] = field(default_factory=dict)  # passes and ms a text
+    missing: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(
+        default_factory=dict
+    )  # row to the method it is, if without options
+    made: list[str] = field(default_factory=list)
+
+    @property
+    def measures(self) -> list[str]:
+        return list(dict.fromkeys(column.measure for column in self.columns))
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(name for column in self.columns for name in column.values))
+
+    def ranks(self) -> dict[str, dict[str, tuple[float, float, float]]]:
+        """Method to measure (and ``""``, all of them) to rank, and the interval's ends."""
+        generator = np.random.default_rng(SEED)
+        of: dict[tuple[str, str], list[np.ndarray]] = {}
+        for column in self.columns:
+            whole = np.full((1, column.texts), 1.0)
+            drawn = generator.multinomial(column.texts, whole[0] / column.texts, DRAWS)
+            for name, placed in column.ranks(np.vstack([whole, drawn]) / column.texts).items():
+                of.setdefault((name, column.measure), []).append(placed)
+        found: dict[str, dict[str, tuple[float, float, float]]] = {}
+        for name in self.methods:
+            own = {m: np.mean(of[name, m], axis=0) for m in self.measures if (name, m) in of}
+            own[""] = np.mean(list(own.values()), axis=0)
+            found[name] = {
+                measure: (float(drawn[0]), *map(float, np.quantile(drawn[1:], [0.025, 0.975])))
+                for measure, drawn in own.items()
+            }
+        return found
+
+    def mean(self, name: str, measure: str) -> float | None:
+        """Mean over the measure's tasks."""
+        own = [
+            c.values[name].mean() for c in self.columns if c.measure == measure and name in c.values
+        ]
+        return float(np.mean(own)) if own else None
+
+
+def collected(work: Path) -> Board:
+    """The board of the suites that were run."""
+    board = Board()
+    for suite in SUITES:
+        folder = work / suite
+        if not (folder / "run.json").is_file():
+            board.missing.append(f"{suite}: not run")
+            continue
+        run_report = RunReport.of(folder)
+        report = run_report.report
+        board.made.append(f"{suite} on {report.device}, {_versions(report.versions)}")
+        if report.done < report.parts:
+            board.missing.append(f"{suite}: {report.done} of {report.parts} parts finished")
+        board.missing += [
+            f"{suite}, {panel.title}: {panel.reason}" for panel in report.panels if not panel.ran
+        ]
+        for cost in report.costs:
+            if suite == "leaderboard":
+                board.cost[cost.method] = (cost.forwards + cost.backwards, 1000 * cost.seconds)
+        board.names |= {
+            label: one.name for label, one in report.suite.rows.items() if not one.options
+        }
+        board.columns += columns_of(suite, report.suite, run_report.tables.texts)
+    return board
+
+
+def columns_of(
+    name: str, suite: Suite, texts: Mapping[tuple[str, str, str, str], Mapping[int, float]]
+) -> Iterator[Column]:
+    """The columns of one suite, each over the texts that every method has."""
+    better = directions(suite)
+    for title, own, label, _ in MEASURES:
+        for data in suite.data if own == name else ():
+            found = {
+                method: values
+                for (_, of, method, metric), values in texts.items()
+                if (of, metric) == (data.name, label)
+            }
+            shared = sorted(set.intersection(*map(set, found.values()))) if found else []
+            if shared:
+                values = {m: np.array([v[i] for i in shared]) for m, v in found.items()}
+                sign = -1 if better[label] == "lower" else 1
+                yield Column(title, data.title or data.name, values, sign)
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(
+        f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions
+    )
+
+
+def tables(board: Board) -> Iterator[tuple[str, str, list[str], list[list[str]]]]:
+    """Title, words, heads and rows of each table."""
+    ranks = board.ranks()
+    order = sorted(board.methods, key=lambda name: ranks[name][""][0])
+    measures = board.measures
+    rows = []
+    for name in order:
+        cells = [_of(ranks[name][m][0]) if m in ranks[name] else "–" for m in measures]
+        cost = [f"{one:.1f}" for one in board.cost.get(name, ())] or ["–", "–"]
+        rows.append([name, _interval(ranks[name][""]), *cells, *cost])
+    heads = ["method", "mean rank", *measures, "passes a text", "ms a text"]
+    yield (
+        "Ranks",
+        f"Of {len(order)} methods; the mean over the measures with its 95 % interval.",
+        heads,
+        rows,
+    )
+    for title, suite, label, asked in MEASURES:
+        own = [column for column in board.columns if column.measure == title]
+        if own:
+            said = f"{asked[0].upper()}{asked[1:]} (`{label}` of the suite `{suite}`). " + ", ".join(
+                f"{column.task}: {column.texts:,} texts" for column in own) + "."  # fmt: skip
+            best = sorted(order, key=lambda name: ranks[name].get(title, (float("inf"),))[0])
+            yield (
+                title,
+                said,
+                ["method", "rank", *(column.task for column in own)],
+                [
+                    [name, _interval(ranks[name][title]), *(_mean(column, name) for column in own)]
+                    for name in best
+                    if title in ranks[name]
+                ],
+            )
+
+
+def _of(rank: float) -> str:
+    return f"{rank:.1f}"
+
+
+def _interval(found: Sequence[float]) -> str:
+    rank, low, high = found
+    return f"{rank:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _mean(column: Column, name: str) -> str:
+    return f"{column.values[name].mean():.3f}" if name in column.values else "–"
+
+
+def words(board: Board, commit: str) -> list[str]:
+    """What stands around the tables."""
+    missing = [f"Left out: {one}." for one in board.missing]
+    return [
+        *missing,
+        "Made with " + "; ".join(board.made) + f"; seed {SEED}, at commit `{commit}`.",
+    ]
+
+
+def markdown(board: Board, commit: str) -> str:
+    """The page."""
+    command = (
+        "python benchmarks/leaderboard.py --models MODELS --data DATA --work WORK --device cuda"
+    )
+    lines = ["# Leaderboard", "", *HOW.splitlines(), "", f"    {command}", ""]
+    for title, said, heads, rows in tables(board):
+        lines += [
+            f"## {title}",
+            "",
+            said,
+            "",
+            _row(heads),
+            "|" + "---|" * len(heads),
+            *map(_row, rows),
+            "",
+        ]
+    return "\n".join(
+        [*lines, "## How it was made", "", *(f"- {one}" for one in words(board, commit)), ""]
+    )
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def page(board: Board, commit: str) -> str:
+    """The same as one HTML file: no script, nothing from outside, all escaped."""
+    parts = ["<h1>Leaderboard</h1>", f"<p>{html.escape(HOW)}</p>"]
+    for title, said, heads, rows in tables(board):
+        head = "".join(f"<th>{html.escape(one)}</th>" for one in heads)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in rows
+        )
+        parts += [f"<h2>{html.escape(title)}</h2><p>{html.escape(said)}</p>",
+                  f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"]  # fmt: skip
+    parts += [f"<p>{html.escape(one)}</p>" for one in words(board, commit)]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Leaderboard</title>'
+        f"<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def table(board: Board, commit: str) -> dict[str, object]:
+    """What the package shows: of methods without options, by their registered names."""
+    ranks = board.ranks()
+    own = {board.names[row]: row for row in board.methods if row in board.names}
+    means = {name: board.mean(row, FAITHFUL) for name, row in own.items()}
+    texts = sum(column.texts for column in board.columns if column.measure == FAITHFUL)
+    return {
+        "commit": commit,
+        "texts": texts,
+        "means": {name: round(mean, 4) for name, mean in means.items() if mean is not None},
+        "ranks": {name: [round(one, 2) for one in ranks[row][""]] for name, row in own.items()},
+    }
+
+
+def main() -> None:
+    """Run what is not there yet, then write pages and table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--limit", type=int, default=1000, help="texts a data set")
+    parser.add_argument("--commit", help="that the run was made at; else the one checked out")
+    parser.add_argument("--report", action="store_true", help="pages and table from WORK alone")
+    given = parser.parse_args()
+    commit = given.commit or here()
+    if given.data and not given.report:
+        wish = Wish(given.models and given.models.resolve(), given.data.resolve(), given.work.resolve(),
+                    PAGE.parent, given.device, given.limit, 1, SUITES, commit)  # fmt: skip
+        for name in SUITES:
+            run(wish, name)
+    board = collected(given.work.resolve())
+    write_text(PAGE, markdown(board, commit))
+    write_text(PAGE.with_suffix(".html"), page(board, commit))
+    write_text(TABLE, json.dumps(table(board, commit), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
