@@ -537,3 +537,20 @@ def test_of_a_long_error_the_first_sentence_is_told(tmp_path):
     said = report(tmp_path / "run", "md")
     assert "left out; the first: CUDA out of memory." in said
     assert "Process" not in said
+
+
+def test_a_report_says_that_the_order_depends_on_how_tokens_are_removed(tmp_path):
+    metrics = [
+        {"name": "aopc", "label": "AOPC"},
+        {"name": "aopc", "label": "masked", "options": {"perturb": "mask"}},
+    ]
+    turned = {"Best": 0.1, "Second": 0.2, "Worst": 0.5, "Random #0": 0.3, "Random #1": 0.3}
+    instead = {
+        (method, e): {key.replace("AOPC", "masked"): value for key, value in row(e, mean).items()}
+        for method, mean in turned.items()
+        for e in range(TEXTS)
+    }
+    folder = made(tmp_path / "run", more={"metrics": metrics}, instead=instead)
+    text = " ".join(report(folder).split())
+    assert "The order of the 4 methods by aopc depends on how tokens are removed" in text
+    assert "first is Best where they are deleted, Worst where they are replaced by" in text

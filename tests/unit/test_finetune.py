@@ -104,6 +104,12 @@ def test_one_seed_gives_the_same_weights_another_gives_others(base, tmp_path):
         weights[name] = load_file(tmp_path / name / "sst2" / "model.safetensors")
     assert all((weights["one"][key] == weights["same"][key]).all() for key in weights["one"])
     assert any((weights["one"][key] != weights["other"][key]).any() for key in weights["one"])
+    masked = replace(task, hidden=0.5)
+    finetune.finetune("sst2", masked, finetune.How(base, tmp_path / "masked"))
+    gaps = load_file(tmp_path / "masked" / "sst2" / "model.safetensors")
+    assert any(
+        (weights["one"][key] != gaps[key]).any() for key in gaps
+    )  # it has learned other texts
 
 
 def test_pairs_are_cut_and_their_second_half_is_the_second_segment():

@@ -589,3 +589,15 @@ def test_sign_agreement_by_hand():
     for wrong, words in (({"spans": ()}, "marked"), ({"label": None}, "no label")):
         with pytest.raises(BadInput, match=words):
             metric.measure(replace(case, **wrong), [])
+
+
+def test_the_share_that_is_kept_has_no_better_way():
+    explainer = planted(weights())
+    a = scored(explainer, WORDS, [2, 1, 0, -1])
+    found = explainer.evaluate([a], ["soft_sufficiency", "naopc"])
+    ways = {key: one["better"] for key, one in found.summary.items()}
+    assert ways["soft_sufficiency"] == ways["naopc.aopc"] == "higher"
+    assert {ways["soft_sufficiency.kept"], ways["naopc.lowest"], ways["naopc.highest"]} == {
+        "neither"
+    }
+    assert "soft_sufficiency.kept  " in found.table()

@@ -9,7 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GPT2Config, GPT2ForSequenceClassification
+from transformers import (
+    BartConfig,
+    BartForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
 
 from tests.planted import MASK, PAD, VOCABULARY, bag, row_of
 from tests.state import same, snapshot
@@ -290,3 +295,75 @@ def test_what_is_left_is_what_was_not_taken(words, data):
     assert left.ids.tolist() == [original.row.ids[i] for i in kept]
     assert [left.place_of(i) for i in kept] == list(range(len(kept)))
     assert isinstance(left, Variant)
+
+
+def test_faded_embeddings_are_those_of_the_draw_whatever_the_batch():
+    model, live = tiny_bert(), LiveModel(tiny_bert())
+    generator = np.random.default_rng(4)
+    asked = []
+    for seed, row in enumerate(rows(12)):
+        original = Original(row, STAND_INS)
+        asked += [original.unchanged(), original.faded(generator.random(len(row)), seed)]
+    before = snapshot(live.model)
+    found = list(stream_logits(live, asked, batch_tokens=60))
+    assert same(before, snapshot(live.model))
+    for variant, logits in zip(asked, found, strict=True):
+        gone = torch.zeros(len(variant), 1, dtype=torch.bool)
+        if variant.fading is not None:
+            gone = torch.from_numpy(variant.fading.gone(model.config.hidden_size))
+
+        def fade(_module, _given, output, gone=gone):
+            return output.masked_fill(gone, 0.0)
+
+        handle = model.bert.embeddings.register_forward_hook(fade)
+        with torch.no_grad():
+            ids = torch.from_numpy(variant.ids[None].astype(np.int64))
+            wanted = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+        handle.remove()
+        np.testing.assert_allclose(logits, wanted, atol=1e-10)
+
+
+def test_what_is_kept_for_sure_changes_nothing_and_two_draws_differ():
+    live = LiveModel(tiny_bert())
+    original = Original(rows(1, longest=21)[0], STAND_INS)
+    half = np.full(len(original), 0.5)
+    asked = [
+        original.unchanged(),
+        original.faded(np.ones(len(original)), 3),
+        *(original.faded(half, seed) for seed in (1, 2, 1)),
+    ]
+    plain, kept, one, other, again = stream_logits(live, asked)
+    np.testing.assert_allclose(kept, plain, atol=1e-12)
+    np.testing.assert_array_equal(one, again)
+    assert np.abs(one - other).max() > 1e-6
+
+
+def test_a_decoder_that_reads_the_text_again_reads_it_faded_and_its_start_whole():
+    torch.manual_seed(0)
+    config = BartConfig(
+        vocab_size=VOCABULARY, d_model=16, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        max_position_embeddings=32, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+        decoder_start_token_id=2, num_labels=3,
+    )  # fmt: skip
+    model = BartForSequenceClassification(config).double().eval()
+    row = Tokens.from_ids([[0, 7, 9, 11, 8, 2]]).rows[0]
+    original = Original(row, StandIns(1, 4))
+    kept = np.array([1, 0.5, 0.5, 0.5, 0.5, 1])
+    faded = original.faded(kept, 5)
+    (found,) = stream_logits(LiveModel(model), [faded])
+    gone = torch.from_numpy(faded.fading.gone(16))
+    later = torch.cat(
+        (torch.zeros(1, 16, dtype=torch.bool), gone[:-1])
+    )  # one place later, start first
+
+    def fading(where):
+        return lambda _module, _given, output: output.masked_fill(where, 0.0)
+
+    parts = (model.model.encoder, gone), (model.model.decoder, later)
+    handles = [m.layernorm_embedding.register_forward_hook(fading(where)) for m, where in parts]
+    with torch.no_grad():
+        wanted = model(input_ids=torch.tensor([row.ids])).logits[0]
+    for handle in handles:
+        handle.remove()
+    np.testing.assert_allclose(found, wanted, atol=1e-10)

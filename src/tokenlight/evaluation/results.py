@@ -98,7 +98,8 @@ class Evaluation:
                 "better": metric.direction,
             }
             for part, interval in summary.parts.items():
-                found[f"{key}.{part}"] = {**asdict(interval), "better": metric.direction}
+                way = "neither" if part in metric.asides else metric.direction
+                found[f"{key}.{part}"] = {**asdict(interval), "better": way}
         return found
 
     @cached_property

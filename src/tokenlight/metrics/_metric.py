@@ -83,7 +83,7 @@ class Metric(Registered, abc.ABC):
     ``marked``: whether it needs true labels, human spans; ``asks``: whether it asks the model about
     changed texts; ``searches``: whether :meth:`search` asks first; ``further``: which further
     explanations it needs, those for the other classes or those of the model with randomised weights;
-    ``presets``: official readings.
+    ``asides``: parts of which neither more nor less is better; ``presets``: official readings.
     """
 
     cites: ClassVar[str]
@@ -92,6 +92,7 @@ class Metric(Registered, abc.ABC):
     asks: ClassVar[bool] = True
     searches: ClassVar[bool] = False
     further: ClassVar[Literal["none", "classes", "randomised"]] = "none"
+    asides: ClassVar[tuple[str, ...]] = ()
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @property

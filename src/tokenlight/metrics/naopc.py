@@ -33,6 +33,7 @@ class NormalisedAopc(ErasingMetric):
     longest: int = 60
     protect_special: bool = True
     cites = "edin2025normalized"
+    asides = ("lowest", "highest")
     searches = True
 
     def variants(self, case: Case) -> list[Variant]:

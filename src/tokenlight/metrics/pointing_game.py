@@ -22,6 +22,7 @@ class PointingGame(Metric):
     """
 
     cites = "poerner2018evaluating"
+    asides = ("chance",)
     marked = True
     asks = False
 

@@ -39,6 +39,7 @@ class Rationale(Metric):
     area: Literal["trapezoid", "steps"] = "trapezoid"
     iou_over: Literal["macro", "micro", "texts"] = "macro"
     cites = "deyoung2020eraser"
+    asides = ("seen",)
     marked = True
     asks = False
 

@@ -23,6 +23,7 @@ class SignAgreement(Metric):
     """
 
     cites = "socher2013recursive"
+    asides = ("chance",)
     marked = True
     asks = False
 

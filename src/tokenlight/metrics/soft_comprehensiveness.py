@@ -35,6 +35,7 @@ class SoftComprehensiveness(Metric):
     samples: int = 10
     seed: int = 0
     cites = "zhao2023incorporating"
+    asides = ("kept",)
     shows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
