@@ -13,6 +13,7 @@ import inspect
 import posixpath
 import re
 import textwrap
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,7 +97,8 @@ def page(kind: Kind, name: str) -> str:
         *([seen] if kind == "methods" and (seen := picture(name)) else []),
         f"::: {cls.__module__}.{cls.__qualname__}",
         "## Facts",
-        _listed(_facts(kind, name, cls)),
+        _listed(_facts(kind, cls)),
+        *(["## Measured faithfulness", _measured(name)] if kind == "methods" else []),
         "## Options",
         _options(kind, name),
     ]
@@ -109,7 +111,7 @@ def page(kind: Kind, name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
+def _facts(kind: Kind, cls: Any) -> dict[str, str]:
     facts = {"Paper": _paper(cls)}
     if kind == "methods":
         facts |= {
@@ -121,7 +123,6 @@ def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
             facts["Slow"] = "yes: seconds a text"
         if cls.needs_precision:
             facts["Precision"] = "float32 or float64"
-        facts["Measured faithfulness"] = _measured(name)
         return facts
     return facts | {
         "Better": cls.better,
@@ -132,25 +133,36 @@ def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
 
 
 def _measured(name: str) -> str:
-    """What a method reached on each kind of input, beside what random scores reach there; for one
+    """What a method reached on each kind of input, beside the best and random scores there; for one
     that was no candidate for the default, its AOPC on two data sets."""
     from tokenlight.explaining.default import KINDS as INPUTS
     from tokenlight.explaining.default import table
 
-    reached = [
-        f"{INPUTS[kind]} {own['means'][name]:.2f} (random scores {own['means']['random']:.2f})"
-        for kind, own in table()["kinds"].items()
-        if name in own["means"] and name != "random"
-    ]
-    if reached:
-        return f"{'; '.join(reached)}; see [the default](../results/default/README.md)"
-    for data, file in (("SST-2", "faithfulness_sst2.md"), ("AG News", "faithfulness_ag_news.md")):
-        found = {one[0]: one[1:] for one in _MEASURED.findall(read_result(file))}
-        if name in found:
-            mean, low, high = found[name]
-            beside = f" (random scores {found['random'][0]})" if name != "random" else ""
-            reached.append(f"{mean} [{low}, {high}] on [{data}](../results/{file}){beside}")
-    return f"AOPC {'; '.join(reached)}" if reached else "not measured"
+    rows = []
+    for kind, own in table()["kinds"].items():
+        means = own["means"]
+        if name in means and name != "random":
+            rows.append(f"| {INPUTS[kind]} | {_beside(means, name)} |")
+    told = "How it was measured: [the default](../results/default/README.md)."
+    if not rows:
+        told = "Mean AOPC, with 95 % intervals on the pages that the names lead to."
+        for data, file in (
+            ("SST-2", "faithfulness_sst2.md"),
+            ("AG News", "faithfulness_ag_news.md"),
+        ):
+            found = {one[0]: float(one[1]) for one in _MEASURED.findall(read_result(file))}
+            if name in found:
+                rows.append(f"| [{data}](../results/{file}) | {_beside(found, name)} |")
+    if not rows:
+        return "Not measured on our data sets yet."
+    heads = ["| input | this method | best | random scores |", "|---|---|---|---|"]
+    return "\n".join([*heads, *rows]) + f"\n\n{told}"
+
+
+def _beside(means: dict[str, float], name: str) -> str:
+    """A method's mean, the highest, and that of random scores, as cells."""
+    best = max(means, key=lambda one: means[one])
+    return f"{means[name]:.2f} | {means[best]:.2f} (`{best}`) | {means['random']:.2f}"
 
 
 def read_result(file: str) -> str:
@@ -294,9 +306,22 @@ def names_table(kind: Kind, *, site: bool) -> str:
 
 
 def _paper(cls: Any) -> str:
-    """Link to the reference; a method or metric of somebody's own may have none."""
+    """Link to the reference, by first author and year; a method or metric of one's own may have none."""
     cites = getattr(cls, "cites", "")
-    return f"[{cites}](../citations.md#{cites})" if cites else "none"
+    authors_of = rf"^## {cites}\n\n(.+?)(?<!\b[A-Z])\.\s"  # an initial does not end them
+    known = re.search(authors_of, _citations(), re.MULTILINE | re.DOTALL)
+    if not cites or known is None:
+        return cites or "none"
+    authors = re.split(r",\s|\sand\s", known[1])
+    year = re.findall(r"\d{4}", cites)[0]
+    names = [author.split()[-1] for author in authors]
+    first = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
+    return f"[{first} {year}](../citations.md#{cites})"
+
+
+@cache
+def _citations() -> str:
+    return (DOCS / "citations.md").read_text("utf-8")
 
 
 def _meaning(cls: Any) -> str:

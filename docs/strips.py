@@ -35,9 +35,11 @@ def picture(name: str) -> str:
     cls: Any = registry.find("methods", name)
     said = explained()["predicted"]
     if not cls.signed:
-        reads = "The darker a word, the more it matters; this method tells no for from against."
+        reads = (
+            "The darker a word, the more it matters; this method does not tell for from against."
+        )
     else:
-        reads = f"Green words speak for *{said}*, which is what the model predicts, red ones against it."
+        reads = f"Green words speak for *{said}*, the prediction; red ones speak against it."
     return f"{strip(name)}\n\n{reads} Hover over a word for its score."
 
 
@@ -67,7 +69,8 @@ def strips() -> str:
         [
             "## The same sentence by every method",
             "",
-            f"`{MODEL}` calls it *{said['predicted']}* ({said['probability']:.2f}). Each row has its own scale.",
+            f"`{MODEL}` calls it *{said['predicted']}* ({said['probability']:.2f}). "
+            "Each row has its own scale.",
             "",
             "| method | |",
             "|---|---|",

