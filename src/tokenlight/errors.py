@@ -80,6 +80,13 @@ class BadInput(TokenlightError, ValueError):
     """An input that cannot be explained."""
 
 
+def one_of(option: str, value: Any, known: Sequence[str]) -> Any:
+    """``value``, which must be one of ``known``."""
+    if not isinstance(value, str) or value not in known:
+        raise BadInput(f"{option}={value!r} cannot be: it is one of {', '.join(map(repr, known))}.")
+    return value
+
+
 class TextTooLong(BadInput):
     """A text with more tokens than the model reads."""
 

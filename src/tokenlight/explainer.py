@@ -18,7 +18,7 @@ from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
 from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
-from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel
+from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
 from tokenlight.explaining.batch import explain_rows
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason
 from tokenlight.explaining.difference import differences, two_passes
@@ -29,7 +29,6 @@ from tokenlight.explaining.options import (
     OneText,
     listed,
     naming,
-    one_of,
     refuse_arrays,
     tabled,
     unrolled,

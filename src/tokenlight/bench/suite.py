@@ -152,10 +152,7 @@ def load(name: str | Path) -> Suite:
 
 def read(place: Path) -> tuple[Suite, list[str]]:
     """A suite with all that is wrong with its file: what could be read is there nevertheless."""
-    try:
-        import yaml
-    except ImportError as missing:
-        raise MissingExtra.naming("yaml", "bench", "a suite") from missing
+    yaml = MissingExtra.importing("yaml", "bench", "a suite")
     try:
         content = yaml_of(text_of(place, LARGEST))
     except (OSError, ValueError, yaml.YAMLError) as broken:

@@ -177,11 +177,9 @@ class Evaluation:
 
     def to_pandas(self) -> DataFrame:
         """The rows as a data frame."""
-        try:
-            import pandas
-        except ImportError as missing:
-            raise MissingExtra.naming("pandas", "bench", "to_pandas()") from missing
-        return pandas.DataFrame.from_records(self.rows)
+        pandas: Any = MissingExtra.importing("pandas", "bench", "to_pandas()")
+        frame: DataFrame = pandas.DataFrame.from_records(self.rows)
+        return frame
 
     def table(self) -> str:
         """Methods × metrics as text: mean [low, high]; the arrow says which way is better."""

@@ -47,13 +47,6 @@ class ExplainKeywords(TypedDict, total=False):
     progress: bool | None
 
 
-def one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
-    """``value``, which must be one of ``known``."""
-    if not isinstance(value, str) or value not in known:
-        raise BadInput(f"{option}={value!r} cannot be: it is one of {', '.join(map(repr, known))}.")
-    return value
-
-
 def refuse_arrays(target: Any) -> None:
     """A target is one thing, and so is each part of it: an array of them compares with nothing."""
     parts = [getattr(target, one.name) for one in fields(target)] if is_dataclass(target) else []

@@ -9,8 +9,8 @@ from tokenlight.capture.live import LiveModel, Pooling, Similarity
 from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, kind_of, packs
 from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
 from tokenlight.data.tokens import TokenRow, explain_masked
-from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.explaining.options import How, one_of
+from tokenlight.errors import BadInput, UnsupportedModel, one_of
+from tokenlight.explaining.options import How
 from tokenlight.models.carriers import carried
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tokenlight.data.image import SEEN, Fill, PatchImage, Scale, pillow, unreadable
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, one_of
 
 # What is read from a file: others, such as EPS, may start a program to be drawn.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
@@ -39,11 +39,7 @@ class Picture:
     text: Any = None
 
     def __post_init__(self) -> None:
-        if self.fill not in get_args(Fill):
-            raise BadInput(
-                f"fill={self.fill!r} cannot be: it is one of "
-                f"{', '.join(map(repr, get_args(Fill)))}."
-            )
+        one_of("fill", self.fill, get_args(Fill))
 
     @classmethod
     def from_pixels(

@@ -69,11 +69,8 @@ def sheet(
     width: float, height: float, layout: Literal["constrained"] | None = "constrained"
 ) -> Any:
     """An empty figure. Never pyplot: no global state, no window, nothing to close."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise MissingExtra.naming("matplotlib", "plots", "a figure") from missing
-    return Figure(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)
+    figure = MissingExtra.importing("matplotlib.figure", "plots", "a figure")
+    return figure.Figure(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)
 
 
 def lines(
@@ -258,17 +255,14 @@ def small(image: Any) -> bytes:
 
 def cloud(weights: Mapping[str, float], *, k: int = 50, colour: str = CLOUD_COLOURS[1]) -> Any:
     """The ``k`` tokens that speak most for one class, as an image (of Pillow)."""
-    try:
-        from wordcloud import WordCloud
-    except ImportError as missing:
-        raise MissingExtra.naming("wordcloud", "plots", "a word cloud") from missing
+    wordcloud = MissingExtra.importing("wordcloud", "plots", "a word cloud")
     sizes: dict[str, float] = {}
     for token, weight in top_tokens(weights, k):
         word = shown(token)
         sizes[word] = max(weight, sizes.get(word, 0.0))  # a word and its piece: the stronger
     if not sizes:
         raise BadInput("no token speaks for this class, so there is nothing to draw.")
-    drawn = WordCloud(
+    drawn = wordcloud.WordCloud(
         width=WIDTH,
         height=HEIGHT,
         background_color="white",
