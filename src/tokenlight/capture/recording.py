@@ -198,19 +198,21 @@ def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
     if live.writes_from_source:
         kinds = (getattr(outputs, f"{kind}_attentions", None) for kind in ("decoder", "cross"))
         maps += tuple(chain.from_iterable(zip(*kinds, strict=True)))
-    whole = bool(maps) and all(map(_is_map, maps))
-    square = live.writes_from_source or all(whole and own.shape[2] == own.shape[3] for own in maps)
-    if not whole or not square:
+    square = not live.writes_from_source
+    if not maps or not all(_is_map(own, square=square) for own in maps):
         raise UnsupportedModel(
             f"{type(live.model).__name__} neither routes its attention through transformers' "
             "interface nor gives its attention maps; methods that read attention cannot work on it."
         )
-    return tuple(maps)
+    return maps
 
 
-def _is_map(found: object) -> bool:
-    """Whether this is ``batch head query key`` with rows that sum to one."""
+def _is_map(found: object, *, square: bool) -> bool:
+    """Whether this is ``batch head query key`` with rows that sum to one; ``square``: with as many keys
+    as queries."""
     if not isinstance(found, Tensor) or found.dim() != 4:
+        return False
+    if square and found.shape[2] != found.shape[3]:
         return False
     rows = found.detach().sum(dim=-1)[:, :, 0]  # the first query is never padding
     return bool(((rows - 1).abs() < 1e-2).all())

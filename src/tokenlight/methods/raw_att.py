@@ -45,8 +45,6 @@ class RawAttention(Method):
             last = (tape.lengths - 1)[:, None, None].expand(-1, 1, mean.shape[-1])
             return mean.gather(1, last).squeeze(1)
         maps = tape.attention[-1]
-        if (
-            tape.recording.parts is not None
-        ):  # a decoder block has two, of its own and of the source
+        if tape.recording.parts is not None:  # a decoder block has two: its own, and the source's
             maps = maps + tape.attention[-2]
         return reduced(maps.mean(dim=1), tape, self.reduce)

@@ -24,9 +24,8 @@ from tokenlight.relevance.units import is_candidate, norm_of, unit_of
 _READ = READERS.keys() | REWRITES.keys() | AUGMENTED.keys()
 # Neither do these rewrite a gradient, nor are they part of what does.
 _PLAIN = frozenset({"linear", "addmm", "softmax", "sum", "mean"})
-_NONLINEAR = frozenset(
-    {Operation.ACTIVATION, Operation.NORM}
-)  # a rewritten gradient replaces theirs
+# A rewritten gradient replaces theirs.
+_NONLINEAR = frozenset({Operation.ACTIVATION, Operation.NORM})
 
 
 @dataclass(frozen=True)

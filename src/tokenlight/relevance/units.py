@@ -136,9 +136,8 @@ def _asked(module: nn.Module, features: Tensor) -> Unit | None:
 def _unit(module: nn.Module, features: Tensor, axes: tuple[int, ...]) -> Unit | None:
     generator = torch.Generator().manual_seed(0)
     wide = torch.promote_types(features.dtype, torch.float32)
-    several = tuple(
-        3 if size == 1 else size for size in axes
-    )  # of each axis, so that none is mixed unseen
+    # Several of each axis, so that none is mixed unseen.
+    several = tuple(3 if size == 1 else size for size in axes)
     rows = torch.randn(3, *several, generator=generator, dtype=wide).to(features.device) * 2
     first, second, chosen = rows
     other = torch.where(chosen > 0, first, second)
