@@ -1,24 +1,20 @@
 """A progress bar for what takes longer than a second, on a terminal only."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Lock, Timer
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 DELAY = 1.0  # seconds: what is done by then needs no bar
 
 
-class Advance(Protocol):
-    """Called with the number of things done since the last call."""
-
-    def __call__(self, done: float, /) -> None: ...
-
-
 @contextmanager
-def progress(what: str, total: int | None, show: bool | None = None) -> Iterator[Advance]:
+def progress(
+    what: str, total: int | None, show: bool | None = None
+) -> Iterator[Callable[[float], None]]:
     """Yield a function to call as work is done; the bar appears after a second, whether or not
     anything is done by then. Without a ``total`` it only shows that something goes on.
 

@@ -45,7 +45,8 @@ def show(
 ) -> None:
     """Print the picture: one score a word, or a token without ``words``; ``layers`` adds the
     per-layer table."""
-    picture = render(attributions, words=words, layers=layers, reference=reference)
+    scenery = scene.Scenery((scene.WORDS if words else scene.TOKENS,), reference)
+    picture = _Picture(scenery.of(attributions), layers)
     place = console or console_on(sys.stdout)
     if place.is_terminal:
         place.print(picture)
@@ -53,18 +54,6 @@ def show(
     with place.capture() as printed:  # a file or pipe wants no blanks at the ends of its lines
         place.print(picture)
     place.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
-
-
-def render(
-    attributions: Attribution | Iterable[Attribution],
-    *,
-    words: bool = True,
-    layers: bool = False,
-    reference: str | None = None,
-) -> RenderableType:
-    """The picture as something rich can print; it looks at the console to choose its colours."""
-    scenery = scene.Scenery((scene.WORDS if words else scene.TOKENS,), reference)
-    return _Picture(scenery.of(attributions), layers)
 
 
 def console_on(stream: IO[str]) -> Console:

@@ -16,7 +16,7 @@ from tokenlight.explaining.windows import OVERLAP, is_long
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.methods._method import Method
 from tokenlight.web.models import Served
-from tokenlight.web.options import Spec, slow, spec, token_passes
+from tokenlight.web.options import slow, spec, token_passes
 from tokenlight.web.refusals import Refusal, refusal
 from tokenlight.web.requests import ExplainAsked, target_of
 
@@ -49,7 +49,7 @@ class Wanted:
             target=target_of(asked.target),
             long=asked.long,
             seed=asked.seed,
-            key=key_of(specs, asked.seed),
+            key=json.dumps([specs, asked.seed], sort_keys=True, default=str),
         )
 
     @property
@@ -76,11 +76,6 @@ def count_targets(target: Any, served: Served) -> int:
     """How many targets an asked one stands for; a vocabulary is refused where it is read."""
     head = served.explainer.live.head
     return len(head.labels) or 1 if target == "all" and not head.writes else 1
-
-
-def key_of(specs: Sequence[Spec], seed: int) -> str:
-    """Equal for equal methods, options and seed."""
-    return json.dumps([specs, seed], sort_keys=True, default=str)
 
 
 def explain_batch(
