@@ -19,7 +19,7 @@ from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
 from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
-from tokenlight.explaining.batch import explain_rows
+from tokenlight.explaining.batch import explain_rows, method_by_method
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason
 from tokenlight.explaining.difference import differences, two_passes
 from tokenlight.explaining.jobs import jobs, together
@@ -40,6 +40,7 @@ from tokenlight.explaining.similarity import explain_likeness
 from tokenlight.explaining.stream import answered
 from tokenlight.explaining.token_labels import ENTITIES
 from tokenlight.explaining.windows import explain_long, is_long
+from tokenlight.explaining.written import explain_written, share_a_forward
 from tokenlight.files.tables import Example
 from tokenlight.methods._method import Method
 from tokenlight.progress import progress as progress_bar
@@ -340,15 +341,14 @@ class Explainer(Session):
         with naming(among) as which:
             for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
                 which.number = first + number
-                if sides := two_passes(self, text, target):
-                    both = self._explained(*sides, replace(how, progress=False), None)
-                    results[number] = differences(*both)
-                elif how.long == "stride" and is_long(self, text):
-                    results[number] = explain_long(self, text, target, how)
-                elif self.live.head.reads == "pair":
-                    results[number] = explain_likeness(self, text, target, how)
+                results[number] = self._explained_apart(text, target, how)
+                if results[number]:
+                    continue
+                asked = jobs(self, text, target, how, whole)
+                if share_a_forward(asked, how):
+                    results[number] = explain_written(self, asked, how)
                 else:
-                    work += [(number, *job) for job in jobs(self, text, target, how, whole)]
+                    work += [(number, *job) for job in asked]
         if work:
             self.verify(work[0][1], how)
         done: list[list[Attribution]] = [[] for _ in work]
@@ -363,8 +363,18 @@ class Explainer(Session):
         for (number, _, _), found in zip(work, done, strict=True):
             groups.setdefault(number, []).append(found)
         for number, found_by_row in groups.items():
-            results[number] = _method_by_method(found_by_row, len(how.methods))
+            results[number] = method_by_method(found_by_row, len(how.methods))
         return results
+
+    def _explained_apart(self, text: Any, target: Any, how: How) -> list[Attribution]:
+        """Of what several passes read, each a row of its own; nothing where one row does."""
+        if sides := two_passes(self, text, target):
+            return differences(*self._explained(*sides, replace(how, progress=False), None))
+        if how.long == "stride" and is_long(self, text):
+            return explain_long(self, text, target, how)
+        if self.live.head.reads == "pair":
+            return explain_likeness(self, text, target, how)
+        return []
 
     def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:
         given = method if isinstance(method, list) else [method]
@@ -383,15 +393,3 @@ class Explainer(Session):
         if batch_tokens is None:
             return self.live.batch_tokens or self.live.budget
         return whole_number("batch_tokens", batch_tokens, 1)
-
-
-def _method_by_method(groups: list[list[Attribution]], methods: int) -> list[Attribution]:
-    """The explanations of several rows of one text, each method's together."""
-    return [
-        attribution
-        for number in range(methods)
-        for group in groups
-        for attribution in group[
-            number * len(group) // methods : (number + 1) * len(group) // methods
-        ]
-    ]

@@ -1,4 +1,4 @@
-"""Relevance of one logit an example, followed from the output down through a recorded forward."""
+"""Relevance of one target an example, followed from the output down through a recorded forward."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.transfer import sent, widened
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.meter import conservation, require_finite
@@ -61,15 +62,17 @@ class Flow:
 
 
 @torch.inference_mode(mode=False)
-def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) -> Flow:
-    """Put relevance in at ``places``, one logit an example, and catch it on its way down."""
+def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) -> Flow:
+    """Put relevance in at the logits of ``targets``, one an example, and catch it on its way down; only a
+    rewritten gradient, which is linear, takes several logits at once."""
     passage, logits = recording.passage, recording.logits
     assert passage is not None, "this recording was made without a site of relevance"
-    put = [(example, *place) for example, place in enumerate(places)]
-    at = tuple(sent(put, logits.device).T)
+    put = [(i, *place, w) for i, target in enumerate(targets) for place, w in target.terms]
+    *places, weights = zip(*put, strict=True)
+    at = tuple(sent(places, logits.device))
     seed = torch.zeros_like(logits)
-    value = logits.detach()[at]
-    seed[at] = value if route.rules.starts_at_value else torch.ones_like(value)
+    value = sent(weights, logits.device, logits.dtype)
+    seed[at] = value * logits.detach()[at] if route.rules.starts_at_value else value
     rewritten = route.rules.rewrites_gradients
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
     attention = recording.attention[-1:] if route.top_only else recording.attention
@@ -91,7 +94,7 @@ def send(recording: Recording, places: Sequence[tuple[int, ...]], route: Route) 
     start = seed.flatten(1).sum(dim=1)
     layers = _layers(hidden, found)
     if rewritten:
-        start = start * value.to(start)
+        start = torch.where(seed == 0, 0, seed * logits.detach()).flatten(1).sum(dim=1)
         pairs = zip(hidden, layers, strict=True)
         layers = [widened(state.detach()) * gradient for state, gradient in pairs]
     # Where none arrives (an attention map that counts as a constant) relevance is zero.

@@ -211,6 +211,8 @@ class LiveModel:
         if self.head.reads in ("next", "mask", "token"):
             before = source_of(rows) or 0
             (foretold,) = {len(row.answer) for row in rows}
+            if rows[0].asked and not foretold:  # what stands at several tokens, all of it
+                return {"at": torch.tensor([row.asked for row in rows]) - before}
             if foretold:
                 ends = [len(row) - before for row in rows]
                 at = [
@@ -277,10 +279,11 @@ class LiveModel:
             if "logits_to_keep" in self.accepts:
                 at = torch.searchsorted(torch.unique(at), at)
             rows = torch.arange(len(at), device=logits.device)
+            logits = logits[rows.reshape(-1, *[1] * (at.dim() - 1)), sent(at, logits.device)]
             if "answer" in arguments:
-                logits = logits[rows[:, None], sent(at, logits.device)]
                 return _foretold(logits, arguments["answer"], others)
-            logits = logits[rows, sent(at, logits.device)]
+            if at.dim() == 2:  # of several tokens, each by itself
+                return logits
         if logits.dim() != 2 or logits.shape[1] != len(self.head.labels):
             raise UnsupportedModel(
                 f"{type(self.model).__name__} gives logits of shape {tuple(logits.shape)} but its "

@@ -364,13 +364,12 @@ class Tape:
         return Rerun(self.recording, self.targets, self.rules)
 
     def relevance(self, route: Route) -> Flow:
-        """Relevance of a target of one logit; each route is followed once only."""
+        """Relevance of the target, of one logit unless gradients are rewritten; a route is followed once."""
         key = (route.rules.name, route.spread, route.key)
         for whole in (False, route.top_only):  # a flow to the bottom has passed the top, too
             if (*key, whole) in self._flows:
                 return self._flows[*key, whole]
-        places = [target.terms[0][0] for target in self.targets]
-        flow = self._flows[*key, route.top_only] = send(self.recording, places, route)
+        flow = self._flows[*key, route.top_only] = send(self.recording, self.targets, route)
         return flow
 
     @property

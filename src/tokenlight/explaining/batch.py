@@ -76,8 +76,8 @@ def explain_batch(
         chosen = [options[min(turn, len(options) - 1)] for options in resolved]
         tape = recording.tape(chosen, last=turn == rounds - 1)
         # All is queued before scores are waited for; some methods ask the device a question first.
-        queued = _queued(how.methods, tape)
-        seen = _Seen(session, masked, recording.shortened(), plain.shortened(), recording.sunk)
+        queued = queued_by(how.methods, tape)
+        seen = Seen(session, masked, recording.shortened(), plain.shortened(), recording.sunk)
         notes = [method.note(tape) for method in how.methods]
         extras = [method.extras(tape) for method in how.methods]
         checks = tape.checks
@@ -87,8 +87,8 @@ def explain_batch(
         for check in checks:
             check()
         for number, one in enumerate(queued):
-            shared = _shared(session, how, number, [notes[number], NOTE if recompute else None])
-            columns = _Columns(seen, shared, chosen, *one.arrived(rows), extras[number])
+            shared = shared_by(session, how, number, [notes[number], NOTE if recompute else None])
+            columns = Columns(seen, shared, chosen, *one.arrived(rows), extras[number])
             for i, options in enumerate(resolved):
                 if turn < len(options):
                     found[i][number, turn] = Attribution.later(partial(columns.fields, i))
@@ -96,7 +96,7 @@ def explain_batch(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """What the forward pass tells of each row, whatever is asked of it; ``said``: the logits of the
     text as it is, which predict."""
 
@@ -117,11 +117,11 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class Columns:
     """The results of a batch by one method for one target an example, as they came from the device:
     ``sums`` ``batch token``, ``layers`` ``batch layer token``."""
 
-    seen: _Seen
+    seen: Seen
     shared: dict[str, Any]
     targets: Sequence[ResolvedTarget]
     sums: np.ndarray
@@ -146,7 +146,9 @@ class _Columns:
         }
 
 
-def _shared(session: Session, how: How, number: int, notes: Sequence[str | None]) -> dict[str, Any]:
+def shared_by(
+    session: Session, how: How, number: int, notes: Sequence[str | None]
+) -> dict[str, Any]:
     """What all explanations of a batch by one method have in common."""
     method = how.methods[number]
     why = how.why[1] if how.why is not None and how.why[0] == method.name else None
@@ -159,15 +161,16 @@ def _shared(session: Session, how: How, number: int, notes: Sequence[str | None]
     }
 
 
-def _queued(methods: Sequence[Method], tape: Tape) -> list["_Queued"]:
+def queued_by(methods: Sequence[Method], tape: Tape) -> list["Queued"]:
+    """The scores of each method, on their way."""
     try:
-        return [_Queued(method, method.scores(tape), tape) for method in methods]
+        return [Queued(method, method.scores(tape), tape) for method in methods]
     except Exception:
         tape.recording.read  # noqa: B018 - where the model itself gave NaN, it says so and where
         raise
 
 
-class _Queued:
+class Queued:
     """A method's scores, ``batch token``, and the terms they are the sum of, ``batch layer token``,
     where it has them: on their way from the device."""
 
@@ -201,6 +204,18 @@ class _Queued:
                     f"computes: load it in {_wider(self.dtype)}."
                 )
         return sums, layers
+
+
+def method_by_method(groups: list[list[Attribution]], methods: int) -> list[Attribution]:
+    """The explanations of several rows of one text, each method's together."""
+    return [
+        attribution
+        for number in range(methods)
+        for group in groups
+        for attribution in group[
+            number * len(group) // methods : (number + 1) * len(group) // methods
+        ]
+    ]
 
 
 def _wider(dtype: torch.dtype) -> str:

@@ -120,7 +120,8 @@ class Method(registry.Registered, abc.ABC):
         return "gradients" if self.needs else "control"
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - of one pass, whatever the length
-        """Passes through the model for a text of ``tokens`` tokens, at most."""
+        """Passes through the model for a text of ``tokens`` tokens and one target, at most; relevance rule by
+        rule goes down once a logit of it."""
         gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}))
         again = bool(self.sites & {Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
         return Cost(1, gradients + again)
