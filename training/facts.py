@@ -1,9 +1,7 @@
 """Train a writer: a small Llama that answers questions from short documents of facts.
 
 Its truth is planted: every fact is in exactly one document, so it is known which document an answer came
-from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint. It is not
-embedded: 2,500 steps of 48 on a CPU (352 thousand weights) reached an exact match of 0.753 on 2,000 drawn
-cases, which is too little to show.
+from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,9 +158,7 @@ def rows(
     return [([1, *before, *after, 2], 1 + len(before)) for before, after in found]
 
 
-def batch(
-    words: PreTrainedTokenizerFast, draw: random.Random, size: int, device: str
-) -> tuple[Tensor, Tensor]:
+def batch(words: PreTrainedTokenizerFast, draw: random.Random, size: int) -> tuple[Tensor, Tensor]:
     """Ids, right-padded, and weights: 1 where the answer is to be written, a tenth elsewhere."""
     found = rows(words, draw, size)
     width = max(len(ids) for ids, _ in found)
@@ -171,7 +168,7 @@ def batch(
         ids[i, : len(own)] = torch.tensor(own)
         weights[i, : len(own)] = 0.1
         weights[i, start : len(own)] = 1.0
-    return ids.to(device), weights.to(device)
+    return ids, weights
 
 
 def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
@@ -198,14 +195,32 @@ def exact_match(
     return right / count
 
 
+class Drawn(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """Batches without end; every process that makes them draws its own."""
+
+    def __init__(self, words: PreTrainedTokenizerFast, size: int, seed: int) -> None:
+        """``size``: rows of a batch."""
+        self.words, self.size, self.seed = words, size, seed
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Ids and weights, as :func:`batch` makes them."""
+        worker = torch.utils.data.get_worker_info()
+        draw = random.Random(1000 * self.seed + (worker.id if worker else 0))
+        while True:
+            yield batch(self.words, draw, self.size)
+
+
 def trained(
-    steps: int, size: int, device: str, seed: int
+    steps: int, size: int, device: str, seed: int, processes: int
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """One model, from scratch."""
+    """One model, from scratch; ``processes`` make the batches."""
     torch.manual_seed(seed)
-    words, draw = tokenizer(), random.Random(seed)
+    words = tokenizer()
+    source = iter(
+        torch.utils.data.DataLoader(Drawn(words, size, seed), None, num_workers=processes)
+    )
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=96, intermediate_size=256, num_hidden_layers=3,
+        vocab_size=len(words), hidden_size=128, intermediate_size=344, num_hidden_layers=4,
         num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=POSITIONS,
         tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
@@ -215,7 +230,8 @@ def trained(
         optimiser, 1e-3, total_steps=steps, pct_start=0.1
     )
     for step in range(steps):
-        loss = loss_of(model, *batch(words, draw, size, device))
+        ids, weights = next(source)
+        loss = loss_of(model, ids.to(device), weights.to(device))
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -230,13 +246,14 @@ def main() -> None:
     """Train, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--processes", type=int, default=4, help="that make the batches")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     began = time.perf_counter()
-    model, words = trained(given.steps, given.batch, given.device, given.seed)
+    model, words = trained(given.steps, given.batch, given.device, given.seed, given.processes)
     model = model.half().float()  # as it is kept
     figures = {
         "exact_match": exact_match(model, words, 2000, seed=10_000 + given.seed),
