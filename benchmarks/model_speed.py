@@ -230,16 +230,7 @@ def data_set(device: str, file: Path | None) -> Iterator[dict[str, Any]]:
     tokenizer = reading()
     texts = file.read_text("utf-8").splitlines() if file else written(tokenizer, 64)
     for dtype in (torch.bfloat16, torch.float32) if device == "cuda" else (torch.float32,):
-        size = (
-            {}
-            if device == "cuda"
-            else {
-                "num_hidden_layers": 4,
-                "hidden_size": 256,
-                "intermediate_size": 1024,
-                "num_attention_heads": 4,
-            }
-        )
+        size = {} if device == "cuda" else SMALL
         config = transformers.BertConfig(
             num_labels=2, vocab_size=len(tokenizer), attn_implementation="sdpa", **size
         )

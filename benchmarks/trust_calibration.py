@@ -255,10 +255,14 @@ def kind_of(name: str) -> str:
     return name.rstrip("0123456789 ")
 
 
-def graded_rows(rows: Sequence[Any], limits: Limits) -> Iterator[tuple[str, int, str, list[float]]]:
-    """Name, length, grade and numbers of every explanation."""
+def graded_rows(
+    rows: Sequence[Any], limits: Limits, names: Sequence[str] = ()
+) -> Iterator[tuple[str, int, str, list[float]]]:
+    """Name, length, grade and numbers of every explanation, or of those with these names."""
     for row in rows:
         for name, numbers in row.get("found", {}).items():
+            if names and name not in names:
+                continue
             if row["moved"] < UNMOVED:
                 yield name, row["length"], grade.UNTESTED, numbers
             else:
@@ -272,7 +276,7 @@ def deserves(numbers: Sequence[float]) -> bool:
 
 def share(rows: Sequence[Any], limits: Limits, names: Sequence[str], wanted: Sequence[str]) -> Any:
     """How many of these names got one of these grades, and how many there are."""
-    own = [g for name, _, g, _ in graded_rows(rows, limits) if name in names]
+    own = [g for _, _, g, _ in graded_rows(rows, limits, names)]
     return sum(g in wanted for g in own), len(own)
 
 
@@ -301,8 +305,7 @@ def chosen(tasks: dict[str, list[Any]]) -> Limits:
     def sound(limits: Limits) -> bool:
         wrong = share(rows, limits, INVERTED, GOOD[:1])[0]
         lucky, tried = share(rows, limits, RANDOM, GOOD[:1])
-        called = [n for name, _, g, n in graded_rows(rows, limits)
-                  if name in METHODS and g == grade.FAITHFUL]  # fmt: skip
+        called = [n for _, _, g, n in graded_rows(rows, limits, METHODS) if g == grade.FAITHFUL]
         right = sum(map(deserves, called))
         return not wrong and lucky <= 0.01 * tried and right >= 0.95 * len(called)
 
