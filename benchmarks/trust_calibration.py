@@ -309,7 +309,8 @@ def chosen(tasks: dict[str, list[Any]]) -> Limits:
         right = sum(map(deserves, called))
         return not wrong and lucky <= 0.01 * tried and right >= 0.95 * len(called)
 
-    grid = product(np.arange(limits.order, 0.985, 0.01), np.arange(limits.words, 0.96, 0.05))
+    words = (w for w in (0.8, 0.85, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99) if w >= limits.words)
+    grid = product(np.arange(limits.order, 0.985, 0.01), [*words])
     faithful = [
         replace(limits, faithful_order=round(float(o), 2), faithful_words=round(float(w), 2))
         for o, w in grid
