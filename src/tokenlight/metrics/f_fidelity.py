@@ -17,20 +17,20 @@ SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 class FineTunedFidelity(ErasingMetric):
     r"""Mean fall of the probability as random tokens of the explanation, or of the rest, are masked.
 
-    .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - \mathbb{E}\,p(c\mid x\setminus z_b), \quad
-        \Pr(t\in z_b) = \min(\alpha,\ \beta m/k) \text{ for each of k tokens}
+    .. math:: \frac1{|B|\,n}\sum_{b\in B}\sum_{j=1}^n p(c\mid x) - p(c\mid x\setminus z_{b,j}), \quad
+        P(t\in z_{b,j}) = \min(\alpha,\,\beta\,m/k)
 
-    With ``side="plus"`` (FFid+) the k tokens are the highest-ranked b·m of the m that are not special,
-    and higher is better; with ``"minus"`` (FFid−) they are the m − k others, and lower is better. So no
-    more than the share β of a text goes in the mean, however long the explanation. The expectation is
-    the mean of ``samples`` draws, which are the same for every method. **The model must have been
-    fine-tuned with as much of its texts masked at random** (``python -m training.finetune --only
-    masked_sst2``): then such gaps are nothing new to it, and the fall is due to what is missing. This
-    metric measures the model it is given, and cannot see how that was trained. The curve has a point for
-    each share. Zheng et al., ICLR 2025, with the official code's defaults but fewer draws (50 there).
+    A token t of the k that may go is masked with this probability, in n = ``samples`` draws that are the
+    same for every method. With ``side="plus"`` (FFid+) those are the highest-ranked b·m of the m tokens
+    that are not special, and higher is better; with ``"minus"`` (FFid−) all others, and lower is better.
+    So no more than the share β of a text goes in the mean, however long the explanation. The model must
+    have been fine-tuned with as much of its texts masked at random (``python -m training.finetune
+    --only masked_sst2``): then such gaps are nothing new to it, and the fall is due to what is missing.
+    The metric measures the model it is given, and cannot see how that was trained. The curve has a
+    point for each share. Zheng et al., ICLR 2025, with the official code's α and β.
     Differs from the paper: the explanations are the fine-tuned model's own, as in the official code; the
-    official numbers count right predictions, these are probabilities of the explained class; the shares
-    are five instead of twenty, and their mean is the value.
+    official numbers count right predictions, these are probabilities of the explained class; it draws
+    50 times at twenty shares, and the value here is the mean over five.
     """
 
     side: Literal["plus", "minus"] = "plus"

@@ -10,10 +10,10 @@ from tokenlight.metrics._metric import Answers, Case, Measured, Metric
 class SignAgreement(Metric):
     r"""Share of the marked words whose score has the sign that their polarity demands.
 
-    .. math:: \frac1{|M|}\sum_{w\in M} \bigl[\operatorname{sign}\textstyle\sum_{i\in w} s_i = \pi\bigr]
+    .. math:: \frac1{|M|}\sum_{w\in M} \bigl[\pi \sum_{i\in w} s_i > 0\bigr]
 
-    M: the marked spans of a text, each a word; :math:`\pi` is + where the text's label is the explained
-    class, − where it is another. So a text comes twice, once with its positive words marked and the label
+    M: the marked spans of a text, each a word; :math:`\pi` is 1 where the text's label is the explained
+    class, −1 where it is another. So a text comes twice, once with its positive words marked and the label
     positive, once with its negative words, and scores of one sign are right half of the time: a method
     that cannot tell for from against has 0.5 where both come equally often. A score of zero is wrong.
     ``chance``, a part, is what the same signs would reach in random places: the share of the tokens that
