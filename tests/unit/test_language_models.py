@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -35,6 +37,12 @@ FAMILIES = {
 PROMPT = "the film was very"
 TEMPLATE = (
     "{% for m in messages %}[SEP] {{ m['role'] }} : {{ m['content'] | trim }} {% endfor %}"
+    "{% if add_generation_prompt %}[SEP] it : {% endif %}"
+)
+TOOLS = (
+    "{% for m in messages %}[SEP] {{ m['role'] }} : {{ m['content'] | default('') | trim }} "
+    '{% for c in m[\'tool_calls\'] or [] %}<tool> {"name": "{{ c[\'function\'].name }}", "arguments": '
+    "{{ c['function'].arguments | tojson }}} </tool> {% endfor %}{% endfor %}"
     "{% if add_generation_prompt %}[SEP] it : {% endif %}"
 )
 
@@ -240,6 +248,55 @@ class TestChat:
         assert len(found.row.answer) == 2
         shares = {part.name: part.share for part in found.segment_shares()}
         assert shares["thinking"] > 0
+
+    def test_system_turns_tool_calls_and_their_answers_are_segments(self):
+        model = built("llama")
+        model.config.max_position_embeddings = 256  # rotary: no table of positions ends
+        talker = tl.Explainer(model, tiny_tokenizer(limit=256))
+        call = {"name": "film", "arguments": {"plot": "red cat", "two": 2, "dog": ["a", "mat"]}}
+        chat = [
+            {"role": "system", "content": "be good"},
+            {"role": "user", "content": "what film is it"},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"type": "function", "function": call}],
+            },
+            {"role": "tool", "content": "the red film"},
+            {"role": "user", "content": "is it fun"},
+        ]
+        answer = tl.Continuation("<think> a dog </think> very good", together=True)
+        (found,) = talker.explain(tl.Chat(chat, template=TOOLS), "grad_x_input", answer)
+        row = found.row
+        named = ("system", "user", "tool call", "tool", "user", "thinking", "written")
+        assert row.names == named
+        called = row.texts[2]
+        assert called.startswith('film", "arguments"')
+        assert called.endswith('"mat')
+        assert row.texts[3] == "the red film"
+        roles = {one.name: one for one in found.by("role")}
+        assert list(roles) == list(dict.fromkeys(named))
+        user = [one for one in found.by("document") if one.name == "user"]
+        assert roles["user"].total == pytest.approx(sum(one.total for one in user))
+        assert roles["user"].text == "what film is it … is it fun"
+        assert 0 < roles["thinking"].share < 1
+        by_json = [dict(one) for one in chat]
+        as_text = {**call, "arguments": json.dumps(call["arguments"])}
+        by_json[2] = {"role": "assistant", "tool_calls": [as_text]}
+        template = TOOLS.replace("c['function']", "c").replace("| tojson", "")
+        again = talker.explain(tl.Chat(by_json, template=template), "grad_x_input", answer)[0]
+        assert again.row.names == named
+
+    def test_a_call_that_a_template_drops_or_nobody_can_read_is_refused(self, talker):
+        call = {"name": "film", "arguments": "{"}
+        chat = [{"role": "assistant", "tool_calls": [call]}, {"role": "i", "content": "it"}]
+        with pytest.raises(BadInput, match="cannot be read"):
+            talker.explain(tl.Chat(chat, template=TEMPLATE))
+        chat[0] = {"role": "we", "content": "so", "tool_calls": [{"name": "film"}]}
+        with pytest.raises(BadInput, match="drops the tool call 'film'"):
+            talker.explain(tl.Chat(chat, template=TEMPLATE))
+        with pytest.raises(BadInput, match="or 'tool_calls'"):
+            tl.Chat([{"role": "we"}])
 
     def test_a_template_that_drops_what_was_thought_drops_its_segment_alone(self, talker):
         template = TEMPLATE.replace("| trim", "| replace('<think> a cat </think>', '') | trim")

@@ -140,7 +140,7 @@ def explain(
     limit: option.Limit = None,
     split: option.Split = None,
     by: Annotated[
-        Literal["document", "sentence", "word", "token"] | None,
+        Literal["role", "document", "sentence", "word", "token"] | None,
         typer.Option(
             help="List sums by unit, the largest first, and explain a written answer as a whole.",
             show_default="document, with --document",

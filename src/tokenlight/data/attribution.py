@@ -120,8 +120,8 @@ class Attribution(Later, Shown):
         return segment_shares(self.row, self.scores, self._names())
 
     def by(self, unit: Unit) -> list[UnitSum]:
-        """Each document (text, message, half of a pair), sentence, word or token in order, with the sum
-        of its scores; special tokens left out."""
+        """Each role of a chat, document (text, message, half of a pair), sentence, word or token in order,
+        with the sum of its scores; special tokens left out."""
         return parts_of(self.row, self.scores, unit, self._names(), self.extras)
 
     def _names(self) -> tuple[str, ...]:

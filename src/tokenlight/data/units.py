@@ -11,10 +11,11 @@ from tokenlight.data.sentences import sentences_of
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnknownName
 
-Unit = Literal["token", "word", "sentence", "document"]
+Unit = Literal["token", "word", "sentence", "document", "role"]
 QUESTION = "question"  # the name of what is asked about documents among a row's texts
 WRITTEN = "written"  # the name of the continuation
 THINKING = "thinking"  # the name of what stands between <think> and </think>
+TOOL_CALL = "tool call"  # the name of what an assistant asked a tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ def word_groups(row: TokenRow) -> list[list[int]]:
 def unit_groups(row: TokenRow, unit: Unit) -> list[list[int]]:
     """The places of each unit's tokens, in order; special tokens belong to none.
 
-    A document is one of the row's texts: of a pair each half, of a chat each message.
+    A document is one of the row's texts: of a pair each half, of a chat each message. A role is all of
+    them with one name: what the user wrote, what was thought.
     """
     if unit not in get_args(Unit):
         raise UnknownName.among("unit", unit, get_args(Unit))
@@ -57,9 +59,10 @@ def unit_groups(row: TokenRow, unit: Unit) -> list[list[int]]:
         if not row.texts:
             raise BadInput("a text given as ids has no sentences; give the text, or units='token'.")
         groups = [list(one.positions) for one in sentences_of(row, np.zeros(len(row)))]
-    elif unit == "document":
-        homes = segments_of(row)
-        found = sorted({home for home in homes if home is not None})
+    elif unit in ("document", "role"):
+        named = dict(enumerate(row.names)) if unit == "role" else {}
+        homes = [named.get(home, home) for home in segments_of(row)]  # type: ignore[arg-type]
+        found = dict.fromkeys(home for home in homes if home is not None)
         groups = [[i for i, home in enumerate(homes) if home == own] for own in found]
     else:
         groups = word_groups(row) if unit == "word" else [[i] for i in range(len(row))]
@@ -89,7 +92,11 @@ def parts_of(
     found = []
     for group in unit_groups(row, unit):
         segment, text = segments_of(row)[group[0]], row.written(group, " ").strip()
-        name = names[segment] if unit == "document" and segment is not None else text
+        if unit == "role":
+            texts = dict.fromkeys(row.segments[i] for i in group)
+            text = " … ".join(row.texts[i].strip() for i in texts if i is not None)
+        named = unit in ("document", "role") and segment is not None
+        name = names[segment] if named else text  # type: ignore[index]
         share, total = float(np.abs(scores[group]).sum()) / whole, float(scores[group].sum())
         low_high = ends.get(tuple(group), (None, None))
         found.append(UnitSum(name, text, segment, tuple(group), share, total, *low_high))

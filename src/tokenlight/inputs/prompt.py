@@ -1,14 +1,15 @@
 """Prompts of language models: a text or a chat to write on from, and what was written."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import Long, Span, TokenRow
-from tokenlight.data.units import THINKING, WRITTEN
+from tokenlight.data.units import THINKING, TOOL_CALL, WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, long_way, way
 from tokenlight.inputs.context import CHAT, Context
 from tokenlight.inputs.encode import ASKED, check_tokenizer, laid_row, number_words, readable
@@ -20,19 +21,21 @@ _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 class Chat:
     """Messages, each ``{"role": …, "content": …}``, laid out by the tokenizer's own chat template.
 
-    Each message is a segment of its own, named by its role, and what it has between ``<think>`` and
-    ``</think>`` is one named ``thinking``; the template's own tokens belong to no segment.
+    Each message is a segment of its own, named by its role. What it has between ``<think>`` and
+    ``</think>``, or as ``reasoning_content``, is one named ``thinking``; each of its ``tool_calls`` one
+    named ``tool call``, from the function's name to its last argument. The template's own tokens belong
+    to no segment.
     ``answer``: end the prompt where the assistant begins to write. ``template``: a chat template
     to use instead of the tokenizer's.
     """
 
-    messages: tuple[Mapping[str, str], ...]
+    messages: tuple[Mapping[str, Any], ...]
     answer: bool = True
     template: str | None = None
 
     def __init__(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         answer: bool = True,
         template: str | None = None,
     ) -> None:
@@ -45,12 +48,16 @@ class Chat:
                 )
             )
         for number, message in enumerate(messages):
-            if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+            told = isinstance(message, Mapping) and (
+                message.get("tool_calls") or "content" in message
+            )
+            if not told or "role" not in message:
                 raise BadInput(
                     f"message {number} of the chat is {str(message)[:60]!r}; each message has a "
-                    "'role' and a 'content'."
+                    "'role' and a 'content', or 'tool_calls'."
                 )
-            readable(message["content"])
+            if not message.get("tool_calls"):
+                readable(message["content"])
         object.__setattr__(self, "messages", tuple(dict(message) for message in messages))
         object.__setattr__(self, "answer", bool(answer))
         object.__setattr__(self, "template", template)
@@ -157,25 +164,56 @@ def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
         )
     except Exception as refused:  # templates raise whatever their author wrote
         raise BadInput(f"the model's chat template refuses this chat: {refused}.") from refused
-    parts, names, behind = [], [], 0
-    said = [
-        (message["content"][slice(*span)].strip(), name)  # templates strip; the middle stays
-        for message in chat.messages
-        for span, name in _thought(message["content"], str(message["role"]))
-    ]
-    for content, name in said:
-        start = text.find(content, behind)
-        if start < 0 and name == THINKING:
+    parts: list[tuple[int, int]] = []
+    names, behind = [], 0
+    for pieces, name in (one for message in chat.messages for one in _said(message)):
+        found, end = [], behind
+        for piece in pieces:
+            found.append(text.find(piece, end))
+            end = found[-1] + len(piece)
+        if min(found) < 0 and name == THINKING:
             continue  # many templates leave out what was thought in earlier turns
-        if start < 0:
+        if min(found) < 0:
+            what = "tool call" if name == TOOL_CALL else "message"
             raise BadInput(
-                f"the model's chat template changes or drops the message {content[:40]!r}, so its "
+                f"the model's chat template changes or drops the {what} {pieces[0][:40]!r}, so its "
                 "tokens cannot be laid over what you wrote; give the prompt as one text."
             )
-        behind = start + len(content)
-        parts.append((start, behind))
+        behind = end
+        parts.append((found[0], end))
         names.append(name)
     return Laid(text, tuple(parts), tuple(names), template=True)
+
+
+def _said(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
+    """What a message says, each as pieces that stand in the template's text one behind the other, and
+    what it is called."""
+    thought, content = (message.get(name) or "" for name in ("reasoning_content", "content"))
+    if thought:
+        yield [thought.strip()], THINKING
+    for span, name in _thought(content, str(message["role"])):
+        yield [content[slice(*span)].strip()], name  # templates strip; the middle stays
+    for call in message.get("tool_calls") or ():
+        try:
+            function = call.get("function", call)
+            name, given = str(function["name"]), function.get("arguments") or {}
+            given = json.loads(given) if isinstance(given, str) else given
+        except (AttributeError, LookupError, TypeError, ValueError) as broken:
+            raise BadInput(
+                f"the tool call {str(call)[:60]!r} cannot be read ({broken!r}); it has a 'function' with a "
+                "'name' and, as a table or as JSON, 'arguments'."
+            ) from broken
+        yield [name, *_leaves(given)], TOOL_CALL
+
+
+def _leaves(given: Any) -> Iterator[str]:
+    """The texts and numbers of nested JSON, as JSON writes them."""
+    if isinstance(given, Mapping | list):
+        for own in given.values() if isinstance(given, Mapping) else given:
+            yield from _leaves(own)
+    else:
+        written = json.dumps(given, ensure_ascii=False)
+        yield written[1:-1] if isinstance(given, str) else written
 
 
 def _message(message: Mapping[str, str], pictured: bool, first: bool) -> dict[str, Any]:
