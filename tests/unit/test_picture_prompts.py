@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
+
 import numpy as np
 import pytest
 import torch
 import transformers
 from PIL import Image
+from rich.console import Console
+from typer.testing import CliRunner
 
 from tests.sights import (
     ANSWER,
@@ -21,8 +27,14 @@ from tests.sights import (
 )
 from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, close
 from tokenlight import Attribution, Chat, Continuation, Explainer, NextToken, Picture
+from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.inputs.picture_prompt import _pixels
+from tokenlight.plots.colours import STEPS, VEIL, step
+from tokenlight.plots.figures import heat_maps
+from tokenlight.plots.html import page
+from tokenlight.plots.terminal import show
+from tokenlight.trust import trusted
 
 CATS = np.random.RandomState(3).randint(0, 255, (40, 60, 3), dtype=np.uint8)
 
@@ -357,3 +369,82 @@ def test_crops_of_a_picture_are_refused():
     own.image_processor.size = {"longest_edge": 2 * SIDE}
     with pytest.raises(BadInput, match="switch off its crops"):
         Explainer(build("idefics3"), own).explain(Picture(CATS, text=QUESTION), "random")
+
+
+# --- pictures of them, and the command line -------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shown(llava):
+    given = Picture.from_pixels(pixels(), mean=0.5, std=0.2, text=QUESTION, name="<cat>.png")
+    return llava.explain(given, ["grad_x_input", "attcat"])
+
+
+def test_a_page_shows_the_heat_map_and_the_words_on_one_scale(shown):
+    html = page(shown)
+    assert "&lt;cat&gt;.png" in html
+    assert "<cat>" not in html
+    share = shown[0].segment_shares()[0]
+    assert share.name == "image"
+    assert f"image · {100 * share.share:.0f} % of the weight" in html
+    assert html.count('class="photo coarse over"') == 2 + len(shown[1].layers)
+    assert html.count("<title>row 1, column 2 ") == 2
+    words = re.findall(r'<span class="token[^"]*" title="what', html)
+    assert len(words) == 2
+    largest = np.abs(shown[0].scores).max()
+    strengths = [step(float(score), largest) for score in shown[0].patches().ravel()]
+    drawn = re.findall(r'fill-opacity="([\d.]+)"><title>', html)[:16]
+    assert [float(one) for one in drawn] == [round(VEIL * abs(s) / STEPS, 3) for s in strengths]
+
+
+def test_the_terminal_shows_the_weight_of_the_picture_and_its_strongest_patches(shown):
+    console = Console(width=100, color_system=None, file=io.StringIO())
+    show(shown[0], console=console)
+    text = console.file.getvalue()
+    assert re.search(r"image \d+ % \([+-].*\)\n( +( ·|[+-]\d)){4}", text)
+    assert re.search(r"prompt \d+ % .*what.* is.* this", text)
+    assert re.search(r"patch \d,\d +[+-]", text)
+
+
+def test_each_written_token_has_a_heat_map_of_its_own(llava):
+    html = page(llava.explain(pictured(), "grad_x_input", target=Continuation(ANSWER)))
+    assert html.count('class="photo coarse over"') == 3
+    assert "written · nothing yet" in html
+
+
+def test_a_figure_tells_the_strongest_words_under_the_heat_map(shown):
+    axes = heat_maps(shown).axes
+    said = [text.get_text() for one in axes for text in one.texts]
+    assert len(said) == 2
+    best = max(shown[0].words()[16:], key=lambda word: abs(word[1]))[0]
+    assert said[0].splitlines()[1].startswith(best)
+
+
+def test_scores_behind_the_vision_tower_say_so_and_those_of_changed_pixels_need_not(llava):
+    notes = [a.notes for a in llava.explain(pictured(), ["grad_x_input", "occlusion"])]
+    assert [any("vision tower" in note for note in own) for own in notes] == [True, False]
+
+
+def test_trust_names_patches_and_words(llava):
+    found = llava.explain(pictured(), "grad_x_input", target=NextToken("dog"))
+    assert re.search(
+        r"patches and words|patch or word", trusted(llava, found).extras["trust"]["verdict"]
+    )
+
+
+def test_the_command_explains_an_image_beside_a_text(tmp_path):
+    build("llava", torch.float32).save_pretrained(tmp_path / "llava")
+    llava_processor().save_pretrained(tmp_path / "llava")
+    Image.fromarray(CATS).save(tmp_path / "cats.png")
+    out = tmp_path / "out.json"
+    done = CliRunner().invoke(
+        app,
+        ["explain", "--image", str(tmp_path / "cats.png"), QUESTION, "--model", str(tmp_path / "llava"),
+         "--method", "grad_x_input", "--target", "cat", "--json", str(out)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert re.search(r"image \d+ %", done.output)
+    assert len(json.loads(out.read_text())["row"]["image"]["places"]) == 16
+    alone = CliRunner().invoke(app, ["explain", QUESTION, "--model", str(tmp_path / "llava")])
+    assert alone.exit_code == 2
+    assert "give --image FILE beside the text" in " ".join(alone.output.split())

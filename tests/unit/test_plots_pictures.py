@@ -185,7 +185,8 @@ def test_the_doctor_tries_every_method_on_a_picture(folder):
     ("arguments", "message"),
     [
         (["--image", "spot.png"], "no image model is embedded"),
-        (["a text", "--image", "spot.png", "--model", "vit"], "--image replaces a text"),
+        (["a text", "--image", "spot.png", "--model", "vit"], "does not read text"),
+        (["--image", "spot.png", "--model", "vit", "--pair", "b"], "--image stands alone"),
         (["--file", "a.csv", "--png", "out.png"], "draws one text or image"),
         (["--image", "none.png", "--model", "vit"], "there is no image file"),
         (

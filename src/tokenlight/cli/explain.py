@@ -113,7 +113,8 @@ def explain(
         typer.Option(metavar="N", help="Let the model write N tokens after TEXT; explain each."),
     ] = None,
     image: Annotated[
-        Path | None, typer.Option(help="An image file, instead of TEXT; needs --model.")
+        Path | None,
+        typer.Option(help="An image file, instead of TEXT, or beside it; needs --model."),
     ] = None,
     fill: Annotated[
         Literal["mean", "zero", "blur"] | None,
@@ -279,7 +280,10 @@ def _asked_about(given: dict[str, Any]) -> Any:
         return inputs.file(file, column, limit, split, {**named, **elsewhere})
     if image is not None:
         fill = given["fill"] or "mean"
-        return inputs.image(image, fill, given["model"], (*others, chat, document))
+        text, *others = others
+        if chat is not None:
+            text = inputs.chat(chat, given["model"], (text, *others))
+        return inputs.image(image, fill, given["model"], text, (*others, document))
     if document:
         others.pop(2)
         return inputs.documents(document, given["question"], given["model"], (*others, chat))

@@ -89,18 +89,18 @@ def only_files(column: str | None, limit: int | None, split: str | None) -> None
             )
 
 
-def image(file: Path, fill: Any, model: str | None, others: Sequence[object]) -> Any:
-    """An image, for a model that was named."""
-    if any(other is not None for other in others):
-        raise BadInput("--image replaces a text; give one of the two.")
+def image(file: Path, fill: Any, model: str | None, text: Any, others: Sequence[object]) -> Any:
+    """An image, for a model that was named, and the text or chat beside it, where it reads both."""
+    if any(other for other in others):
+        raise BadInput("--image stands alone or beside a TEXT or --chat; leave out the others.")
     if model is None:
         raise BadInput(
             "--image needs --model: no image model is embedded. Give a folder or a hub id of a ViT, "
-            "DeiT, DINOv2 or BEiT image classifier."
+            "DeiT, DINOv2 or BEiT image classifier, or of a model of LLaVA's kind."
         )
     from tokenlight.inputs.picture import Picture
 
-    return Picture(file, fill=fill)
+    return Picture(file, fill=fill, text=text)
 
 
 def only_images(png: Path | None, fill: str | None) -> None:

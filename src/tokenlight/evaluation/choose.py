@@ -102,7 +102,8 @@ def _measured(
     explainer: Explainer, texts: Sequence[Any], names: Sequence[str], seed: int
 ) -> BestMethod:
     # A patch cannot be deleted, only hidden.
-    hides = {"perturb": "mask"} if explainer.live.patches is not None else {}
+    pictures = explainer.live.patches is not None or explainer.live.sight is not None
+    hides = {"perturb": "mask"} if pictures else {}
     values: dict[str, list[float]] = {}
     refused: list[str] = []
     for name in dict.fromkeys(("random", *names)):

@@ -106,7 +106,7 @@ def removal_test(
     found = chance.of_order(attribution.scores) | chance.of_words_taken(attribution.scores)
     after = found["before"] - found["after"]
     found["moved"] = max(chance.moved, abs(after), abs(found["aopc"]))
-    things = "words" if attribution.row.image is None else "patches"
+    _, things = _things(attribution)
     if found["moved"] < UNMOVED:
         what = watched_name(attribution.target)
         verdict = f"no choice of {things} moves {what} by {UNMOVED}, so there is nothing to test"
@@ -145,8 +145,7 @@ def _in_words(attribution: Attribution, found: dict[str, Any], chance: Chance) -
     named, before, after = found["top_words"], found["before"], found["after"]
     what = watched_name(attribution.target)
     picture = attribution.row.image is not None
-    thing = "patch" if picture else "word"
-    several = "patches" if picture else "words"
+    thing, several = _things(attribution)
     count = f"the {len(named)} top {several}" if len(named) > 1 else f"the top {thing}"
     words = f"{count} ({('; ' if picture else ', ').join(named)})"
     if abs(before - after) < 0.005:
@@ -156,6 +155,14 @@ def _in_words(attribution: Attribution, found: dict[str, Any], chance: Chance) -
         others = _share(found["choices_less"], chance.every_choice)
         change = f"{verb} {what} from {before:.2f} to {after:.2f}; {others} do less"
     return f"{'hiding' if picture else 'removing'} {words} {change}"
+
+
+def _things(attribution: Attribution) -> tuple[str, str]:
+    """What an explanation ranks: one, and several."""
+    image = attribution.row.image
+    if image is None:
+        return "word", "words"
+    return ("patch or word", "patches and words") if image.places else ("patch", "patches")
 
 
 def watched_name(target: ResolvedTarget) -> str:

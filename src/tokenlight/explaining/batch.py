@@ -26,6 +26,7 @@ from tokenlight.explaining.session import Session
 from tokenlight.methods._method import Method
 from tokenlight.version import VERSION
 
+BEHIND_SIGHT = "patches as the language model is given them; its vision tower is not followed"
 SUNK = "each row of attention sums to less than one: this model leaves some to a sink, no token"
 
 
@@ -152,6 +153,8 @@ def shared_by(
     """What all explanations of a batch by one method have in common."""
     method = how.methods[number]
     why = how.why[1] if how.why is not None and how.why[0] == method.name else None
+    if session.live.sight is not None and method.needs:
+        notes = [*notes, BEHIND_SIGHT]
     return {
         "method": method.name,
         "model": session.name,

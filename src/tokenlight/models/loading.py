@@ -13,14 +13,15 @@ from urllib.request import getproxies
 import torch
 import transformers
 from huggingface_hub.constants import ENDPOINT  # which transformers itself needs
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoProcessor, AutoTokenizer
 
 from tokenlight.capture.head import TAKEN, taken_in_words
 from tokenlight.capture.live import Pooling, Similarity
+from tokenlight.capture.sight import image_token
+from tokenlight.data.image import pillow
 from tokenlight.errors import (
     BadInput,
     DamagedFile,
-    MissingExtra,
     UnknownName,
     UnsupportedModel,
     few,
@@ -69,7 +70,9 @@ def load(
     bare = not cls.__name__.endswith(tuple(TAKEN))
     if bare and "add_pooling_layer" in inspect.signature(cls.__init__).parameters:
         hub = {**hub, "add_pooling_layer": False}
-    writes = cls.__name__.endswith(("ForCausalLM", "LMHeadModel"))
+    writes = cls.__name__.endswith(("ForCausalLM", "LMHeadModel")) or (
+        cls.__name__.endswith("ForConditionalGeneration") and not config.is_encoder_decoder
+    )
     quantize, hub = hub.get("quantize"), {k: v for k, v in hub.items() if k != "quantize"}
     how = {"dtype": _dtype("auto" if dtype is None and writes else dtype), **hub}
     if quantize is not None:
@@ -88,8 +91,8 @@ def load(
         log.info("%s computes on %s", name, torch.cuda.get_device_name())
     put(model, device)
     _refuse_half_quantised(name, model)
-    if cls.main_input_name == "pixel_values":
-        return model.eval(), _processor(str(place), name, hub)
+    if cls.main_input_name == "pixel_values" or image_token(model) is not None:
+        return model.eval(), _processor(str(place), name, hub, cls.main_input_name == "input_ids")
     return model.eval(), _tokenizer(str(place), name, hub)
 
 
@@ -150,18 +153,20 @@ def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
         return AutoTokenizer.from_pretrained(place, **SAFE, **fetching(hub))
 
 
-def _processor(place: str, name: str, hub: dict[str, Any]) -> Any:
-    """How the model wants its images; the processors of plain Pillow, which need no torchvision."""
+def _processor(place: str, name: str, hub: dict[str, Any], both: bool) -> Any:
+    """How the model wants its images, and beside a text (``both``) its text; the processors of plain
+    Pillow, which need no torchvision."""
+    pillow(f"reading images for {name}")
+    # From its own module: older releases hide it at the top where torchvision is missing.
+    from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
+    how = {"backend": "pil", **SAFE, **fetching(hub)}
     try:
-        import PIL  # noqa: F401 - only to say what is missing
-
-        # From its own module: older releases hide it at the top where torchvision is missing.
-        from transformers.models.auto.image_processing_auto import AutoImageProcessor
-
-        how = {"backend": "pil", **SAFE, **fetching(hub)}
-        return AutoImageProcessor.from_pretrained(place, **how)
+        return (AutoProcessor if both else AutoImageProcessor).from_pretrained(place, **how)
     except ImportError as missing:
-        raise MissingExtra.naming("Pillow", "vision", f"reading images for {name}") from missing
+        raise UnsupportedModel(
+            f"the processor of {name} needs a library that is not here: {first_sentence(missing)}"
+        ) from missing
     except (OSError, ValueError) as broken:
         raise BadInput(
             f"{name} does not say how it wants its images: {first_sentence(broken)} Save the "

@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.postprocess import difference, l1_normalise
+from tokenlight.data.postprocess import difference, l1_normalise, merge_words
 from tokenlight.errors import BadInput
+from tokenlight.plots import facts
+from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import named, plain_png, sheet, svg, titled
 from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, VEIL, hexadecimal, ink, shade, step
-from tokenlight.plots.facts import SCALED
 from tokenlight.plots.groups import TextGroup, grouped, method_label
 from tokenlight.plots.highlighted import highlighted
 from tokenlight.plots.pieces import strongest_pieces
 from tokenlight.plots.tables import SUM, layer_table
 
 PANEL = 2.3  # inches of a picture
+WORDS_BESIDE = 3  # under a picture with a text
 OFFSETS = 10  # relative positions drawn to each side
 HEAD_KINDS = ("neither", "positional", "syntactic", "both")
 HEAD_COLOURS = ("#eceff1", "#1e88e5", "#e65100", "#6a1b9a")  # told apart by colour-blind eyes, too
@@ -100,7 +102,7 @@ def difference_map(
     axes.set_ylim(len(rows) - 0.5, -0.5)
     named(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
     named(axes, "y", list(rows), fontsize=8)
-    axes.set_xlabel(SCALED, fontsize=8)
+    axes.set_xlabel(facts.SCALED, fontsize=8)
     titled(axes, title)
     return axes.figure
 
@@ -120,7 +122,8 @@ def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
     if any(group.first.row.image is None for group, _ in lines):
         raise BadInput("heat maps are drawn over pictures, and among these is a text.")
     across = 1 + max(len(found) for _, found in lines)
-    figure = sheet(PANEL * across, (PANEL + 0.35) * len(lines))
+    beside = any(group.first.row.image.places for group, _ in lines)
+    figure = sheet(PANEL * across, (PANEL + 0.35 + 0.6 * beside) * len(lines))
     panels = figure.subplots(len(lines), across, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
@@ -154,6 +157,20 @@ def _draw(line: Sequence[Any], group: TextGroup, found: Sequence[Attribution]) -
         veil = _veil(a.patches(), group.scale(a))
         axes.imshow(veil, interpolation="nearest", extent=(-0.5, width - 0.5, height - 0.5, -0.5))
         titled(axes, f"{method_label(a)}\nfor {a.target.name}", 8)
+        if image.places:  # of the text beside it the strongest words
+            _beside(axes, a)
+
+
+def _beside(axes: Any, a: Attribution) -> None:
+    whole = merge_words(a)
+    text = [
+        i for i, segment in enumerate(whole.row.segments) if segment and not whole.row.special[i]
+    ]
+    best = sorted(text, key=lambda i: -abs(whole.scores[i]))[:WORDS_BESIDE]
+    said = [f"{in_line(whole.tokens[i])} {facts.number(whole.scores[i])}" for i in best]
+    share = f"image {100 * a.segment_shares()[0].share:.0f} %"
+    where = {"transform": axes.transAxes, "ha": "center", "va": "top", "fontsize": 7}
+    axes.text(0.5, -0.03, "\n".join([share, *said]), parse_math=False, **where)
 
 
 def _veil(values: np.ndarray, scale: float) -> np.ndarray:

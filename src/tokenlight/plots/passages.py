@@ -46,17 +46,19 @@ class SegmentText:
 
 
 def passages(row: TokenRow) -> list[SegmentText]:
-    """The row as passages, one a segment; a row that knows no text is one passage of pieces."""
+    """The row as passages, one a segment; a row that knows no text is one passage of pieces. A picture
+    beside the text is none of them."""
     if not any(span is not None for span in row.spans):
         return [SegmentText(None, tuple(_pieces(row)))]
     homes = _homes(row)
-    segments = range(len(row.texts))
+    segments = range(int(row.image is not None), len(row.texts))
     return [SegmentText(number, tuple(_segment(row, number, homes))) for number in segments]
 
 
 def is_long(attribution: Attribution) -> bool:
     """Whether a text is read better by sentences: it is long, or the model read it in windows."""
-    return len(attribution) > LONG or "windows" in attribution.extras
+    patches = 0 if attribution.row.image is None else len(attribution.row.image.places)
+    return len(attribution) - patches > LONG or "windows" in attribution.extras
 
 
 def sentence_texts(attribution: Attribution) -> list[SegmentText]:
@@ -101,8 +103,10 @@ def _homes(row: TokenRow) -> dict[int, tuple[int, int]]:
     """Special token to (segment, the token it follows there): the segment before it, or token -1
     of the one behind it where none is before, or where its token type says that it opens that one
     (two texts a model read apart have a [CLS] each)."""
-    chips = [p for p, s in enumerate(row.segments) if s is None or row.spans[p] is None]
-    own = sorted({*range(len(row))} - {*chips})
+    patches = {*row.image.places} if row.image is not None else set()
+    text = [p for p in range(len(row)) if p not in patches]
+    chips = [p for p in text if row.segments[p] is None or row.spans[p] is None]
+    own = sorted({*text} - {*chips})
     types = row.token_types or (0,) * len(row)
     homes = {}
     for position in chips:

@@ -50,6 +50,8 @@ def piece_in_word(row: TokenRow, position: int) -> Piece:
     Some tokenizers count ``time,`` as a word: punctuation is no rest of one.
     """
     text = row.surface[position]
+    if row.image is not None and position in row.image.places:
+        return Piece("", f"patch {text}", "")
     span, segment, word = row.spans[position], row.segments[position], row.words[position]
     if span is None or segment is None or word is None or not any(map(_is_letter, text)):
         return Piece("", text, "")

@@ -90,6 +90,7 @@ class View:
     kind: str
     attribution: Attribution
     scale: float
+    picture: SegmentShare | None  # what a picture beside the text weighs
     lines: tuple[SegmentLine, ...]
     special: SegmentShare | None
     sentences: tuple[SentenceLine, ...]
@@ -231,12 +232,14 @@ class Scenery:
     def _view(self, kind: str, a: Attribution, scale: float, roles: Roles) -> View:
         layered = a.layers is not None and a.row.image is None
         found = passages(a.row)
-        several = len(found) > 1
+        beside = a.row.image is not None and bool(a.row.image.places)
+        several = len(found) > 1 or beside
         shares = {part.segment: part for part in a.segment_shares()} if several else {}
         return View(
             kind,
             a,
             scale,
+            shares[0] if beside else None,
             tuple(
                 SegmentLine(
                     _marks(a, one, scale, roles),

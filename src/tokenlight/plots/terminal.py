@@ -166,7 +166,10 @@ def _named(method: scene.MethodScene) -> Text:
 def _highlighted(view: scene.View, paint: Paint | None) -> Text:
     text = Text()
     if view.attribution.row.image is not None:
-        return blocks(view.attribution.patches(), view.scale, paint)
+        grid = blocks(view.attribution.patches(), view.scale, paint)
+        if view.picture is None:
+            return grid
+        text.append(f"{_weight(view.picture)}\n", "dim").append_text(grid).append("\n")
     for number, line in enumerate(view.lines):
         if line.share is not None:
             name = in_line(line.share.name)

@@ -161,4 +161,4 @@ def legend(paint: Paint | None) -> str:
     """How to read the blocks."""
     if paint is not None:
         return "one block per patch, from the top left"
-    return "one cell per patch, from the top left: sign and tenths of the strongest patch"
+    return "one cell per patch, from the top left: sign and tenths of the strongest"
