@@ -119,10 +119,11 @@ def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
     lines = [
         (group, target.attributions) for group in grouped(attributions) for target in group.targets
     ]
-    if any(group.first.row.image is None for group, _ in lines):
+    images = [group.first.row.image for group, _ in lines]
+    if None in images:
         raise BadInput("heat maps are drawn over pictures, and among these is a text.")
     across = 1 + max(len(found) for _, found in lines)
-    beside = any(group.first.row.image.places for group, _ in lines)
+    beside = any(image is not None and image.places for image in images)
     figure = sheet(PANEL * across, (PANEL + 0.35 + 0.6 * beside) * len(lines))
     panels = figure.subplots(len(lines), across, squeeze=False)
     for axes in panels.flat:
