@@ -211,6 +211,43 @@ class TestClaims:
         assert "| near | holds | First" in text
         assert "holds (Best 0.500, Second 0.490, difference +0.010 … +0.010)" in text
 
+    @pytest.mark.parametrize(
+        ("said", "here"),
+        [
+            ({"better": "Best", "than": ["Second"], "by": 20}, "| holds |"),
+            ({"better": "Best", "than": ["Second"], "by": 30}, "| does not hold |"),
+            ({"better": "Worst", "than": ["Second"], "by": 1}, "| does not hold |"),
+            ({"better": "Best", "than": ["Second"], "until": 0.5}, "| holds |"),
+            ({"better": "Worst", "than": ["Second"], "until": 0.5}, "Second is ahead at 10 %"),
+            ({"better": "Best", "than": ["Worst"], "control": "Second"}, "| holds |"),
+            ({"better": "Best", "than": ["Worst"], "control": "Best"}, "| cannot be tested here |"),
+            ({"cannot": "no model has it"}, "| cannot be tested here | cannot be tested here (no model"),
+        ],
+    )  # fmt: skip
+    def test_a_claim_may_ask_for_a_lead_for_a_curve_for_a_control_or_for_nothing(
+        self, tmp_path, said, here
+    ):
+        claim = {"claim": "c", **({} if "cannot" in said else {"metric": "AOPC"}), **said}
+        text = report(made(tmp_path / "run", more={"expect": [claim]}), "md")
+        (line,) = [one for one in text.splitlines() if one.startswith("| c |")]
+        assert here in line
+
+    @pytest.mark.parametrize(("lowest", "here"), [("film", "holds"), ("good", "does not hold")])
+    def test_a_claim_of_two_tokens_is_read_off_the_kept_text(self, tmp_path, lowest, here):
+        found = Explainer(tiny_bert(), tiny_tokenizer()).explain("good film", "attcat")
+        places = {token: place for place, token in enumerate(found.tokens)}
+        scores = np.zeros(len(found))
+        scores[places["good"]], scores[places["film"]] = 0.5, -1.0
+        kept = {"attribution": json.dumps(replace(found, scores=scores, layers=None).to_dict())}
+        claim = {"claim": "c", "better": "Best", "highest": "good", "lowest": lowest}
+        folder = made(
+            tmp_path / "run", more={"expect": [claim], "keep": 1}, instead={("Best", 0): kept}
+        )
+        (line,) = [one for one in report(folder, "md").splitlines() if one.startswith("| c |")]
+        assert f"| {here} |" in line
+        assert "good +0.50" in line
+        assert "lowest film -1.00" in line
+
     def test_a_lead_that_texts_disagree_about_holds_weakly(self, tmp_path, monkeypatch):
         monkeypatch.setitem(MEANS, "Second", 0.49)
         turned = {
@@ -395,7 +432,7 @@ class TestFigures:
         for label, mean in rates.items():
             monkeypatch.setitem(MEANS, label, mean)
         drawn = {}
-        monkeypatch.setattr(figures, "bands", lambda panels, _: drawn.update(panels))
+        monkeypatch.setattr(figures.charts, "bands", lambda panels, _: drawn.update(panels))
         methods = [
             *content()["methods"],
             {"name": "mask_lrp", "label": "c {corruption} #{seed}", "group": "c {corruption}",

@@ -120,8 +120,9 @@ def test_every_claim_and_figure_speaks_of_rows_metrics_and_data_that_exist(name)
     metrics = {one.label for one in suite.metrics}
     assert suite.expect
     for claim in suite.expect:
-        assert {claim.better, *claim.than} <= known
-        assert claim.metric in metrics
+        assert {claim.better, claim.control, *claim.than} - {""} <= known
+        assert claim.metric in metrics or claim.highest or claim.cannot
+        assert claim.better or claim.cannot
     for figure in suite.report.get("figures", []):
         assert figure["kind"] in DRAWERS
         assert set(figure.get("data", [])) <= data

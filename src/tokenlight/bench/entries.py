@@ -227,13 +227,24 @@ class Heads:
 
 @dataclass(frozen=True, config=STRICT)
 class Claim:
-    """A claim of the paper that the report checks: ``better`` beats every one of ``than``."""
+    """A claim of the paper that the report checks: ``better`` beats every one of ``than``.
+
+    ``by``: by so many per cent. ``until``: at every point of the curve up to this one. ``control``: a row
+    that must differ from ``better``, or nothing can be said. ``highest`` and ``lowest``: tokens of the kept
+    text that have the highest and the lowest score. ``cannot``: why it cannot be tested here at all.
+    """
 
     claim: str = ""
     metric: str = ""
     better: str = ""
     than: Texts = ()
     data: Texts = ()
+    by: float = 0.0
+    until: float = 0.0
+    control: str = ""
+    highest: str = ""
+    lowest: str = ""
+    cannot: str = ""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,22 +1,20 @@
-"""A run's tables beside the published ones: what a report is made of. Which of the paper's claims
-hold on our numbers, and how far our order of methods is the printed one."""
+"""A run's tables beside the published ones: what a report is made of, and how far our order of methods is
+the printed one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.entries import Claim
 from tokenlight.bench.plan import Cell
 from tokenlight.bench.report import values
+from tokenlight.bench.report.claims import Claims
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.tables import Tables
-from tokenlight.metrics._interval import Interval, mean_interval
 
 NOTHING = "no text could be measured"  # each was left out, say as too short
 FEWEST = 3  # methods below which an order says nothing
-Texts = Mapping[tuple[str, str, str, str], Mapping[int, float]]
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -36,7 +34,7 @@ def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> values.Sui
         suite=suite,
         panels=panels,
         better=better,
-        claims=verdicts(suite, panels, better, tables.texts),
+        claims=Claims(run, panels, better, tables).verdicts(),
         rankings=tuple(ranked(panels, better)),
         costs=tuple(_costs(run, panels, faithful)) if timings else (),
         faithful=faithful,
@@ -166,84 +164,6 @@ def _costs(
         )
         value = fmean(means) if means else None
         yield values.MethodCost(method, seconds, forwards, backwards, value, texts)
-
-
-def verdicts(
-    suite: Suite, panels: Sequence[values.Panel], better: Mapping[str, str], texts: Texts
-) -> dict[str, tuple[values.Verdict, ...]]:
-    """For each claim of the suite what became of it on every panel it speaks of.
-
-    ``texts``: numbers of single texts, by (model, data, method, metric). Methods are compared on the
-    texts that both have: what is hard in a text is hard for both, and falls out of the difference.
-    """
-    members: dict[str, list[str]] = {}
-    for label, row in suite.row_of.items():
-        members.setdefault(row, []).append(label)
-
-    def compared(panel: values.Panel, one: str, other: str, metric: str) -> Interval | None:
-        mine, theirs = (
-            _of_row(texts, (panel.model, panel.data), members.get(row, []), metric)
-            for row in (one, other)
-        )
-        both = sorted(mine.keys() & theirs.keys())
-        gaps = [mine[text] - theirs[text] for text in both]
-        return mean_interval(gaps, seed=suite.seed) if len(gaps) > 1 else None
-
-    return {
-        claim.claim: tuple(
-            _verdict(claim, panel, better, compared)
-            for panel in panels
-            if claim.metric in panel.metrics and (not claim.data or panel.data in claim.data)
-        )
-        for claim in suite.expect
-        if claim.metric and claim.better
-    }
-
-
-def _of_row(
-    texts: Texts, pair: tuple[str, str], labels: Sequence[str], metric: str
-) -> dict[int, float]:
-    """The numbers of a row's texts: of several draws the mean, of texts that all of them have."""
-    found = [texts.get((*pair, label, metric)) for label in labels]
-    draws = [one for one in found if one is not None]
-    if not draws:
-        return {}
-    common = set(draws[0]).intersection(*draws)
-    return {text: fmean(one[text] for one in draws) for text in common}
-
-
-def _verdict(
-    claim: Claim,
-    panel: values.Panel,
-    better: Mapping[str, str],
-    compared: Callable[[values.Panel, str, str, str], Interval | None],
-) -> values.Verdict:
-    sign = -1.0 if better[claim.metric] == "lower" else 1.0
-    ours = panel.score(claim.better, claim.metric).ours
-    others = {name: panel.score(name, claim.metric).ours for name in claim.than}
-    known = {name: number for name, number in others.items() if number is not None}
-    if ours is None or not known:
-        missing = claim.better if ours is None else ", ".join(claim.than)
-        why = panel.reason or f"no number for {missing}"
-        return values.Verdict(panel.title, "not run", why)
-    rival, best = max(known.items(), key=lambda pair: sign * pair[1].mean)
-    gap = compared(panel, claim.better, rival, claim.metric)
-    words = f"{claim.better} {values.digits(ours.mean)}, {rival} {values.digits(best.mean)}"
-    if gap is not None:
-        edges = f"{values.digits(gap.low, sign=True)} … {values.digits(gap.high, sign=True)}"
-        words += f", difference {edges}"
-    absent = [name for name, number in others.items() if number is None]
-    words += f" (no number for {', '.join(absent)})" if absent else ""
-    if ours.mean == best.mean:
-        return values.Verdict(panel.title, "ties", words)
-    if gap is not None:
-        chance = gap.low <= 0 <= gap.high
-    else:  # do the two intervals share a value? Draws count as far as two standard deviations.
-        (low, high), (low_best, high_best) = ours.edges(2), best.edges(2)
-        chance = low <= high_best and low_best <= high
-    if sign * ours.mean < sign * best.mean:
-        return values.Verdict(panel.title, "undecided" if chance else "fails", words)
-    return values.Verdict(panel.title, "weakly" if chance else "holds", words)
 
 
 def ranked(panels: Sequence[values.Panel], better: Mapping[str, str]) -> Iterator[values.Ranking]:

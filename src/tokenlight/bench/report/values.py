@@ -176,7 +176,7 @@ def _best(values: list[float], way: str) -> float | None:
 @dataclass(frozen=True)
 class Verdict:
     """What became of a claim on one panel: holds, weakly (no more than chance gives), ties, undecided
-    (behind by no more than chance gives), fails, or not run."""
+    (behind by no more than chance gives), fails, untestable, or not run."""
 
     panel: str
     verdict: str

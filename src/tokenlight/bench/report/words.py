@@ -20,6 +20,7 @@ HOLDS = {
     "ties": "a tie",
     "undecided": "undecided: behind, but within chance",
     "fails": "does not hold",
+    "untestable": "cannot be tested here",
 }
 
 
@@ -49,7 +50,7 @@ def what_was_run(report: SuiteReport) -> list[str]:
     for reason, count in Counter(map(why_not, missing)).items():
         titles = [panel.title for panel in missing if why_not(panel) == reason]
         said.append(f"{_names(titles)}: {reason} ({_count(count, 'panel')}).")
-    said += _rows_not_run(ran)
+    said += [*_rows_not_run(ran), *_rows_with_fewer(ran)]
     said += _orders(report)
     if report.failures:
         # Its first sentence: what libraries say of a device goes on for a page.
@@ -90,6 +91,19 @@ def _orders(report: SuiteReport) -> list[str]:
     return found
 
 
+def _rows_with_fewer(panels: Sequence[Panel]) -> list[str]:
+    """Rows whose numbers are means over fewer texts than their panel has."""
+    found = [
+        f"{method} on {panel.title} {most:,}"
+        for panel in panels
+        for method, row in panel.rows.items()
+        if 0
+        < (most := max(one.ours.count if one.ours else 0 for one in row.values()))
+        < panel.texts
+    ]
+    return [f"Fewer texts than their panel: {_names(found)}."] if found else []
+
+
 def why_not(panel: Panel) -> str:
     """Why a panel has no number of ours."""
     if panel.reason:
@@ -111,7 +125,9 @@ def claims(report: SuiteReport) -> list[tuple[str, str, str]]:
 
 def _verdict(verdicts: Sequence[Verdict]) -> str:
     known = Counter(one.verdict for one in verdicts)
-    asked = sum(known.values()) - known["not run"]
+    asked = sum(known.values()) - known["not run"] - known["untestable"]
+    if known["untestable"] and not asked:
+        return HOLDS["untestable"]
     good, bad = known["holds"] + known["weakly"], known["fails"]
     whole = {
         "not run": not asked,
@@ -131,7 +147,7 @@ def _detail(verdicts: Sequence[Verdict]) -> str:
     told = []
     for verdict, words in HOLDS.items():
         alike = (one for one in verdicts if one.verdict == verdict)
-        told += [f"{one.panel}: {words} ({one.words})" for one in alike]
+        told += [f"{one.panel}: {words} ({one.words})".removeprefix(": ") for one in alike]
     missing = [one.panel for one in verdicts if one.verdict == "not run"]
     if missing:
         told.append(f"not run: {_names(missing)}")
@@ -235,9 +251,12 @@ def _measured(metric: MetricEntry) -> str:
 def renamed(report: SuiteReport) -> list[tuple[str, str]]:
     """Rows whose name is not the method's: the row and what it runs."""
     shown = {method for panel in report.panels for method in panel.rows}
+    # Another model has other layers: what stands in for the paper's has options of its own.
+    stands_in = all(panel.checkpoint.startswith("tokenlight/") for panel in report.ran)
     found = []
     for label, entry in report.suite.rows.items():
-        options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
+        chosen = entry.options | (entry.twin if stands_in else {})
+        options = ", ".join(f"{name}={value}" for name, value in chosen.items())
         method = f"{entry.name}({options})" if options else entry.name
         # A bare name, or one written with its options, says itself what it runs.
         if label in shown and label != method and not label.startswith(f"{entry.name}:"):

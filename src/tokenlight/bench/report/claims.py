@@ -1,0 +1,160 @@
+"""Which of a paper's claims hold on our numbers, which do not, and which no number here can decide."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tokenlight.bench.entries import Claim
+from tokenlight.bench.report.values import Number, Panel, Verdict, digits
+from tokenlight.bench.store import RunFolder
+from tokenlight.bench.tables import Tables
+from tokenlight.data.attribution import Attribution
+from tokenlight.files.documents import json_of
+from tokenlight.metrics._interval import Interval, mean_interval
+
+ALIKE = 1e-3  # of a metric: a control that is no further away is the same
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims of a run's suite. Methods are compared on the texts that both have: what is hard in a
+    text is hard for both, and falls out of the difference."""
+
+    run: RunFolder
+    panels: Sequence[Panel]
+    better: Mapping[str, str]
+    tables: Tables
+
+    def verdicts(self) -> dict[str, tuple[Verdict, ...]]:
+        """For each claim what became of it on every panel it speaks of."""
+        return {
+            claim.claim: tuple(self._of(claim))
+            for claim in self.run.suite.expect
+            if claim.cannot or claim.better
+        }
+
+    def _of(self, claim: Claim) -> Iterator[Verdict]:
+        if claim.cannot:
+            yield Verdict("", "untestable", claim.cannot)
+            return
+        for panel in self.panels:
+            if claim.data and panel.data not in claim.data:
+                continue
+            if claim.highest:
+                yield self._read(claim, panel)
+            elif claim.metric in panel.metrics:
+                yield self._compared(claim, panel)
+
+    def _read(self, claim: Claim, panel: Panel) -> Verdict:
+        """Of the kept text: which of its tokens has the highest score, which the lowest."""
+        rows = self.run.rows(model=panel.model, data=panel.data, method=claim.better)
+        kept = next((row["attribution"] for row in rows if row.get("attribution")), None)
+        if kept is None:
+            return Verdict(panel.title, "not run", panel.reason or "no text was kept")
+        found = Attribution.from_dict(json_of(kept))
+        named = {
+            token: float(score)
+            for token, score, special in zip(
+                found.tokens, found.scores, found.row.special, strict=True
+            )
+            if not special
+        }
+        most = max(map(abs, named.values())) or 1.0
+        shown = {token: f"{token} {score / most:+.2f}" for token, score in named.items()}
+        ends = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
+        words = ", ".join(shown[one] for one in (claim.highest, claim.lowest) if one in shown)
+        words += f"; highest {shown[ends[0]]}, lowest {shown[ends[1]]}"
+        return Verdict(
+            panel.title, "holds" if ends == (claim.highest, claim.lowest) else "fails", words
+        )
+
+    def _compared(self, claim: Claim, panel: Panel) -> Verdict:
+        ours = panel.score(claim.better, claim.metric).ours
+        others = {name: panel.score(name, claim.metric).ours for name in claim.than}
+        known = {name: number for name, number in others.items() if number is not None}
+        if ours is None or not known:
+            missing = claim.better if ours is None else ", ".join(claim.than)
+            return Verdict(panel.title, "not run", panel.reason or f"no number for {missing}")
+        if claim.until:
+            return self._along(claim, panel, list(known))
+        control = self._gap(panel, claim.better, claim.control, claim.metric)
+        if control is not None and (abs(control.mean) <= ALIKE or control.low <= 0 <= control.high):
+            words = (
+                f"{claim.control} differs from {claim.better} by {digits(control.mean, sign=True)} "
+                f"({digits(control.low, sign=True)} … {digits(control.high, sign=True)}), so what it "
+                "stands for cannot be seen"
+            )
+            return Verdict(panel.title, "untestable", words)
+        rival, best = max(known.items(), key=lambda pair: self._sign(claim) * pair[1].mean)
+        words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
+        gap = self._gap(panel, claim.better, rival, claim.metric)
+        if gap is not None:
+            edges = f"{digits(gap.low, sign=True)} … {digits(gap.high, sign=True)}"
+            words += f", difference {edges}"
+        absent = [name for name, number in others.items() if number is None]
+        words += f" (no number for {', '.join(absent)})" if absent else ""
+        return Verdict(panel.title, *self._decided(claim, ours, best, gap, words))
+
+    def _decided(
+        self, claim: Claim, ours: Number, best: Number, gap: Interval | None, words: str
+    ) -> tuple[str, str]:
+        sign = self._sign(claim)
+        if claim.by:
+            ahead = 100 * sign * (ours.mean - best.mean) / abs(best.mean)
+            words += f", ahead by {ahead:+.2f} %"
+            if 0 < ahead < claim.by:  # ahead, but not by as much as is claimed
+                return "fails", words
+        if ours.mean == best.mean:
+            return "ties", words
+        if gap is not None:
+            chance = gap.low <= 0 <= gap.high
+        else:  # do the two intervals share a value? Draws count as far as two standard deviations.
+            (low, high), (low_best, high_best) = ours.edges(2), best.edges(2)
+            chance = low <= high_best and low_best <= high
+        if sign * ours.mean < sign * best.mean:
+            return "undecided" if chance else "fails", words
+        return "weakly" if chance else "holds", words
+
+    def _along(self, claim: Claim, panel: Panel, rivals: Sequence[str]) -> Verdict:
+        """At every point of the curve up to ``until``: ahead, or behind by no more than the intervals."""
+        sign, behind = self._sign(claim), list[str]()
+        curves: dict[str, dict[float, Mapping[str, float]]] = {}
+        for row in self.tables.curves:
+            if (row["model"], row["data"], row["metric"]) == (
+                panel.model,
+                panel.data,
+                claim.metric,
+            ):
+                curves.setdefault(row["method"], {})[row["point"]] = row
+        ours, firm = curves.get(claim.better, {}), True
+        for point in sorted(point for point in ours if 0 < point <= claim.until):
+            for rival in rivals:
+                mine, theirs = ours[point], curves.get(rival, {}).get(point)
+                if theirs is None or sign * mine["mean"] >= sign * theirs["mean"]:
+                    continue
+                apart = mine["high"] < theirs["low"] or theirs["high"] < mine["low"]
+                firm = False
+                behind += [f"{rival} is ahead at {100 * point:.0f} %"] if apart else []
+        if behind:
+            return Verdict(panel.title, "fails", behind[0])
+        words = f"{claim.better} up to {100 * claim.until:.0f} %"
+        return Verdict(panel.title, "holds" if firm else "weakly", words)
+
+    def _sign(self, claim: Claim) -> float:
+        return -1.0 if self.better[claim.metric] == "lower" else 1.0
+
+    def _gap(self, panel: Panel, one: str, other: str, metric: str) -> Interval | None:
+        mine, theirs = (self._of_row(panel, row, metric) for row in (one, other))
+        both = sorted(mine.keys() & theirs.keys())
+        gaps = [mine[text] - theirs[text] for text in both]
+        return mean_interval(gaps, seed=self.run.suite.seed) if len(gaps) > 1 else None
+
+    def _of_row(self, panel: Panel, row: str, metric: str) -> dict[int, float]:
+        """The numbers of a row's texts: of several draws the mean, of texts that all of them have."""
+        labels = [label for label, own in self.run.suite.row_of.items() if own == row]
+        found = [self.tables.texts.get((panel.model, panel.data, one, metric)) for one in labels]
+        draws = [one for one in found if one is not None]
+        if not draws:
+            return {}
+        common = set(draws[0]).intersection(*draws)
+        return {text: fmean(one[text] for one in draws) for text in common}
