@@ -1,7 +1,5 @@
 """Attention written out: maps, fused output, and the attention each token receives, under any mask."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pictures on the model's device, with their filling where patches are hidden."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 

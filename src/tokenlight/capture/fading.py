@@ -1,7 +1,5 @@
 """Embeddings of which random numbers are zero, put in the place of a text's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

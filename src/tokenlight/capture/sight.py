@@ -1,7 +1,5 @@
 """Language models that read a picture: which tokens stand for it, and which place of it each holds."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A pass over the text for each of its tokens: where it enters a block, the block 
 clean pass, so that what leaves it shows that block alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial

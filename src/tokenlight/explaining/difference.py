@@ -14,7 +14,7 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Above, Continuation, Contrast, Prediction, ResolvedTarget
 from tokenlight.data.units import WRITTEN
-from tokenlight.errors import BadInput, BadTarget, way
+from tokenlight.errors import BadInput, BadTarget, short, way
 from tokenlight.explaining.session import Session
 
 INSTEAD = "instead"  # the name of what might have been written
@@ -120,4 +120,4 @@ def _value(a: Attribution) -> float:
 
 def _side(a: Attribution, ranked: bool) -> str:
     text = a.row.texts[-1].strip()
-    return f"‘{text[:30]}{'…' * (len(text) > 30)}’" if ranked else a.target.name
+    return f"‘{short(text, 31)}’" if ranked else a.target.name
