@@ -1,25 +1,15 @@
 """``tokenlight explain``: a text or a file of them, a picture here and files where asked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from tokenlight.cli import inputs
 from tokenlight.cli import options as option
 from tokenlight.cli.failures import REFUSED, clean, spare
-from tokenlight.cli.files import TextFile, explain_all
-from tokenlight.cli.outputs import Output
 from tokenlight.cli.scale import explain_into_folder, is_for_folder
 from tokenlight.errors import BadInput, MissingExtra, in_flags
-
-if TYPE_CHECKING:
-    from tokenlight.data.attribution import Attribution
-    from tokenlight.explainer import Explainer
 
 ANSWERS = "tokenlight/qa"
 
@@ -221,6 +211,9 @@ def explain(
     With --file, do so for each text in a file; a text that is refused is named and left out.
     """
     given = dict(locals())
+    from tokenlight.cli import inputs
+    from tokenlight.cli.outputs import Output
+
     if is_for_folder(given):
         wish = inputs.Wish(target, rather_than, occurrence, no_answer, token, None, None)
         explain_into_folder(given, _methods(method or ["auto"], None), inputs.asked(wish))
@@ -236,13 +229,13 @@ def explain(
     wish = inputs.Wish(
         target, rather_than, occurrence, no_answer, token, continuation, generate, above
     )
-    asked_about = _asked_about(given)
-    many = isinstance(asked_about, TextFile)
+    asked_about = inputs.asked_about(given)
+    many = isinstance(asked_about, inputs.TextFile)
     answers = asked_about.questions if many else question is not None and not document
     wanted_target = inputs.answer_asked(wish) if answers else inputs.asked(wish)
     wanted_target = inputs.as_a_whole(wanted_target, by)
     if model is None:
-        _not_of_the_default_model(wish)
+        inputs.not_of_the_default_model(wish)
     how = {
         "method": _methods(method or ["auto"], reference),
         "target": wanted_target,
@@ -257,42 +250,14 @@ def explain(
     place = {"device": device, "dtype": dtype, "quantize": quantize}
     explainer = loaded(name, batch=(batch_tokens, batch_size), verbose=verbose, **place)
     if many:
+        from tokenlight.cli.files import explain_all
+
         if explain_all(explainer, asked_about, how, output, trust=trust):
             raise typer.Exit(REFUSED)
         return
     found = _explained(explainer, asked_about, how, trust=trust)
     (output.print_json if output.as_json else output.show)(found)
     output.write(found)
-
-
-def _asked_about(given: dict[str, Any]) -> Any:
-    """What the text is read from, or what stands in its place."""
-    image, file, document, chat = (given[name] for name in ("image", "file", "document", "chat"))
-    column, limit, split = given["column"], given["limit"], given["split"]
-    if image is None:
-        inputs.only_images(given["png"] if file is not None else None, given["fill"])
-    if file is None:
-        inputs.only_files(column, limit, split)
-    others = [given[name] for name in ("text", "pair", "question", "context")]
-    if file is not None:
-        named = dict(zip(("TEXT", "--pair", "--question", "--context"), others, strict=True))
-        elsewhere = {"--image": image, "--chat": chat, "--document": document}
-        return inputs.file(file, column, limit, split, {**named, **elsewhere})
-    if image is not None:
-        fill = given["fill"] or "mean"
-        text, *others = others
-        if chat is not None:
-            text = inputs.chat(chat, given["model"], (text, *others))
-        return inputs.image(image, fill, given["model"], text, (*others, document))
-    if document:
-        others.pop(2)
-        return inputs.documents(document, given["question"], given["model"], (*others, chat))
-    template = given["chat_template"]
-    if chat is None:
-        if template is not None:
-            raise BadInput(f"--chat-template {template} lays out a chat; give --chat FILE with it.")
-        return inputs.texts(*others)
-    return replace(inputs.chat(chat, given["model"], others), template=inputs.template(template))
 
 
 def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -333,25 +298,9 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
     return wanted
 
 
-def _not_of_the_default_model(wish: inputs.Wish) -> None:
-    """Without --model a text goes to the sentiment classifier, which has no tokens to explain."""
-    for flag, value in wish.of_a_token.items():
-        fitting = (
-            "a model that labels each token, or tokenlight/masked_lm to fill a [MASK]"
-            if flag == "--token"
-            else "a folder or a hub id of a model that writes on, such as GPT-2 or Llama"
-        )
-        raise BadInput(
-            f"{flag} {value} needs --model: the default one, {option.SENTIMENT}, judges a text as a "
-            f"whole. Give {fitting}."
-        )
-
-
-def _explained(
-    explainer: Explainer, asked_about: Any, how: dict[str, Any], *, trust: bool
-) -> list[Attribution]:
-    made = explainer.explain(asked_about, **how)
-    found: list[Attribution] = made if isinstance(made, list) else [made]
+def _explained(explainer: Any, asked_about: Any, how: dict[str, Any], *, trust: bool) -> Any:
+    found = explainer.explain(asked_about, **how)
+    found = found if isinstance(found, list) else [found]
     if trust:
         from tokenlight.evaluation.trust import all_trusted
         from tokenlight.progress import progress

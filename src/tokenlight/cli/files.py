@@ -1,79 +1,39 @@
 """``tokenlight explain --file``: text after text; one that is refused costs itself only."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
+from rich.text import Text
 
 from tokenlight.cli.failures import INTERRUPTED, complain, tell
+from tokenlight.cli.inputs import TextFile
 from tokenlight.cli.outputs import Output
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.evaluation.choose import best
+from tokenlight.evaluation.preflight import check_target, refused_options
+from tokenlight.evaluation.shard import text_by_text
+from tokenlight.evaluation.trust import all_trusted
+from tokenlight.explainer import Explainer
+from tokenlight.explaining.default import is_auto
+from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
+from tokenlight.explaining.jobs import name_of
+from tokenlight.explaining.options import whole_number
+from tokenlight.files.tables import Example
+from tokenlight.plots.characters import in_line
+from tokenlight.plots.dataset import Report
+from tokenlight.plots.entries import true_label
+from tokenlight.plots.scene import untold
+from tokenlight.plots.terminal import console_on
 from tokenlight.progress import progress
-
-if TYPE_CHECKING:
-    from tokenlight.data.attribution import Attribution
-    from tokenlight.explainer import Explainer
-    from tokenlight.files.tables import Example
-    from tokenlight.plots.dataset import Report
 
 # Texts that are read together, at most, and about how many characters for a token of the device's
 # budget: few at first, since somebody waits for the first answer, and Ctrl-C loses those at hand.
 SIZES, CHARACTERS = (1, 4, 16, 64), 4
-
-
-@dataclass(frozen=True, slots=True)
-class TextFile:
-    """The texts of a file, read anew each time they are gone through."""
-
-    source: str
-    column: str | None
-    limit: int | None
-    split: str | None
-    count: int
-    questions: bool
-    columns: str
-
-    @classmethod
-    def found(
-        cls, source: str, column: str | None, limit: int | None, split: str | None
-    ) -> TextFile:
-        """Gone through once, before a model is loaded: what is wrong with the file is told then."""
-        from tokenlight.data.tokens import Question
-        from tokenlight.files.columns import Columns, taken
-        from tokenlight.files.tables import ending_of, placed_rows
-
-        kinds: dict[Columns, None] = {}
-        made = cls(source, column, limit, split, 0, False, "")
-        for where, row in islice(placed_rows(source, split), 1):
-            Columns.of(row, column, None, where, marks=False)
-        count, questions = 0, False
-        for _, text in made.read():
-            count += 1
-            if not isinstance(text, BadInput):
-                questions = questions or isinstance(text.text, Question)
-                kinds[text.columns] = None
-        if not count:
-            raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
-        plain = ending_of(Path(source)) == ".txt"  # lines, which have no columns
-        words = "" if plain else taken(kinds, passed_on=True)
-        return replace(made, count=count, questions=questions, columns=words)
-
-    def read(self) -> Iterator[tuple[str, Example | BadInput]]:
-        """Where each text stands, and the text or why there is none."""
-        from tokenlight.files.tables import example, placed_rows
-
-        for where, row in islice(placed_rows(self.source, self.split), self.limit):
-            try:
-                yield where, example(row, where, text=self.column, marks=False)
-            except BadInput as refused:
-                said = str(refused).removeprefix(f"{where}: ").replace(f"{where} has", "it has", 1)
-                yield where, BadInput(said)
 
 
 @dataclass(slots=True)
@@ -111,13 +71,6 @@ class Answers:
             # At once, so that Ctrl-C leaves whole texts behind.
             sys.stdout.write(("[\n" if first else ",\n") + ",\n".join(self.output.json(found)))
             return
-        from rich.text import Text
-
-        from tokenlight.plots.characters import in_line
-        from tokenlight.plots.entries import true_label
-        from tokenlight.plots.scene import untold
-        from tokenlight.plots.terminal import console_on
-
         head = Text(("" if first else "\n") + in_line(where), style="bold")
         if (truth := true_label(found[0])) is not None:
             wrong = truth != found[0].prediction.label
@@ -139,9 +92,6 @@ def explain_all(
     explainer: Explainer, texts: TextFile, how: dict[str, Any], output: Output, *, trust: bool
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
-    from tokenlight.evaluation.preflight import refused_options
-    from tokenlight.plots.dataset import Report
-
     _check(explainer, texts, how)
     if how["method"] == "best":
         how, note = _with_best(explainer, texts, how)
@@ -174,11 +124,6 @@ def explain_all(
 
 def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> None:
     """Refuse, before the first text, what would be wrong for every one of them."""
-    from tokenlight.evaluation.preflight import check_target
-    from tokenlight.explaining.default import is_auto
-    from tokenlight.explaining.jobs import name_of
-    from tokenlight.explaining.options import whole_number
-
     whole_number("seed", how["seed"], 0)
     named = [] if how["method"] == "best" else [one for one in how["method"] if not is_auto(one)]
     if named:
@@ -195,8 +140,6 @@ def _with_best(
     explainer: Explainer, texts: TextFile, how: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The best method is chosen once, on a sample of all texts."""
-    from tokenlight.evaluation.choose import best
-
     given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
     choice = best(
         explainer,
@@ -210,10 +153,6 @@ def _answered(
     explainer: Explainer, texts: TextFile, how: Mapping[str, Any], trust: bool
 ) -> Iterator[tuple[str, list[Attribution] | TokenlightError]]:
     """Each text's explanations, or why it has none, in order and in constant memory."""
-    from tokenlight.evaluation.shard import text_by_text
-    from tokenlight.evaluation.trust import all_trusted
-    from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
-
     others = {option: value for option, value in how.items() if option != "method"}
 
     def explain(given: Sequence[Example]) -> list[list[Attribution]]:

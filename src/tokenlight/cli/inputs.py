@@ -4,14 +4,53 @@ target."""
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tokenlight.cli.failures import tell
-from tokenlight.cli.files import TextFile
+from tokenlight.cli.options import SENTIMENT
+from tokenlight.data.answers import SpanTarget
+from tokenlight.data.target import Above, Continuation, Contrast, TokenTarget
+from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
+from tokenlight.files.columns import Columns, taken
+from tokenlight.files.documents import json_in
+from tokenlight.files.tables import ENDINGS, Example, ending_of, example, placed_rows
+from tokenlight.inputs.context import Context
+from tokenlight.inputs.picture import Picture
+from tokenlight.inputs.prompt import Chat
+
+
+def asked_about(given: dict[str, Any]) -> Any:
+    """What the text is read from, or what stands in its place, by the options of the command."""
+    source, shown, talk, papers = (given[one] for one in ("file", "image", "chat", "document"))
+    column, limit, split = given["column"], given["limit"], given["split"]
+    if shown is None:
+        only_images(given["png"] if source is not None else None, given["fill"])
+    if source is None:
+        only_files(column, limit, split)
+    others = [given[name] for name in ("text", "pair", "question", "context")]
+    if source is not None:
+        named = dict(zip(("TEXT", "--pair", "--question", "--context"), others, strict=True))
+        elsewhere = {"--image": shown, "--chat": talk, "--document": papers}
+        return file(source, column, limit, split, {**named, **elsewhere})
+    if shown is not None:
+        text, *others = others
+        if talk is not None:
+            text = chat(talk, given["model"], (text, *others))
+        return image(shown, given["fill"] or "mean", given["model"], text, (*others, papers))
+    if papers:
+        others.pop(2)
+        return documents(papers, given["question"], given["model"], (*others, talk))
+    lays_out = given["chat_template"]
+    if talk is None:
+        if lays_out is not None:
+            raise BadInput(f"--chat-template {lays_out} lays out a chat; give --chat FILE with it.")
+        return texts(*others)
+    return replace(chat(talk, given["model"], others), template=template(lays_out))
 
 
 def texts(text: str | None, pair: str | None, question: str | None, context: str | None) -> Any:
@@ -21,8 +60,6 @@ def texts(text: str | None, pair: str | None, question: str | None, context: str
     if question is not None and context is not None:
         if text is not None or pair is not None:
             raise BadInput("give either TEXT (with --pair) or --question with --context, not both.")
-        from tokenlight.data.tokens import Question
-
         return Question(question=question, context=_read(context))
     if text is None:
         raise BadInput(
@@ -48,14 +85,55 @@ def _read(text: str) -> str:
 def _note_file_name(text: str) -> None:
     """A file's name is a text like any other, but its content was more likely meant."""
     if os.path.isfile(text):  # which, unlike Path, takes a text too long or too odd for a name
-        from tokenlight.files.tables import ENDINGS, ending_of
-
         many = f"tokenlight explain --file {shlex.quote(text)}; as one text: "
         tell(
             f"note: {text!r} is a file here, and its name is explained. For what is in it: "
             f"{many if ending_of(Path(text)) in ENDINGS else ''}tokenlight explain - < FILE",
             "yellow",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """The texts of a file, read anew each time they are gone through."""
+
+    source: str
+    column: str | None
+    limit: int | None
+    split: str | None
+    count: int
+    questions: bool
+    columns: str
+
+    @classmethod
+    def found(
+        cls, source: str, column: str | None, limit: int | None, split: str | None
+    ) -> "TextFile":
+        """Gone through once, before a model is loaded: what is wrong with the file is told then."""
+        kinds: dict[Columns, None] = {}
+        made = cls(source, column, limit, split, 0, False, "")
+        for where, row in islice(placed_rows(source, split), 1):
+            Columns.of(row, column, None, where, marks=False)
+        count, questions = 0, False
+        for _, text in made.read():
+            count += 1
+            if not isinstance(text, BadInput):
+                questions = questions or isinstance(text.text, Question)
+                kinds[text.columns] = None
+        if not count:
+            raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
+        plain = ending_of(Path(source)) == ".txt"  # lines, which have no columns
+        words = "" if plain else taken(kinds, passed_on=True)
+        return replace(made, count=count, questions=questions, columns=words)
+
+    def read(self) -> Iterator[tuple[str, Example | BadInput]]:
+        """Where each text stands, and the text or why there is none."""
+        for where, row in islice(placed_rows(self.source, self.split), self.limit):
+            try:
+                yield where, example(row, where, text=self.column, marks=False)
+            except BadInput as refused:
+                said = str(refused).removeprefix(f"{where}: ").replace(f"{where} has", "it has", 1)
+                yield where, BadInput(said)
 
 
 def file(
@@ -98,8 +176,6 @@ def image(file: Path, fill: Any, model: str | None, text: Any, others: Sequence[
             "--image needs --model: no image model is embedded. Give a folder or a hub id of a ViT, "
             "DeiT, DINOv2 or BEiT image classifier, or of a model of LLaVA's kind."
         )
-    from tokenlight.inputs.picture import Picture
-
     return Picture(file, fill=fill, text=text)
 
 
@@ -123,9 +199,6 @@ def chat(file: Path, model: str | None, others: Sequence[object]) -> Any:
             "--chat needs --model: no model that holds chats is embedded. Give a folder or a hub id "
             "of a language model whose tokenizer has a chat template."
         )
-    from tokenlight.files.documents import json_in
-    from tokenlight.inputs.prompt import Chat
-
     try:
         messages = json_in(file)
     except (OSError, ValueError) as broken:
@@ -155,8 +228,6 @@ def documents(
             "--document needs --model: no model that writes is embedded. Give a folder or a hub id of "
             "a language model, or of one that writes after a source such as T5."
         )
-    from tokenlight.inputs.context import Context
-
     texts: dict[str, str] = {}
     for number, file in enumerate(files):
         if file in files[:number]:
@@ -171,8 +242,6 @@ def documents(
 
 def as_a_whole(target: Any, by: str | None) -> Any:
     """What was written as one answer, where that is the target and sums are asked for."""
-    from tokenlight.data.target import Continuation
-
     return replace(target, together=True) if by and isinstance(target, Continuation) else target
 
 
@@ -196,6 +265,20 @@ class Wish:
         return {f"--{name}": value for name, value in options.items() if value is not None}
 
 
+def not_of_the_default_model(wish: Wish) -> None:
+    """Without --model a text goes to the sentiment classifier, which has no tokens to explain."""
+    for flag, value in wish.of_a_token.items():
+        fitting = (
+            "a model that labels each token, or tokenlight/masked_lm to fill a [MASK]"
+            if flag == "--token"
+            else "a folder or a hub id of a model that writes on, such as GPT-2 or Llama"
+        )
+        raise BadInput(
+            f"{flag} {value} needs --model: the default one, {SENTIMENT}, judges a text as a "
+            f"whole. Give {fitting}."
+        )
+
+
 def asked(wish: Wish) -> Any:
     """The target of a text, an image or a chat."""
     if wish.no_answer:
@@ -209,8 +292,6 @@ def asked(wish: Wish) -> Any:
         return _continued(wish)
     wanted: Any = wish.target
     if wish.above is not None:
-        from tokenlight.data.target import Above
-
         if wish.rather_than is not None or wish.token is not None:
             raise BadInput("--above compares two passages; leave out --rather-than and --token.")
         return Above(wish.above, wish.target)
@@ -220,16 +301,12 @@ def asked(wish: Wish) -> Any:
                 f"--rather-than {wish.rather_than} compares with one label: give --target LABEL, or "
                 "leave --target out for the predicted one."
             )
-        from tokenlight.data.target import Contrast
-
         wanted = Contrast(wish.target, wish.rather_than)
     return wanted if wish.token is None else _token(wish.token, wanted, wish.occurrence)
 
 
 def answer_asked(wish: Wish) -> Any:
     """The target of a question: the model's own answer, given words of the context, or none."""
-    from tokenlight.data.answers import SpanTarget
-
     for option, value in wish.of_a_token.items():
         raise BadInput(
             f"{option} {value} does not go with a question, which is answered with a part of the "
@@ -250,14 +327,10 @@ def answer_asked(wish: Wish) -> Any:
     this = SpanTarget(answer=answer, occurrence=wish.occurrence, no_answer=wish.no_answer)
     if wish.rather_than is None:
         return this
-    from tokenlight.data.target import Contrast
-
     return Contrast(this, wish.rather_than)
 
 
 def _token(token: str, label: Any, occurrence: int | None) -> Any:
-    from tokenlight.data.target import TokenTarget
-
     if label in ("all", "entities"):
         raise BadInput(
             f"--token {token} goes with one label: leave out --target {label}, or give --target LABEL."
@@ -278,8 +351,6 @@ def _continued(wish: Wish) -> Any:
             "--continue and --generate explain the written tokens themselves; leave out --target and "
             "--token."
         )
-    from tokenlight.data.target import Continuation, Contrast
-
     written = Continuation(wish.continuation)
     if wish.generate is not None:
         written = Continuation(tokens=wish.generate)

@@ -1,20 +1,21 @@
 """Where ``tokenlight explain`` shows and writes what it found: the terminal, JSON, files."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenlight.cli.failures import writing
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.postprocess import merge_words
+from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput, MissingExtra, short
-
-if TYPE_CHECKING:
-    from tokenlight.data.attribution import Attribution
-    from tokenlight.data.units import Unit
-    from tokenlight.plots.dataset import Report
+from tokenlight.files.saved import save
+from tokenlight.files.write import json_text, write_text
+from tokenlight.plots.dataset import Report
+from tokenlight.plots.html import page
+from tokenlight.plots.terminal import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,6 @@ class Output:
 
     def show(self, found: Sequence[Attribution]) -> None:
         """The picture, on the terminal."""
-        from tokenlight.plots.terminal import show
-
         show(found, words=self.by_words, layers=self.layers, reference=self.reference)
         for one in found if self.by is not None else ():
             sys.stdout.write(f"\n{one.label}, by {self.by}\n{_sums(one, self.by)}\n")
@@ -71,8 +70,6 @@ class Output:
 
     def json(self, found: Sequence[Attribution]) -> list[str]:
         """Each as JSON on one line, in characters that standard output has."""
-        from tokenlight.files.write import json_text
-
         unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         merged = _merged(found) if self.words else found
         return [json_text(one.to_dict(), ensure_ascii=not unicode) for one in merged]
@@ -85,10 +82,6 @@ class Output:
 
     def write(self, found: Sequence[Attribution], report: Report | None = None) -> None:
         """Every file that was asked for; ``report``: what the page of many texts shows."""
-        from tokenlight.files.saved import save
-        from tokenlight.files.write import write_text
-        from tokenlight.plots.html import page
-
         for ending, place in self.written.items():
             new, written = not place.parent.exists(), [place]
             with writing(place):
@@ -116,6 +109,4 @@ def _sums(attribution: Attribution, unit: Any) -> str:
 
 def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
     """One score a word, in files as in the picture."""
-    from tokenlight.data.postprocess import merge_words
-
     return [merge_words(attribution) for attribution in attributions]
