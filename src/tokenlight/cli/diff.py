@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokenlight import registry
 from tokenlight.cli import options as option
 from tokenlight.cli.failures import clean, spare, writing
 from tokenlight.errors import MissingExtra, in_flags
@@ -72,7 +73,6 @@ def diff(
 
     The exit status is 1 if predictions, word scores or faithfulness moved beyond a limit.
     """
-    from tokenlight import registry
     from tokenlight.cli.loading import loaded
     from tokenlight.files.columns import taken
     from tokenlight.files.tables import read

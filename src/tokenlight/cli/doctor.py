@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tokenlight import registry
 from tokenlight.cli.failures import clean
 from tokenlight.cli.options import Device, ModelArgument, Verbose
 from tokenlight.errors import in_words
@@ -26,7 +27,6 @@ def doctor(
     from rich.table import Table
     from rich.text import Text
 
-    from tokenlight import registry
     from tokenlight.cli.loading import loaded
     from tokenlight.evaluation.preflight import attempt
     from tokenlight.plots.characters import in_line

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tokenlight import registry
 from tokenlight.cli import options as option
 from tokenlight.cli.explain import parsed
 from tokenlight.cli.failures import INTERRUPTED, REFUSED, clean, complain, spare, tell, writing
@@ -62,7 +63,6 @@ def evaluate(
 
     If it is stopped with Ctrl-C, the same command continues where it left off.
     """
-    from tokenlight import registry
     from tokenlight.files.tables import read
 
     MissingExtra.check(["scipy", "pyarrow"], "bench", "tokenlight evaluate")

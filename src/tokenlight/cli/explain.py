@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from tokenlight import registry
 from tokenlight.cli import options as option
 from tokenlight.cli.failures import REFUSED, clean, spare
 from tokenlight.cli.scale import explain_into_folder, is_for_folder
@@ -262,8 +263,6 @@ def explain(
 
 def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """Names and options of methods; the same one twice would be counted as another text's."""
-    from tokenlight import registry
-
     wanted: list[tuple[str, dict[str, Any]]] = []
     for entry in given:
         one = registry.parse(entry)
@@ -276,8 +275,6 @@ def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
 def _methods(given: Sequence[str], reference: str | None) -> Any:
     """The methods by name and options, checked before any model is loaded; the reference among
     them."""
-    from tokenlight import registry
-
     if list(given) == ["best"]:
         MissingExtra.check(["scipy"], "bench", "--method best, which measures with intervals,")
         return "best"

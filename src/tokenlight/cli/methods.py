@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from tokenlight import registry
 from tokenlight.cli.failures import clean
 from tokenlight.cli.formulas import without_marks
 
@@ -63,7 +64,6 @@ def _show(kind: Kind, name: str | None) -> None:
 
 def _cost(name: str) -> str:
     """Passes through the model with default options: F forward, B backward, n tokens."""
-    from tokenlight import registry
     from tokenlight.methods._method import Cost
 
     return Cost.in_words(registry.build("methods", name))
@@ -91,7 +91,6 @@ def _table(kind: Kind) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from tokenlight import registry
     from tokenlight.plots.characters import in_line
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
@@ -121,7 +120,6 @@ def _table(kind: Kind) -> Any:
 def _ordered(kind: Kind) -> list[tuple[str, str]]:
     """The names in the order they are listed, each with the heading that stands above it: methods that
     measured best, then by family; metrics as they are."""
-    from tokenlight import registry
     from tokenlight.explaining.default import measured, recommended
     from tokenlight.methods._method import FAMILIES
 
@@ -162,8 +160,6 @@ def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
 
 def _presets(kind: Kind, name: str) -> dict[str, str]:
     """Preset to the options that it changes; none at all where all are the defaults."""
-    from tokenlight import registry
-
     defaults = {option: default for option, (_, default) in registry.options_of(kind, name).items()}
     found = {
         preset: ", ".join(
@@ -176,8 +172,6 @@ def _presets(kind: Kind, name: str) -> dict[str, str]:
 
 def _page(kind: Kind, name: str) -> Any:
     from rich.text import Text
-
-    from tokenlight import registry
 
     cls: Any = registry.find(kind, name)
     page = Text()

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from tokenlight import registry
+
 MODEL = "Embedded model (see tokenlight models), folder or hub id."
 DATA = (
     ".jsonl, .json, .csv, .tsv, .parquet or .txt file (all but .parquet may be .gz), or the name of a "
@@ -16,8 +18,6 @@ SENTIMENT = "tokenlight/sentiment"
 
 def completed(incomplete: str) -> list[str]:
     """Method names for the shell's completion; torch is not imported for it."""
-    from tokenlight import registry
-
     return [name for name in registry.names("methods") if name.startswith(incomplete)]
 
 
