@@ -14,6 +14,7 @@ from tokenlight.evaluation.preflight import attempt, check_metrics
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.methods.mask_lrp import NEEDS_HEADS
+from tokenlight.scale.worker import load
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,6 @@ class Doctor:
         return Fitness(troubles, refused, layers if isinstance(layers, int) else None)
 
     def _load(self, place: str) -> Explainer:
-        from tokenlight.scale.worker import load
-
         if self.explainer is None or self.place != place:
             self.explainer = None  # a model that was only tried makes room for the next
             self.place, self.explainer = place, load(place, self.device)

@@ -26,6 +26,9 @@ from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.files.write import json_text
+from tokenlight.heads.mask import write_heads
+from tokenlight.heads.sentence import read_conllu
+from tokenlight.heads.statistics import Reading, head_statistics
 from tokenlight.models.digests import digest_of, folder_digest
 from tokenlight.scale.worker import load
 
@@ -208,10 +211,6 @@ def _measured_row(record: Record, attribution: Attribution) -> dict[str, Any]:
 
 
 def _make_heads(run: RunFolder, cell: Cell, device: str) -> None:
-    from tokenlight.heads.mask import write_heads
-    from tokenlight.heads.sentence import read_conllu
-    from tokenlight.heads.statistics import Reading, head_statistics
-
     place, wish = run.heads_file(cell), run.suite.heads
     if place.exists() or wish is None:
         return

@@ -18,6 +18,7 @@ from tokenlight.evaluation.weights import weight_digest
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.options import listed
 from tokenlight.files.documents import json_in
+from tokenlight.files.write import write_text
 from tokenlight.metrics._interval import mean_interval
 
 # What is compared unless others are named: the families whose order measured well somewhere.
@@ -182,8 +183,6 @@ def _kept() -> dict[str, Any]:
 
 
 def _keep(key: str, choice: BestMethod) -> None:
-    from tokenlight.files.write import write_text
-
     place = cache_folder() / "choices.json"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

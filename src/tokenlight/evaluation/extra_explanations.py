@@ -28,11 +28,9 @@ def further_explanations(explainer: Explainer, cases: Sequence[Case], metric: Me
             else [other for other in others if other.target != case.attribution.target]
             for case, others in zip(cases, found, strict=True)
         ]
-    from tokenlight.explainer import Explainer as Fresh
-
     stages: list[Further] = [
         _explained_again(
-            Fresh(
+            Explainer(
                 model,
                 explainer.tokenizer,
                 name=f"{explainer.name}, {stage} randomised",

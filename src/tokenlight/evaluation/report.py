@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.results import Evaluation
+from tokenlight.files.write import write_bytes
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import Line, lines, plain_png, sheet
@@ -165,8 +166,6 @@ def _texts(evaluation: Evaluation) -> Report:
 def save(evaluation: Evaluation, folder: Path) -> None:
     """Write report.html and, where a metric has a curve, curves.png into ``folder``; where the texts were
     drawn, texts.html with each of them."""
-    from tokenlight.files.write import write_bytes
-
     if evaluation.drawn:
         _texts(evaluation).write(folder / "texts.html")
     if drawn := _png(evaluation):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tokenlight.data.target import Contrast
+from tokenlight.data.target import Contrast, NextToken
 from tokenlight.data.tokens import Question
 from tokenlight.errors import UnknownName
 from tokenlight.web.limits import ServerLimits
@@ -173,7 +173,5 @@ def target_of(asked: TargetAsked) -> Any:
     if isinstance(asked, ContrastAsked):
         return Contrast(asked.this, asked.that)
     if isinstance(asked, TokenAsked):
-        from tokenlight.data.target import NextToken
-
         return NextToken(asked.token)
     return asked

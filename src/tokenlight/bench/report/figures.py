@@ -19,7 +19,9 @@ from tokenlight.evaluation.report import AXES
 from tokenlight.files.documents import json_of
 from tokenlight.heads.mask import read_heads
 from tokenlight.metrics._metric import ARROWS
-from tokenlight.plots import charts
+from tokenlight.plots import charts, figures
+from tokenlight.plots.characters import in_line
+from tokenlight.plots.highlighted import highlighted
 
 
 @dataclass(frozen=True)
@@ -182,20 +184,16 @@ class Artist:
 
     def relations(self, wish: FigureWish) -> Any:
         """Histograms of the syntactic relations of the first heads file."""
-        from tokenlight.plots.figures import relation_histograms
-
         first = next(self._heads(wish), None)
-        return None if first is None else relation_histograms(first[1])
+        return None if first is None else figures.relation_histograms(first[1])
 
     def head_maps(self, wish: FigureWish) -> Any:
         """The masks of heads, panel by panel."""
         from PIL import Image
 
-        from tokenlight.plots.figures import head_map
-
         drawn = []
         for title, heads in self._heads(wish):
-            figure = head_map(heads)
+            figure = figures.head_map(heads)
             charts.titled(figure.axes[0], title)
             figure.tight_layout()
             into = io.BytesIO()
@@ -218,29 +216,25 @@ class Artist:
 
     def heat_map(self, wish: FigureWish) -> Any:
         """The first kept explanation with layers, layer by layer."""
-        from tokenlight.plots.figures import heat_map
-
         for _, found in self._kept(wish):
             for attribution in found.values():
                 if attribution.layers is not None:
-                    return heat_map(attribution, rollout=True)  # AttCAT's figure 5 has the row
+                    return figures.heat_map(
+                        attribution, rollout=True
+                    )  # AttCAT's figure 5 has the row
         return None
 
     def differences(self, wish: FigureWish) -> Any:
         """A reference explanation less each of the others."""
-        from tokenlight.plots.figures import difference_map
-
         name = wish.said("reference")
         for panel, found in self._kept(wish):
             if name in found and len(found) > 1:
                 others = {label: one for label, one in found.items() if label != name}
-                return difference_map((name, found[name]), others, title=panel.title)
+                return figures.difference_map((name, found[name]), others, title=panel.title)
         return None
 
     def texts(self, wish: FigureWish) -> Any:
         """The kept texts, coloured by each row; with a reference, by it and by it less each other."""
-        from tokenlight.plots.highlighted import highlighted
-
         name = wish.said("reference")
         shown: list[Attribution] = []
         for _, found in self._kept(wish):
@@ -318,8 +312,6 @@ def _beside(images: Sequence[Any], *, across: int = 3) -> bytes | None:
 
 def _captioned(image: Any, words: str) -> Any:
     from PIL import Image, ImageDraw, ImageFont
-
-    from tokenlight.plots.characters import in_line
 
     image.thumbnail((600, 400))
     sheet = Image.new("RGB", (image.width + 20, image.height + 50), "white")
