@@ -590,4 +590,4 @@ def test_a_report_says_that_the_order_depends_on_how_tokens_are_removed(tmp_path
     folder = made(tmp_path / "run", more={"metrics": metrics}, instead=instead)
     text = " ".join(report(folder).split())
     assert "The order of the 4 methods by aopc depends on how tokens are removed" in text
-    assert "first is Best where they are deleted, Worst where they are replaced by" in text
+    assert "first is “Best” (deleted), “Worst” (replaced by" in text

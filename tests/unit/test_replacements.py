@@ -44,9 +44,8 @@ def test_a_low_tau_or_another_winner_is_told():
     assert later.steady
     assert str(swapped) == (
         "The order of the 4 methods by aopc depends on how tokens are removed: Kendall's tau 0.67 "
-        "between tokens deleted and replaced by [MASK]; first is a where they are deleted, b where they "
-        "are replaced by [MASK], a where they are replaced by [PAD]. Do not rank methods by one of "
-        "these alone."
+        "between tokens deleted and replaced by [MASK]; first is “a” (deleted), “b” (replaced by [MASK]), "
+        "“a” (replaced by [PAD]). Do not rank methods by one of these alone."
     )
 
 

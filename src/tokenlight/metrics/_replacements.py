@@ -42,9 +42,7 @@ class Replacements:
                 f"{self.metric} orders the {self.methods} methods alike however tokens are removed "
                 f"({least}{alike}); {name} is first."
             )
-        firsts = ", ".join(
-            f"{name} where they are {WORDS[way]}" for way, name in self.first.items()
-        )
+        firsts = ", ".join(f"“{name}” ({WORDS[way]})" for way, name in self.first.items())
         return (
             f"The order of the {self.methods} methods by {self.metric} depends on how tokens are removed: "
             f"{alike}; first is {firsts}. Do not rank methods by one of these alone."
