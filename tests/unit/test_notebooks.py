@@ -41,8 +41,9 @@ def test_what_explain_gives_for_several_is_a_list_that_shows_itself(explainer, t
 def test_an_evaluation_shows_its_table_and_plots_its_curves(explainer):
     found = explainer.evaluate(explainer.explain(TEXTS[:3], ["grads", "random"]), "aopc")
     source = found._repr_html_()
+    assert "3 texts are few: the intervals are rough" in source
     mean = found.by_method["grads"].summary["aopc"]["mean"]
-    assert f"<td>{mean:z.3f}<small>" in source
+    assert f"<td>{mean:z.3f} <small>" in source
     Reader(source)  # every tag is closed
     assert len(found.plot().axes) == 1
 

@@ -142,8 +142,7 @@ def explain(
         bool | None,
         typer.Option(
             "--words/--tokens",
-            help="One score per word or per token.",
-            show_default="words in the terminal and pages, tokens in tables and JSON",
+            help="One score per word, as pictures have it by default, or per token, as files do.",
         ),
     ] = None,
     layers: Annotated[

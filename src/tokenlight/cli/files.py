@@ -97,7 +97,9 @@ def explain_all(
         how, note = _with_best(explainer, texts, how)
     else:
         note = None
-    report = Report(Path(texts.source).name, words=output.by_words, reference=output.reference)
+    report = Report(
+        Path(texts.source).name, words=output.words is not False, reference=output.reference
+    )
     answers = Answers(output, report, note)
     try:
         with progress("explaining", texts.count) as advance:

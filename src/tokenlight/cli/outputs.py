@@ -20,7 +20,8 @@ from tokenlight.plots.terminal import show
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """``files``: by their ending, ``.html`` to the place of the page; JSON to ``-`` is printed."""
+    """``files``: by their ending, ``.html`` to the place of the page; JSON to ``-`` is printed. ``words``:
+    by default pictures show words, and files hold tokens."""
 
     files: Mapping[str, Path | None]
     words: bool | None = None
@@ -28,11 +29,6 @@ class Output:
     reference: str | None = None
     verbose: bool = False
     by: Unit | None = None
-
-    @property
-    def by_words(self) -> bool:
-        """Whether pictures show words; a file has tokens unless words are asked for."""
-        return self.words is not False
 
     @property
     def as_json(self) -> bool:
@@ -58,7 +54,7 @@ class Output:
 
     def show(self, found: Sequence[Attribution]) -> None:
         """The picture, on the terminal."""
-        show(found, words=self.by_words, layers=self.layers, reference=self.reference)
+        show(found, words=self.words is not False, layers=self.layers, reference=self.reference)
         for one in found if self.by is not None else ():
             sys.stdout.write(f"\n{one.label}, by {self.by}\n{_sums(one, self.by)}\n")
         for one in found if self.verbose else ():
@@ -88,7 +84,9 @@ class Output:
                 if ending == ".html" and report is not None:
                     written = report.write(place)
                 elif ending == ".html":
-                    write_text(place, page(found, reference=self.reference, words=self.by_words))
+                    write_text(
+                        place, page(found, reference=self.reference, words=self.words is not False)
+                    )
                 else:
                     save(_merged(found) if self.words else found, place)
             for one in written:

@@ -100,7 +100,7 @@ def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
 def fragment(evaluation: Evaluation) -> str:
     """The table of means for a notebook cell."""
     found, template = _tables(evaluation), _environment().get_template("evaluation_table.html.j2")
-    return str(template.module.means(found["heads"], found["rows"]))  # type: ignore[attr-defined]
+    return str(template.module.means(found["heads"], found["rows"], found["warnings"]))  # type: ignore[attr-defined]
 
 
 def _tables(evaluation: Evaluation) -> dict[str, Any]:
@@ -108,15 +108,11 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
     better = {key: one["better"] for part in parts.values() for key, one in part.summary.items()}
     rows = []
     for name, part in parts.items():
-        cells = []
-        for key in better:
-            one = part.summary.get(key)
-            known = one is not None and one["count"]
-            cells.append(
-                (f"{one['mean']:z.3f}", f"{one['low']:z.3f} to {one['high']:z.3f}", one["count"])
-                if one is not None and known
-                else ("–", "", 0)
-            )
+        cells = [("–", "", 0)] * len(better)
+        for place, one in enumerate(map(part.summary.get, better)):
+            if one is not None and one["count"]:
+                between = f"{one['low']:z.3f} to {one['high']:z.3f}"
+                cells[place] = (f"{one['mean']:z.3f}", between, one["count"])
         rows.append((name, cells))
     matrix = []
     if len(parts) > 1:

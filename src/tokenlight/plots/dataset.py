@@ -86,7 +86,8 @@ class Report:
             about["predicted right"] = (
                 f"{self.told['right']:,} of {self.told['labelled']:,} ({100 * share:.1f} %)"
             )
-        script, style = _script(), _style() + _environment().get_template("report.css.j2").render()
+        script = Path(__file__).with_name("templates").joinpath("report.js").read_text("utf-8")
+        style = _style() + _environment().get_template("report.css.j2").render()
         template, first = _environment().get_template("report.html.j2"), 0
         classes = list(self.top_words())
         for place, part in enumerate(parts):
@@ -141,7 +142,3 @@ def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         part.append(text)
         size += own
     yield part
-
-
-def _script() -> str:
-    return Path(__file__).with_name("templates").joinpath("report.js").read_text(encoding="utf-8")

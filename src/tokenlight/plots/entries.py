@@ -36,7 +36,7 @@ def entry(text: TextScene, number: int) -> dict[str, Any]:
     said = [f"{bar.name} {bar.number}" for bar in bars]
     made = {
         "number": int(found[0]) if (found := re.findall(r"^\w+ (\d+) of", where)) else number,
-        "place": where,
+        "place": where.removesuffix(f"row {number} of the table"),
         "label": None if (truth := true_label(first)) is None else in_line(truth),
         "predicted": in_line(first.prediction.label),
         "chance": round(max(first.prediction.probabilities, default=0.0), 4),

@@ -14,7 +14,7 @@ from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import named, plain_png, sheet, svg, titled
 from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, VEIL, hexadecimal, ink, shade, step
-from tokenlight.plots.groups import TextGroup, grouped, method_label
+from tokenlight.plots.groups import TextGroup, grouped, method_label, strongest
 from tokenlight.plots.highlighted import highlighted
 from tokenlight.plots.pieces import strongest_pieces
 from tokenlight.plots.tables import SUM, layer_table
@@ -155,7 +155,7 @@ def _draw(line: Sequence[Any], group: TextGroup, found: Sequence[Attribution]) -
     height, width = image.shown.shape[:2]
     for axes, a in zip(line[1:], found, strict=False):
         axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
-        veil = _veil(a.patches(), group.scale(a))
+        veil = _veil(a.patches(), max(map(strongest, group.alike(a))))
         axes.imshow(veil, interpolation="nearest", extent=(-0.5, width - 0.5, height - 0.5, -0.5))
         titled(axes, f"{method_label(a)}\nfor {a.target.name}", 8)
         if image.places:  # of the text beside it the strongest words

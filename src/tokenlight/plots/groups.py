@@ -58,11 +58,6 @@ class TextGroup:
         mine = method_label(attribution)
         return [other for other in self if method_label(other) == mine]
 
-    def scale(self, attribution: Attribution) -> float:
-        """Strength of the full colour. Special tokens do not count: one strong separator would make
-        the whole text pale."""
-        return max(map(strongest, self.alike(attribution)))
-
     def by_class(self) -> list[tuple[Attribution, ...]]:
         """For each method its explanations of several classes; none for a method with one class, or
         for pictures, whose heat maps say it better than a table of patches."""
@@ -79,7 +74,8 @@ def method_label(attribution: Attribution) -> str:
 
 
 def strongest(attribution: Attribution) -> float:
-    """Largest magnitude over the tokens of the text, or over all where all are special."""
+    """Largest magnitude over the tokens of the text, or over all where all are special: one strong
+    separator would make the text pale."""
     magnitude = np.abs(attribution.scores)
     counted = magnitude[~np.array(attribution.row.special, dtype=bool)]
     return float((counted if counted.size else magnitude).max(initial=0.0))

@@ -17,7 +17,7 @@ export function togglePin(tokens) {
 /** The numbers of the pinned token under every method; a hint where none is pinned. */
 export function pinnedPanel() {
   const fits = state.pin !== null && state.pin < state.entries[0].attribution.row.ids.length;
-  if (!fits) return make("p", { class: "note hint", text: "Hover over a token for its numbers; click it to pin it." });
+  if (!fits) return make("p", { class: "note hint", text: `Hover over a ${state.view.slice(0, -1)} for its numbers; click it to pin it.` });
   const name = pinnedName(state.entries[0].attribution);
   return make(
     "section", { class: "pinned", "aria-label": `Pinned: ${name}` },
