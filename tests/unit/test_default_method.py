@@ -8,7 +8,7 @@ from tests.families import build
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import UnsupportedModel
-from tokenlight.explaining.default import KINDS, candidates, table
+from tokenlight.explaining.default import KINDS, candidates, reason, table
 from tokenlight.methods.attnlrp import AttentionAwareRelevance
 
 
@@ -38,6 +38,12 @@ def test_no_method_means_auto_and_the_answer_says_why(explainer):
     named = explainer.explain("good film", found.method)
     assert (found.scores == named.scores).all()
     assert not named.notes
+
+
+def test_the_reason_names_what_was_measured():
+    assert "(AOPC 0.61; random 0.19)" in reason("text", "attnlrp", None)
+    picture = reason("image", "integrated_gradients", None)
+    assert "(insertion − deletion 0.51; random 0.00)" in picture
 
 
 def test_a_pair_is_a_kind_of_its_own(explainer):

@@ -16,6 +16,7 @@ KINDS = {
     "text": "a text", "pair": "a pair of texts", "span": "an answer in a context", "mask": "a hidden word",
     "next": "the next token", "cosine": "the likeness of two texts", "image": "a picture",
 }  # fmt: skip
+MEASURES = {"image": "insertion − deletion", "cosine": "fall of the cosine"}  # others: AOPC
 
 
 def is_auto(method: Any) -> bool:
@@ -77,5 +78,5 @@ def reason(kind: str, method: str, refused: object) -> str:
     rank = "the most" if means[method] == max(means.values()) else "among the most"
     return (
         f"method='auto': {method}, {rank} faithful of {len(means) - 1} methods measured for "
-        f"{KINDS[kind]} (AOPC {means[method]:.2f}; random {means['random']:.2f})"
+        f"{KINDS[kind]} ({MEASURES.get(kind, 'AOPC')} {means[method]:.2f}; random {means['random']:.2f})"
     )
