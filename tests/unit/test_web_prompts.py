@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.unit.served import asking, refused, tiny_writer
-from tokenlight import Contrast, NextToken
+from tokenlight import Context, Continuation, Contrast, NextToken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.web.models import AllowList, Served, load
 
@@ -100,3 +100,33 @@ def test_a_head_the_page_has_no_place_for_is_refused_at_start(tmp_path, tokenize
     tokenizer.save_pretrained(tmp_path / "filler")
     with pytest.raises(UnsupportedModel, match="filler cannot be served"):
         load([str(tmp_path / "filler")])
+
+
+ABOUT = {"question": "what film is it", "documents": "the red film\n\na blue cat\n \na dog"}
+
+
+@pytest.mark.parametrize("answer", ["very good", None])
+def test_documents_a_question_and_an_answer_are_explained_as_a_whole(client, models, answer):
+    given = {} if answer is None else {"answer": answer}
+    asked = {**ABOUT, **given, "method": ["grad_x_input", "gae"]}
+    made = client.post("/api/explain", json=asked)
+    assert made.status_code == 200, made.text
+    context = Context(["the red film", "a blue cat", "a dog"], ABOUT["question"])
+    written = Continuation(None if answer is None else " very good", 16, together=True)
+    explainer = models.named("writer").explainer
+    wanted = explainer.explain(context, ["grad_x_input", "gae"], written)
+    for entry, attribution in zip(made.json()["attributions"], wanted, strict=True):
+        assert entry["target"] == attribution.target.name
+        assert entry["attribution"]["row"]["names"][:4] == [*context.names, "question"]
+        np.testing.assert_allclose(entry["attribution"]["scores"], attribution.scores, atol=1e-12)
+    entry = made.json()["attributions"][0]
+    trust = client.post("/api/trust", json={"id": entry["id"]}).json()["trust"]
+    assert trust["verdict"]
+    game = client.post("/api/perturb", json={"ids": [entry["id"]], "random_orders": 1})
+    assert game.status_code == 200, game.text
+
+
+def test_documents_without_a_question_are_refused(client):
+    answer = client.post("/api/explain", json={"documents": "a cat"})
+    assert answer.status_code == 422
+    assert "question and documents (and answer)" in answer.text

@@ -8,18 +8,22 @@ from itertools import islice
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Continuation
 from tokenlight.data.tokens import Long, TokenRow
 from tokenlight.errors import TokenlightError
 from tokenlight.explaining.jobs import read
 from tokenlight.explaining.options import How
 from tokenlight.explaining.windows import OVERLAP, is_long
+from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.methods._method import Method
+from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import Served
 from tokenlight.web.options import slow, spec, token_passes
 from tokenlight.web.refusals import Refusal, refusal
-from tokenlight.web.requests import ExplainAsked, target_of
+from tokenlight.web.requests import ExplainAsked, answer_of
 
+_WRITTEN = ServerLimits().written
 SMALL = 512  # tokens of a pass of lengthy work: others wait for one to end
 
 
@@ -46,7 +50,7 @@ class Wanted:
             inputs=asked.inputs,
             methods=methods,
             named=named,
-            target=target_of(asked.target),
+            target=answer_of(asked, _WRITTEN),
             long=asked.long,
             seed=asked.seed,
             key=json.dumps([specs, asked.seed], sort_keys=True, default=str),
@@ -56,6 +60,10 @@ class Wanted:
     def lengthy(self) -> bool:
         """Whether each pass of it would keep others waiting."""
         return self.long == "stride" or any(slow(method) for method in self.methods)
+
+    def read_as(self, row: TokenRow) -> Any:
+        """What explain() is given: the row, where nothing is to be written behind it."""
+        return self.inputs if self.long == "stride" or isinstance(self.inputs, Context) else row
 
     def targets(self, served: Served) -> int:
         """How many targets each method explains."""
@@ -83,7 +91,7 @@ def explain_batch(
 ) -> list[Explained | Exception]:
     """An answer or an error for each; nobody's mistake touches another's answer."""
     answers: dict[int, Explained | Exception] = {}
-    groups: dict[str, dict[int, TokenRow]] = {}
+    groups: dict[str, dict[int, Any]] = {}
     for number, one in enumerate(wanted):
         try:
             row = read_row(served, one.inputs, one.long)
@@ -91,7 +99,7 @@ def explain_batch(
         except (TokenlightError, Refusal) as refused:
             answers[number] = refused
         else:
-            groups.setdefault(one.key, {})[number] = row
+            groups.setdefault(one.key, {})[number] = one.read_as(row)
     for rows in groups.values():
         found = _together(served, [wanted[number] for number in rows], list(rows.values()))
         answers |= zip(rows, found, strict=True)
@@ -103,7 +111,7 @@ def explain_alone(served: Served, one: Wanted, passes: int) -> Explained:
     row = read_row(served, one.inputs, "truncate" if one.long == "stride" else one.long)
     stride = one.long == "stride" and is_long(served.explainer, one.inputs)
     check_cost(one, served, _windows(served, one.inputs) if stride else [len(row)], passes)
-    return _each_method(served, one, one.inputs if one.long == "stride" else row, SMALL)
+    return _each_method(served, one, one.read_as(row), SMALL)
 
 
 def read_row(served: Served, inputs: Any, long: Long) -> TokenRow:
@@ -126,6 +134,8 @@ def check_cost(one: Wanted, served: Served, windows: Sequence[int], most: int) -
     """Refuse what would take this machine minutes; ``windows``: how many tokens each one has."""
     targets = one.targets(served)
     cost = sum(token_passes(one.methods, tokens, targets) for tokens in windows)
+    if isinstance(one.target, Continuation) and one.target.text is None:
+        cost += one.target.tokens * len(one.methods) * sum(windows)  # each writes its answer first
     quick = 3 * max(windows) * len(one.methods)  # one pass of whatever the model reads is served
     if cost > most and cost > quick:
         raise Refusal(
@@ -138,7 +148,7 @@ def check_cost(one: Wanted, served: Served, windows: Sequence[int], most: int) -
 
 
 def _together(
-    served: Served, asked: Sequence[Wanted], rows: Sequence[TokenRow]
+    served: Served, asked: Sequence[Wanted], rows: Sequence[Any]
 ) -> list[Explained | Exception]:
     """One pass for all; where it is refused, each by itself."""
     first, targets = asked[0], [one.target for one in asked]

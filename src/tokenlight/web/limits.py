@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class ServerLimits:
     """What is more than this is refused in words, never served slowly or half.
 
-    ``passes``: tokens that one request may send through a model, each time counted. ``waiting``:
+    ``written``: tokens of an answer that a model writes itself. ``passes``: tokens that one request
+    may send through a model, each time counted. ``waiting``:
     requests that wait for one model, by how long they take (quick, short, long); ``wait_seconds``: how
     long one may have to wait for its turn, as far as can be foretold. ``share_seconds``: how long
     work that let others through goes on before it does so again. A text of more than
@@ -31,6 +32,7 @@ class ServerLimits:
     texts: int = 16
     random_orders: int = 16
     passes: int = 60_000
+    written: int = 16
     trust_passes: int = 150_000
     evaluated_passes: int = 300_000
     attention_tokens: int = 128

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, short
 from tokenlight.models import embedded as models
 from tokenlight.web.refusals import Refusal, keep_secret, not_found
+from tokenlight.web.requests import ABOUT_DOCUMENTS
 
 AUTO = "auto"  # as explaining/default.py has it, which imports torch
 
@@ -46,7 +47,7 @@ class Served:
         """Which fields of a request it reads, the usual ones first."""
         return {
             "span": (("question", "context"),),
-            "next token": (("prompt",), ("text",)),
+            "next token": (("prompt",), ("text",), *ABOUT_DOCUMENTS),
         }.get(self.task, (("text",), ("text", "pair")))
 
     @property

@@ -1,12 +1,14 @@
 """What may be asked: the bodies of the requests, checked for shape and size."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tokenlight.data.target import Contrast, NextToken
+from tokenlight.data.target import Continuation, Contrast, NextToken
 from tokenlight.data.tokens import Question
 from tokenlight.errors import UnknownName
+from tokenlight.inputs.context import Context
 from tokenlight.web.limits import ServerLimits
 
 _LIMITS = ServerLimits()
@@ -14,7 +16,9 @@ Text = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Identity = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
-INPUTS = (("text",), ("text", "pair"), ("question", "context"), ("prompt",))
+ABOUT_DOCUMENTS = (("question", "documents"), ("question", "documents", "answer"))
+INPUTS = (("text",), ("text", "pair"), ("question", "context"), ("prompt",), *ABOUT_DOCUMENTS)
+BETWEEN = re.compile(r"\n\s*\n")  # documents stands an empty line
 
 
 class Strict(BaseModel):
@@ -58,6 +62,8 @@ class Fields(Strict):
     question: Text | None = None
     context: Text | None = None
     prompt: Text | None = None
+    documents: Text | None = None  # with an empty line between two
+    answer: Text | None = None
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -70,20 +76,23 @@ class Fields(Strict):
         """As explain() takes it."""
         if self.question is not None and self.context is not None:
             return Question(question=self.question, context=self.context)
+        if self.documents is not None:
+            documents = [one.strip() for one in BETWEEN.split(self.documents) if one.strip()]
+            return Context(documents, self.question)
         if self.pair is not None:
             return (self.text, self.pair)
         return self.prompt if self.text is None else self.text
 
 
 class TextAsked(Fields):
-    """A text, a pair, a question about a context, or a prompt."""
+    """A text, a pair, a question about a context or documents (and its answer), or a prompt."""
 
     @model_validator(mode="after")
     def _one_input(self) -> "TextAsked":
         if self.fields not in INPUTS:
             raise ValueError(
-                "give text, text and pair, question and context, or prompt; got "
-                + (" and ".join(self.fields) or "none of them")
+                "give text, text and pair, question and context, question and documents (and answer), or "
+                "prompt; got " + (" and ".join(self.fields) or "none of them")
             )
         return self
 
@@ -166,6 +175,15 @@ class EvaluateAsked(Strict):
     def asked(self) -> list[TextAsked]:
         """Every text in one form."""
         return [TextAsked(text=one) if isinstance(one, str) else one for one in self.texts]
+
+
+def answer_of(asked: ExplainAsked, tokens: int) -> Any:
+    """The target of a request: of one about documents the whole answer, given or written; the blank
+    that parts an answer from the prompt need not be typed."""
+    if asked.documents is None:
+        return target_of(asked.target)
+    given = asked.answer and re.sub(r"^(?=\S)", " ", asked.answer)
+    return Continuation(given, tokens, together=True)
 
 
 def target_of(asked: TargetAsked) -> Any:

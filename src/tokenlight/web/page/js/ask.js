@@ -1,15 +1,17 @@
 // The form: fields by what the model reads, examples to click, the model.
 
 import { byId, fill, make } from "./dom.js";
-import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
+import { asksDocuments, chosenModel, fieldsInUse, state, update, watch } from "./store.js";
 import { calm } from "./trouble.js";
 import { clear, explain, welcome } from "./work.js";
 
 const LABELS = {
   text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
-  prompt: "Prompt",
+  prompt: "Prompt", documents: "Documents, with an empty line between two",
+  answer: "Answer to explain (left empty, the model writes its own)",
 };
-const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2 };
+const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1 };
+const ABOUT = ["question", "documents", "answer"];
 const EXAMPLES = 4;
 let pairWanted = false;
 
@@ -27,7 +29,7 @@ export function askForm() {
   });
   byId("model").addEventListener("change", (event) => chooseModel(event.target.value));
   watch(["models", "model"], drawModel);
-  watch(["models", "model", "text", "pair", "question", "context", "prompt"], fields);
+  watch(["models", "model", "about", ...Object.keys(LABELS)], fields);
   watch(["busy"], drawBusy);
 }
 
@@ -35,7 +37,7 @@ export function askForm() {
 function useExample(example) {
   pairWanted = false;
   const filled = Object.fromEntries(Object.keys(LABELS).map((name) => [name, example[name] ?? ""]));
-  update({ ...filled, ...untouched() });
+  update({ ...filled, about: false, ...untouched() });
   void explain();
 }
 
@@ -47,7 +49,7 @@ function chooseModel(name) {
   const shown = state.entries.length > 0;
   clear();
   calm();
-  update({ model: name, methods: methods.length ? methods : [model.method], ...untouched() });
+  update({ model: name, about: false, methods: methods.length ? methods : [model.method], ...untouched() });
   // The old text means nothing to a model with other fields; one with the same answers at once.
   const filled = fieldsInUse().every((field) => state[field]);
   if (shown && filled) void explain();
@@ -93,13 +95,16 @@ function fields() {
   const model = chosenModel();
   if (!model) return;
   const takesPair = model.inputs.some((set) => set.includes("pair"));
-  const names = pairWanted && takesPair ? ["text", "pair"] : fieldsInUse();
+  const takesDocuments = model.inputs.some((set) => set.includes("documents"));
+  const about = asksDocuments();
+  const names = about ? ABOUT : pairWanted && takesPair ? ["text", "pair"] : fieldsInUse();
   const place = byId("fields");
   if (place.dataset.names !== names.join() || place.dataset.model !== model.name) {
     place.dataset.names = names.join();
     place.dataset.model = model.name;
     fill(place, names.map(field));
-    fill(byId("pair-place"), takesPair && pairButton(names.includes("pair")));
+    fill(byId("pair-place"), takesPair && pairButton(names.includes("pair")),
+      takesDocuments && documentsButton(about));
   }
   for (const name of names) {
     const area = byId(`field-${name}`);
@@ -128,6 +133,16 @@ function pairButton(shown) {
       update({ pair: "" });
       fields();
       byId(shown ? "field-text" : "field-pair")?.focus();
+    },
+  });
+}
+
+function documentsButton(shown) {
+  return make("button", {
+    type: "button", class: "quiet pair-switch", text: shown ? "A prompt" : "Documents and a question",
+    onclick: () => {
+      update({ about: !shown, question: "", documents: "", answer: "", ...untouched() });
+      byId(shown ? "field-prompt" : "field-question")?.focus();
     },
   });
 }

@@ -3,7 +3,7 @@
 
 import { DEFAULTS, state } from "./store.js";
 
-const FIELDS = ["text", "pair", "question", "context", "prompt"];
+const FIELDS = ["text", "pair", "question", "context", "prompt", "documents", "answer"];
 const NAMES = {
   model: "model", target: "for", rather: "rather-than", long: "long", view: "view",
   reference: "against", tab: "tab", mode: "game", layered: "layers", head: "head",

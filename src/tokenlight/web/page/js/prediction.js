@@ -3,7 +3,7 @@
 import { inLine } from "./characters.js";
 import { byId, draw as svg, fill, make, refill } from "./dom.js";
 import { percent } from "./numbers.js";
-import { chosenModel, state, update, watch } from "./store.js";
+import { asksDocuments, chosenModel, state, update, watch } from "./store.js";
 import { selection } from "./tools.js";
 import { explain } from "./work.js";
 
@@ -27,7 +27,7 @@ function draw() {
   if (!state.prediction) return;
   const { label, labels, probabilities } = state.prediction;
   const span = state.entries[0].attribution.target.kind === "span";
-  const words = span ? "The model answers" : nextToken() ? "The model goes on with" : "The model says";
+  const words = span || asksDocuments() ? "The model answers" : nextToken() ? "The model goes on with" : "The model says";
   byId("answer-title").textContent = words;
   if (span) {
     fill(byId("bars"), make("p", { class: "answer-text", text: inLine(label) || "(nothing)", dir: "auto" }),
@@ -104,9 +104,9 @@ function nextToken() {
   return !state.source && (chosenModel()?.targets.includes("token") ?? false);
 }
 
-/** Only what a served model explained can be explained anew. */
+/** Only what a served model explained can be explained anew; an answer is one whole. */
 function switchable() {
-  return state.served && !state.source;
+  return state.served && !state.source && !asksDocuments();
 }
 
 function choose(target, rather) {

@@ -2,7 +2,7 @@
 
 /** What a link carries; everything else is found again from it. */
 export const DEFAULTS = {
-  model: "", text: "", pair: "", question: "", context: "", prompt: "",
+  model: "", text: "", pair: "", question: "", context: "", prompt: "", documents: "", answer: "",
   methods: [], target: "", rather: "", long: "error",
   view: "words", special: false, reference: "", pin: null,
   tab: "why", mode: "hide", step: 0, layered: "", head: "",
@@ -12,7 +12,7 @@ export const DEFAULTS = {
 export const state = {
   ...DEFAULTS,
   models: [], known: [], groups: [], limits: {}, ready: false,
-  busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
+  about: false, busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
   trust: new Map(), games: new Map(), gamesFailed: "", guess: null,
 };
 
@@ -35,9 +35,15 @@ export function chosenModel() {
   return state.models.find((model) => model.name === state.model) ?? null;
 }
 
+/** Whether a question about documents is asked, not a prompt or a context. */
+export function asksDocuments() {
+  return (state.about || state.documents !== "") && (chosenModel()?.inputs ?? []).some((set) => set.includes("documents"));
+}
+
 /** The input fields in use: the longest set the model takes all of whose fields are wanted. */
 export function fieldsInUse() {
   const sets = chosenModel()?.inputs ?? [["text"]];
-  const filled = sets.filter((set) => set.every((name, place) => place === 0 || state[name]));
-  return filled.toSorted((one, other) => other.length - one.length)[0] ?? sets[0];
+  const about = (set) => set.includes("documents") === asksDocuments();
+  const filled = sets.filter(about).filter((set) => set.every((name, place) => place === 0 || state[name]));
+  return filled.toSorted((one, other) => other.length - one.length)[0] ?? sets.find(about);
 }

@@ -1,6 +1,7 @@
 // What each part of the input weighs, as segments.py of the library has it: the share of Σ|score| and
 // the signed sum of every text, the special tokens last. Together the shares are one.
 
+import { look } from "./colours.js";
 import { make } from "./dom.js";
 import { signed } from "./numbers.js";
 
@@ -26,6 +27,21 @@ export function segmentShares({ row, scores, target, prediction }) {
 /** A part in words; `of` names what is shared out where it is no plain weight. */
 export function weighed({ share, total }, of = "weight") {
   return `${Math.round(100 * share)} % of the ${of}, sum ${signed(total)}`;
+}
+
+/** What each source brought, the strongest first; null for fewer than three parts. */
+export function sources(reading, of) {
+  const parts = segmentShares(reading).filter(({ segment, name }) => segment !== null && name !== "written");
+  if (parts.length < 3) return null;
+  const ranked = parts.toSorted((one, other) => Math.abs(other.total) - Math.abs(one.total));
+  const most = Math.abs(ranked[0].total);
+  return make("ol", { class: "sources", "aria-label": "Sources, the strongest first" }, ranked.map((part) => {
+    const name = make("span", { class: `name ${look(part.total, most) ?? ""}`, text: part.name, dir: "auto" });
+    const text = Array.from(reading.row.texts[part.segment].trim().replace(/\s+/g, " "));
+    const begins = text.length > 60 ? `${text.slice(0, 59).join("")}…` : text.join("");
+    return make("li", {}, name, make("span", { class: "note", text: weighed(part, of) }),
+      make("span", { class: "begins", text: begins, dir: "auto" }));
+  }));
 }
 
 /** The line about the special tokens; null where they carry little and nobody asked. */

@@ -11,7 +11,7 @@ import { state, watch } from "./store.js";
 import { tipped } from "./tip.js";
 import { viewTools } from "./tools.js";
 import { trustLine } from "./trust.js";
-import { specialLine } from "./weights.js";
+import { sources, specialLine } from "./weights.js";
 
 /** Draw the view whenever what it shows has changed. */
 export function whyPanel() {
@@ -72,7 +72,7 @@ function row(entry, number) {
     make("div", { class: "row-label" }, make("h3", { text: entry.method }),
       reference && make("p", { class: "note", text: `compared with ${state.reference}` }),
       number === 0 && state.reference === entry.method && make("p", { class: "note", text: "the reference" })),
-    make("div", { class: "row-body", "data-method": entry.method }, text,
+    make("div", { class: "row-body", "data-method": entry.method }, sources(shown, shown.of), text,
       specialLine(shown, { always: state.special, of: shown.of }),
       entry.attribution.notes.filter((note) => !note.includes("long=")).map((note) => make("p", { class: "note", text: note })),
       reference ? null : trustLine(entry)),

@@ -1,0 +1,71 @@
+"""Documents, a question and an answer on the page: the sources coloured and sorted."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from tests.browser.conftest import serving
+from tests.writers import small_llama, writing_tokenizer
+from tokenlight import Context, Continuation, Explainer
+
+DOCUMENTS = [
+    "the cat sat on a mat and the dog ran",
+    "a red dog sat and ran",
+    "the mat and a red cat",
+]
+QUESTION, ANSWER = "the cat on a mat", "the red dog"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models") / "writer"
+    model, tokenizer = small_llama(torch.float32), writing_tokenizer(ends=False)
+    model.config.max_position_embeddings = tokenizer.model_max_length = 256  # rotary: none ends
+    model.save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    return place
+
+
+def test_sources_stand_sorted_by_what_they_brought_and_a_link_brings_them_back(visitor, folder):
+    explainer = Explainer.from_pretrained(folder)
+    (found,) = explainer.explain(
+        Context(DOCUMENTS, QUESTION), "attnlrp", Continuation(f" {ANSWER}", together=True)
+    )
+    parts = [part for part in found.by("document") if part.name != "written"]
+    wanted = sorted(parts, key=lambda part: -abs(part.total))
+    with serving("--model", str(folder)) as server:
+        visit = visitor(server.wait())
+        page = visit.open(method=None).page
+        page.get_by_role("button", name="Documents and a question").click()
+        page.fill("#field-question", QUESTION)
+        page.click("#explain")
+        page.get_by_text("There is nothing in “documents” yet").wait_for()
+        page.fill("#field-documents", "\n\n".join(DOCUMENTS))
+        page.fill("#field-answer", ANSWER)
+        page.click("#explain")
+        names = page.locator("#why .sources .name")
+        names.first.wait_for()
+        assert names.all_text_contents() == [part.name for part in wanted]
+        told = page.locator("#why .sources .note").all_text_contents()
+        totals = [float(re.search(r"sum (\S+)", one)[1].replace("−", "-")) for one in told]
+        assert totals == pytest.approx([part.total for part in wanted], abs=1e-3)
+        assert page.locator("#why b").first.text_content() == f"‘{ANSWER}’"
+        assert page.locator(".token-target").count() == 0  # an answer is one whole
+        again = visitor(server).page
+        again.goto(page.url)
+        again.locator("#why .sources .name").first.wait_for()
+        assert again.input_value("#field-documents") == "\n\n".join(DOCUMENTS)
+        again.get_by_role("button", name="A prompt").click()
+        again.locator("#field-prompt").wait_for()
+
+
+def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
+    with serving("--model", str(folder)) as server:
+        visit = visitor(server.wait())
+        link = {"question": QUESTION, "documents": "\n\n".join(DOCUMENTS), "method": None}
+        page = visit.open(**link).page
+        assert page.locator("#why .sources .name").count() == 4
+        assert page.locator("#answer-title").text_content() == "The model answers"
