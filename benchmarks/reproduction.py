@@ -33,7 +33,7 @@ from tokenlight import registry
 from tokenlight.bench.entries import DataSet, MetricEntry
 from tokenlight.bench.report.words import claims, order, what_was_run
 from tokenlight.bench.report.write import RunReport
-from tokenlight.bench.suite import Suite, load
+from tokenlight.bench.suite import Suite, find, load
 from tokenlight.files.write import write_text
 
 SUITES = (  # the longest first, so that no long one is left for the end
@@ -194,6 +194,7 @@ def pages(wish: Wish) -> None:
         if not (folder / "run.json").is_file():
             continue
         place = wish.out / name
+        reworded(folder, name)
         reported = RunReport.of(folder)
         reported.write("md", output=place.with_suffix(".md"), figures=place)
         found = reported.report
@@ -209,7 +210,23 @@ def pages(wish: Wish) -> None:
                   + " ".join([*what_was_run(found), order(found)])]  # fmt: skip
         print(f"{name}: reported", flush=True)
     write_text(record, json.dumps(made, indent=1) + "\n")
-    write_text(wish.out / "README.md", "\n".join([*lines, "", "## What was run", "", *after, ""]))
+    index = wish.out / "README.md"
+    lines += ["", *by_hand(index), "## What was run", "", *after, ""]
+    write_text(index, "\n".join(lines))
+
+
+def reworded(folder: Path, name: str) -> None:
+    """Give a run the claims, notes and figures that its suite has today, where it measures the same."""
+    begun = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    if load(name).digest() == begun["digest"]:
+        write_text(folder / "suite.yaml", find(name).read_text(encoding="utf-8"))
+
+
+def by_hand(index: Path) -> list[str]:
+    """What people wrote into the page: what is missing, and the reason found for each claim."""
+    text = index.read_text(encoding="utf-8") if index.is_file() else ""
+    _, found, after = text.partition("## What is missing")
+    return [found + after.partition("## What was run")[0]] if found else []
 
 
 def tuned(wish: Wish) -> list[str]:
