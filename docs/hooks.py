@@ -136,23 +136,24 @@ def _measured(name: str) -> str:
     """What a method reached on each kind of input, beside the best and random scores there; for one
     that was no candidate for the default, its AOPC on two data sets."""
     from tokenlight.explaining.default import KINDS as INPUTS
-    from tokenlight.explaining.default import table
+    from tokenlight.explaining.default import measured, table
 
-    rows = []
-    for kind, own in table()["kinds"].items():
-        means = own["means"]
-        if name in means and name != "random":
-            rows.append(f"| {INPUTS[kind]} | {_beside(means, name)} |")
-    told = "How it was measured: [the default](../results/default/README.md)."
-    if not rows:
-        told = "Mean AOPC, with 95 % intervals on the pages that the names lead to."
-        for data, file in (
-            ("SST-2", "faithfulness_sst2.md"),
-            ("AG News", "faithfulness_ag_news.md"),
-        ):
+    rows, board = [], measured()
+    if "ranks" in board and name in board["means"]:
+        texts = f"[{board['texts']:,} texts](../results/leaderboard.md) of the leaderboard"
+        rows.append(f"| {texts} | {_beside(board['means'], name)} |")
+    own = {kind: one["means"] for kind, one in table()["kinds"].items() if name in one["means"]}
+    decides = "[what decides the default](../results/default/README.md)"
+    if own and name != "random":
+        rows += [f"| {INPUTS[kind]} | {_beside(means, name)} |" for kind, means in own.items()]
+        told = f"Rows without a link: {decides}."
+    else:
+        pages = {"SST-2": "faithfulness_sst2.md", "AG News": "faithfulness_ag_news.md"}
+        for data, file in pages.items():
             found = {one[0]: float(one[1]) for one in _MEASURED.findall(read_result(file))}
             if name in found:
                 rows.append(f"| [{data}](../results/{file}) | {_beside(found, name)} |")
+        told = "Mean AOPC; the pages that the links lead to have intervals."
     if not rows:
         return "Not measured on our data sets yet."
     heads = ["| input | this method | best | random scores |", "|---|---|---|---|"]
