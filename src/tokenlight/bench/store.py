@@ -17,7 +17,7 @@ from typing import Any
 from tokenlight.bench.plan import Cell, Part, Plan
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.suite import read as read_suite
-from tokenlight.errors import BadInput, DamagedFile
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import write_parquet, write_text
 from tokenlight.scale.lock import refuse_other
@@ -202,12 +202,8 @@ class RunFolder:
 
     def rows_of(self, part: Part) -> list[dict[str, Any]]:
         """A finished part's rows, checked against the manifest's hash."""
-        import pyarrow
-        import pyarrow.parquet
-
-        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(
-            io.BytesIO(self._content(part))
-        ).to_pylist()
+        parquet = MissingExtra.importing("pyarrow.parquet", "bench", "reading a run")
+        rows: list[dict[str, Any]] = parquet.read_table(io.BytesIO(self._content(part))).to_pylist()
         return rows
 
     def _content(self, part: Part) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from transformers import activations
 
 from tokenlight.capture.rewired import locked
 
@@ -44,8 +45,6 @@ def rescaled(model: nn.Module, which: Rescale) -> Iterator[None]:
 
     The batch must hold texts first, then as many baselines.
     """
-    from transformers import activations
-
     kinds: tuple[type[nn.Module], ...] = () if which == "none" else MODULES
     if which == "activations":
         kinds += tuple(

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from tokenlight.data.tokenizer import apart
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.documents import json_in, json_of
@@ -108,8 +110,6 @@ class Frequencies:
 
 def tokenizer_of(name: str) -> Any:
     """The tokenizer of a model, without its weights."""
-    from transformers import AutoTokenizer
-
     refuse_missing_folder(name)
     try:
         place = embedded.resolve(name)

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, modeling_outputs
 
 from tokenlight.capture.live import LiveModel
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -23,8 +24,6 @@ class _HandedOver(nn.Module):
     """Stands where a language model has its encoder: its output is what it is given."""
 
     def forward(self, *_: Any, **named: Any) -> Any:
-        from transformers import modeling_outputs
-
         return modeling_outputs.BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=named["inputs_embeds"]
         )
@@ -110,8 +109,6 @@ def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:
         return LanguageModel.of(model.to(live.device), f"{models.PREFIX}masked_lm"), tokenizer
     if not name:
         raise BadInput(_none_found(live, "it was not loaded from a checkpoint"))
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
-
     local = {"local_files_only": given is None}
     models.resolve(name)  # refuses what no file system has for a name
     check(name, name, **local)

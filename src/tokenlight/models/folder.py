@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
+import transformers
+
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel, short, shown
 from tokenlight.files.documents import json_in
 from tokenlight.models.embedded import ENCODER, FOLDER
@@ -65,12 +67,10 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
 def fetched(place: str, file: str, hub: dict[str, Any]) -> Path | None:
     """A file of a model, from its folder, or from a hub where it is not kept here; None where it
     cannot be had, which is told, with what to do, by whoever loads the model."""
-    from transformers.utils import cached_file
-
     troubles = ("missing_entries", "connection_errors", "gated_repo")
     quiet = {f"_raise_exceptions_for_{what}": False for what in troubles}
     try:
-        found = cached_file(place, file, **fetching(hub), **quiet)
+        found = transformers.utils.cached_file(place, file, **fetching(hub), **quiet)
     except (OSError, ValueError):
         return None
     return Path(found) if found else None
@@ -212,10 +212,7 @@ def _needs_code(file: str, content: dict[str, Any], family: object) -> bool:
     """Whether ``auto_map`` names code where transformers has no class of its own for ``family``."""
     if not content.get("auto_map"):
         return False
-    import transformers
-    from transformers import CONFIG_MAPPING
-
-    if isinstance(family, str) and family in CONFIG_MAPPING:
+    if isinstance(family, str) and family in transformers.CONFIG_MAPPING:
         return False
     return file == "config.json" or not hasattr(transformers, str(content.get("tokenizer_class")))
 

@@ -8,6 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+import torch
+from transformers.utils import logging
+
 from tokenlight.errors import TokenlightError, in_words
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.sample import sample
@@ -47,8 +50,6 @@ class TaskWorker:
     """Holds a job, and with it the model. What goes wrong is told, not raised."""
 
     def __init__(self, job: Work, tasks: Sequence[Any], device: str) -> None:
-        import torch
-
         torch.set_num_threads(1)  # sums of floats depend on how they are cut: one thread, one way
         self.job, self.tasks, self.device = job, tasks, device
         self.make: Callable[[Any], Mapping[str, Any]] | None = None
@@ -73,8 +74,6 @@ class TaskWorker:
 def load(name: str, device: str, **hub: Any) -> Explainer:
     """A model without the chatter of the libraries, tried once on a fixed text: what is found out
     about it then must not depend on the first text it meets."""
-    from transformers.utils import logging
-
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     explainer = Explainer.from_pretrained(name, device=device, **hub)
