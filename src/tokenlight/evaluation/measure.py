@@ -85,7 +85,6 @@ class Known:
 
     labels: Sequence[int | None] | None = None
     spans: Sequence[tuple[CharacterSpan, ...] | None] | None = None
-    first: int = 0  # number of the first text
     texts: Sequence[int] | None = None
     names: Mapping[Kind, str] | None = None
 
@@ -227,7 +226,7 @@ def measure(
             for i, (measured, skipped) in zip(chosen, found, strict=True):
                 case = cases[i]
                 yield Record(
-                    text=numbers[i] + known.first,
+                    text=numbers[i],
                     method=names[kind_of(case.attribution)],
                     target=case.attribution.target.name,
                     predicted=case.attribution.prediction.label,

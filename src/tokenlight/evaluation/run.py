@@ -52,7 +52,6 @@ def evaluate_file(
     folder: Path,
     *,
     share: tuple[int, int] = (0, 1),
-    progress: bool | None = None,
 ) -> tuple[Evaluation, list[Failure]]:
     """Evaluate ``examples`` shard by shard into ``folder``; finished shards are read, not repeated.
 
@@ -70,7 +69,7 @@ def evaluate_file(
     bound = _digest(sorted(settings.items()))
     _claim(folder, settings, bound)
     whole = _Part([], [], [])
-    with progress_bar("evaluating", len(examples), progress) as advance:
+    with progress_bar("evaluating", len(examples)) as advance:
         for turn, numbers in enumerate(_shards(len(examples))):
             place = folder / "parts" / f"{numbers.start:08d}.jsonl"
             found = _read(place, bound, numbers)

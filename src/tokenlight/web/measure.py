@@ -113,8 +113,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
             except (TokenlightError, Refusal) as why:
                 refused.append({"text": number, "method": method, **caught(why).to_dict()})
                 omitted.append(Failure(number, names[kind], refused[-1]["error"]["message"]))
-        truth = None if labels is None else [labels[number]]
-        known = Known(truth, None, number, texts=[0] * len(found), names=names)
+        known = Known(labels, None, texts=[number] * len(found), names=names)
         if found:
             records += measure(served.explainer, found, metrics, known, progress=False)
     if not records:
