@@ -475,7 +475,8 @@ class TestFigures:
         ]
         monkeypatch.setattr(Artist, "_kept", lambda *_: iter(kept))
         monkeypatch.setattr(
-            "tokenlight.plots.highlighted.highlighted", lambda found: shown.extend(found) or "drawn"
+            "tokenlight.bench.report.figures.highlighted",
+            lambda found: shown.extend(found) or "drawn",
         )
         wish = FigureWish.of({"kind": "texts", "title": "T"})
         assert Artist(None, None, ()).texts(wish) == "drawn"
