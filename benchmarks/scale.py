@@ -3,7 +3,7 @@
 The texts are SST-2's training half and AG News in turn, repeated to size, in Parquet.
 
     python benchmarks/scale.py factor [--engines local ray] [--texts 1536] [--rounds 3]
-    python benchmarks/scale.py memory [--texts 100000] [--workers 2] [--device cuda] [--model DIR]
+    python benchmarks/scale.py memory [--texts 100000] [--workers 2] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py loop [--texts 8192] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py manifest
 
@@ -248,21 +248,15 @@ def timed(work: Callable[[Any], Any], blocks: Sequence[Any]) -> float:
 
 def loop(given: argparse.Namespace) -> None:
     count = given.texts - given.texts % 1024
-    texts, how = (
-        chosen(count),
-        {"method": "grad_x_input", "target": "predicted", "long": "truncate"},
-    )
+    texts = chosen(count)
+    how = {"method": "grad_x_input", "target": "predicted", "long": "truncate"}
+    rows = [(str(i), {"text": text}) for i, text in enumerate(texts)]
     writes = find_spec("pyarrow") is not None
     with tempfile.TemporaryDirectory() as place:
-        if given.model == "bert-base":
-            given.model = bert_base(Path(place) / "model")
         loading = {"name": given.model, "device": given.device}
         for number in range(given.rounds):
-            mapper, rows = (
-                Mapper(None, how, loading),
-                [(str(i), {"text": t}) for i, t in enumerate(texts)],
-            )
-            ours = timed(mapper.columns, [rows[i : i + 1024] for i in range(0, count, 1024)])
+            blocks = [rows[first : first + 1024] for first in range(0, count, 1024)]
+            ours = timed(Mapper(None, how, loading).columns, blocks)
             told("in memory", count, ours, by_hand(texts, given, None))
             if writes:
                 data = f"{written(Path(place), count)}/*.parquet"
@@ -327,7 +321,10 @@ def main() -> None:
     parser.add_argument("--model", default="tokenlight/sentiment")
     given = parser.parse_args()
     given.texts = given.texts or {"memory": 100_000, "loop": 8192}.get(given.what, 1536)
-    {"factor": factor, "memory": memory, "loop": loop, "manifest": manifest}[given.what](given)
+    with tempfile.TemporaryDirectory() as place:
+        if given.model == "bert-base":
+            given.model = bert_base(Path(place))
+        {"factor": factor, "memory": memory, "loop": loop, "manifest": manifest}[given.what](given)
 
 
 if __name__ == "__main__":
