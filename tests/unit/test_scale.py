@@ -269,6 +269,7 @@ def test_what_is_wrong_for_every_text_stops_the_job_at_once(data, model, tmp_pat
     with pytest.raises(TokenlightError, match="no option 'wrong'|wrong"):
         explained(data, tmp_path / "b", model, method=("attcat", {"wrong": 1}))
     assert not (tmp_path / "a/rows").exists()
+    assert explained(data, tmp_path / "a", model, target="predicted").rows == COUNT
 
 
 def test_a_store_of_objects_is_read_and_written_like_a_disk(data, whole, model):

@@ -87,15 +87,15 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
 
 
 def _begin(job: ExplainJob) -> None:
-    """Write what the job is into its folder; one that holds another job is refused."""
+    """Write what the job is into its folder; one that holds rows of another job is refused."""
     folder = job.folder
-    found = folder.read(JOB)
-    if found is None:
-        if folder.sizes("rows") or folder.sizes("refused"):
-            raise BadInput(f"{folder.place} holds rows, but no {JOB}; give another folder with -o.")
+    if not (folder.sizes("rows") or folder.sizes("refused")):
         text = json.dumps(job.settings, ensure_ascii=False, indent=1)
         folder.write(JOB, text.encode())
         return
+    found = folder.read(JOB)
+    if found is None:
+        raise BadInput(f"{folder.place} holds rows, but no {JOB}; give another folder with -o.")
     try:
         before = json.loads(found)
     except ValueError as broken:
