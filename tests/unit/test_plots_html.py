@@ -235,13 +235,6 @@ def test_how_a_method_was_chosen_is_told_once_and_other_notes_beside_each_text()
     assert printed(texts).count(cut) == 2
 
 
-def test_the_page_shows_the_product_of_the_layers_on_request():
-    source = page(sample(layers=3), rollout=True)
-    table = source[source.index('<table class="heat summed">') : source.index("</table>")]
-    names = re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table)
-    assert names == ["L0", "L1", "L2", "Rollout", "Sum"]
-
-
 def printed(attributions):
     stream = io.StringIO()
     show(attributions, console=Console(file=stream, width=200))

@@ -93,10 +93,7 @@ def explain_all(
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
     _check(explainer, texts, how)
-    if how["method"] == "best":
-        how, note = _with_best(explainer, texts, how)
-    else:
-        note = None
+    how, note = _with_best(explainer, texts, how) if how["method"] == "best" else (how, None)
     report = Report(
         Path(texts.source).name, words=output.words is not False, reference=output.reference
     )

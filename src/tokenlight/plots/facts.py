@@ -15,7 +15,6 @@ from tokenlight.plots.roles import is_continuation
 
 MOST_LABELS = 8
 HALF = 0.5  # of the weight on special tokens is worth saying
-NOTHING = 0.005  # 0 % tells nothing, even beside other parts
 SCALED = "each scaled to Σ|score| = 1 over all tokens"  # what a difference is taken of
 
 
@@ -114,7 +113,8 @@ def weight_on_special(attribution: Attribution, *, always: bool) -> SegmentShare
     """What special tokens weigh: where they carry most, the words alone would tell another story;
     None where that need not be said."""
     own = next((part for part in attribution.segment_shares() if part.segment is None), None)
-    return own if own is not None and own.share > (NOTHING if always else HALF) else None
+    least = 0.005 if always else HALF  # 0 % tells nothing, even beside other parts
+    return own if own is not None and own.share > least else None
 
 
 def special_line(attribution: Attribution, own: SegmentShare) -> str:

@@ -38,15 +38,13 @@ def page(
     title: str | None = None,
     reference: str | None = None,
     words: bool = True,
-    rollout: bool = False,
 ) -> str:
     """The attributions as one page, grouped by text, then target, then method.
 
     ``reference`` names the method whose difference to every other is shown too (Mask-LRP paper,
-    figure 6). ``words`` opens it in its word view. ``rollout`` puts the product of the layers
-    into the layer tables (AttCAT paper, figure 5).
+    figure 6). ``words`` opens it in its word view.
     """
-    texts = Scenery(reference=reference, rollout=rollout).of(attributions)
+    texts = Scenery(reference=reference).of(attributions)
     pictures = any(text.group.first.row.image is not None for text in texts)
     title = short(" ".join(texts[0].group.first.text.split()), 70) if title is None else title
     seal = sealed(_style(), pictures=pictures)

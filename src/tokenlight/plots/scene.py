@@ -173,12 +173,10 @@ class TextScene:
 
 @dataclass(frozen=True, slots=True)
 class Scenery:
-    """What is wanted beside the scores: the kinds of views, a reference method to compare with, the
-    product of the layers among their rows."""
+    """What is wanted beside the scores: the kinds of views, and a method to compare with."""
 
     kinds: tuple[str, ...] = (TOKENS, WORDS)
     reference: str | None = None
-    rollout: bool = False
 
     def of(self, attributions: Attribution | Iterable[Attribution]) -> list[TextScene]:
         """The texts in the order a reader compares them."""
@@ -251,7 +249,7 @@ class Scenery:
             facts.weight_on_special(a, always=several),
             tuple(_sentences(a, scale, roles, shares)),
             tuple(strongest_pieces(a)),
-            layer_table(a, rollout=self.rollout) if layered else None,
+            layer_table(a) if layered else None,
         )
 
 
