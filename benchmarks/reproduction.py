@@ -206,7 +206,9 @@ def pages(wish: Wish) -> None:
         for claim, verdict, _ in claims(found):
             lines.append(f"| {link} | {claim} | {verdict} |")
             link = ""
-        after += [f"- **{name}** ([numbers]({name}.csv)): "
+        seconds = took.get("suites", {}).get(name, {}).get("seconds")
+        spent = f" {seconds:.0f} s." if seconds else ""
+        after += [f"- **{name}** ([numbers]({name}.csv)):{spent} "
                   + " ".join([*what_was_run(found), order(found)])]  # fmt: skip
         print(f"{name}: reported", flush=True)
     write_text(record, json.dumps(made, indent=1) + "\n")

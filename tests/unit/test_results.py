@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenlight.bench.suite import load
+from tokenlight.explaining.default import measured, table
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 REPRODUCED = PAGES / "reproduction"
@@ -54,6 +55,28 @@ def test_the_readme_claims_no_more_than_the_pages():
     }
     assert "what-is-missing" in linked
     assert set(linked) <= heads
+
+
+def test_the_readme_quotes_what_was_measured():
+    readme = (PAGES.parents[1] / "README.md").read_text(encoding="utf-8")
+    text = table()["kinds"]["text"]
+    ((texts, said),) = re.findall(r"On ([\d,]+) texts AOPC is (.+?)\.\n", readme, re.DOTALL)
+    assert int(texts.replace(",", "")) == text["texts"]
+    quoted = re.findall(r"(0\.\d\d) for\s+([a-z_]+(?: gradients)?)", said)
+    assert len(quoted) >= 6
+    for mean, name in quoted:
+        assert float(mean) == round(text["means"][name.replace(" ", "_")], 2), name
+
+
+def test_the_package_shows_the_figures_of_the_leaderboards_page_or_there_is_none():
+    place, told = PAGES / "leaderboard.md", measured()
+    assert place.is_file() == ("ranks" in told)
+    if not place.is_file():
+        return
+    page = place.read_text(encoding="utf-8")
+    assert f"at commit `{told['commit']}`" in page
+    for mean, low, high in told["ranks"].values():
+        assert f" {mean:.1f} [{low:.1f}, {high:.1f}] |" in page
 
 
 def test_the_language_models_page_quotes_its_figures():
