@@ -125,14 +125,12 @@ def _show(found: Comparison) -> None:
         print(f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]")
     if found.texts < FEW:
         print(f"{found.texts} texts are few: a change that none of them shows may still be common.")
-    said = False
-    for focus, text, before, after in found.moved:
-        if focus < 0.9 or before.split(":")[0] != after.split(":")[0]:
-            if not said:
-                print(
-                    "what changed, by the rank correlation of the scores of words (for A's class):"
-                )
-                said = True
-            print(f"  {focus:+.2f}  {in_line(text)[:70]}")
-            print(f"         A {in_line(before)}")
-            print(f"         B {in_line(after)}")
+    changed = [
+        one for one in found.moved if one[0] < 0.9 or one[2].split(":")[0] != one[3].split(":")[0]
+    ]
+    if changed:
+        print("what changed, by the rank correlation of the scores of words (for A's class):")
+    for focus, text, before, after in changed:
+        print(f"  {focus:+.2f}  {in_line(text)[:70]}")
+        print(f"         A {in_line(before)}")
+        print(f"         B {in_line(after)}")

@@ -140,20 +140,18 @@ def _ordered(kind: Kind) -> list[tuple[str, str]]:
 
 
 def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
-    def word(holds: bool) -> str:
-        return "yes" if holds else "no"
-
+    word = {True: "yes", False: "no"}
     if kind == "methods":
         return {
-            "depends on the target": word(not cls.class_agnostic),
-            "scores have a sign": word(cls.signed),
-            "per-layer terms": word(cls.per_layer),
+            "depends on the target": word[not cls.class_agnostic],
+            "scores have a sign": word[cls.signed],
+            "per-layer terms": word[cls.per_layer],
             "passes (F forward, B backward, n tokens)": _cost(name),
         }
     return {
         "better": cls.better,
-        "asks the model about changed texts": word(cls.asks),
-        "needs marked spans": word(cls.marked),
+        "asks the model about changed texts": word[cls.asks],
+        "needs marked spans": word[cls.marked],
         "needs further explanations": {"none": "no"}.get(cls.further, cls.further),
     }
 
