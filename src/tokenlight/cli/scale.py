@@ -90,11 +90,8 @@ def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> 
     except DiskFull as full:
         complain(str(full))
         raise typer.Exit(UNFINISHED) from None
-    rate = (
-        f", {(done.rows + done.refused - done.there) / done.seconds:.1f} texts/s"
-        if done.made
-        else ""
-    )
+    now = done.rows + done.refused - done.there
+    rate = f", {now / done.seconds:.1f} texts/s" if done.made else ""
     tell(f"{done.rows:,} of {done.texts:,} texts are in {done.folder}/rows{rate}")
     if done.refused:
         tell(f"{done.refused:,} were refused: {done.folder}/refused says why", "yellow")

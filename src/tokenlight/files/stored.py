@@ -132,8 +132,5 @@ class Folder:
         system, base = filesystem(self.place)
         system.invalidate_cache()
         found = system.find(f"{base}/{below}", detail=True).items()
-        return {
-            path[len(base) + 1 :]: one["size"]
-            for path, one in found
-            if "/." not in path[len(base) :]
-        }
+        sizes = {path[len(base) + 1 :]: one["size"] for path, one in found}
+        return {name: size for name, size in sizes.items() if "/." not in name}

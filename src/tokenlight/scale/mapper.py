@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
 from tokenlight.files.rows import columns_of, table_of
@@ -86,14 +86,10 @@ class Mapper:
     def __call__(self, batch: Any) -> Any:
         """The batch with our columns beside its own."""
         table = hasattr(batch, "to_pylist")
-        if table:
-            rows = batch.to_pylist()
-        else:
-            names = list(batch)
-            rows = [
-                dict(zip(names, values, strict=True))
-                for values in zip(*batch.values(), strict=True)
-            ]
+        columns = () if table else zip(*batch.values(), strict=True)
+        rows = (
+            batch.to_pylist() if table else [dict(zip(batch, row, strict=True)) for row in columns]
+        )
         own = self.columns([(f"row {i}", row) for i, row in enumerate(rows, 1)])
         return table_of(own, batch) if table else {**batch, **own}
 
@@ -114,8 +110,7 @@ def explain_dataset(  # noqa: PLR0913 - the wishes a person has, each by name
     Batches of ``block`` rows go to ``workers`` actors, each of which holds the model. ``how``: further
     keywords of ``explain()``.
     """
-    from ray.data import ActorPoolStrategy
-
+    strategy = MissingExtra.importing("ray.data", "ray", "explain_dataset()").ActorPoolStrategy
     device = "cuda" if gpus_per_worker else "cpu"
     given = {"how": {"method": method, **how}, "loading": {"name": model, "device": device}}
     return ds.map_batches(
@@ -123,6 +118,6 @@ def explain_dataset(  # noqa: PLR0913 - the wishes a person has, each by name
         fn_constructor_kwargs={"text": text, **given},
         batch_size=block,
         batch_format="pyarrow",
-        compute=ActorPoolStrategy(size=workers),
+        compute=strategy(size=workers),
         num_gpus=gpus_per_worker,
     )
