@@ -1,8 +1,8 @@
 """The pictures of the gallery and of the home page, each from a model that anyone has.
 
-Three small models are embedded. The two that write and the one that sees are taught here in a minute, on
-sentences and pictures drawn by rule, so that what decides is known. A browser takes the pictures: this
-needs playwright, and ``CHROMIUM`` may name the browser's file.
+Three small models are embedded. The two that write, the one that sees and the one that does both are
+taught here in minutes, on sentences and pictures drawn by rule, so that what decides is known. A browser
+takes the pictures: this needs playwright, and ``CHROMIUM`` may name the browser's file.
 
     python docs/gallery.py            # all of them, into docs/images/gallery
     python docs/gallery.py pair qa    # some
@@ -63,9 +63,11 @@ def words_only(sentences: list[str]) -> Any:
     )
 
 
-def taught(model: Any, batches: Iterator[dict[str, torch.Tensor]], steps: int) -> Any:
+def taught(
+    model: Any, batches: Iterator[dict[str, torch.Tensor]], steps: int, rate: float = 3e-3
+) -> Any:
     """The model after so many steps."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
     for _, batch in zip(range(steps), batches, strict=False):
         optimiser.zero_grad()
         model(**batch).loss.backward()
@@ -177,6 +179,48 @@ def viewer() -> Explainer:
     return Explainer(taught(transformers.ViTForImageClassification(config), batches(), 250))
 
 
+def asked() -> Explainer:
+    """A tiny LLaVA that tells the colour of the patch, or that there is one, as the question wants."""
+    torch.manual_seed(0)
+    chance = np.random.default_rng(0)
+    colours, questions = ("red", "green", "blue"), ("what colour is it ?", "is there a patch ?")
+    tokenizer = words_only([*colours, "yes", *questions])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    size = {
+        "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+    }  # fmt: skip
+    config = transformers.LlavaConfig(
+        text_config={
+            "model_type": "llama",
+            "vocab_size": len(tokenizer),
+            "pad_token_id": 0,
+            **size,
+        },
+        vision_config={
+            "model_type": "clip_vision_model",
+            "image_size": 48,
+            "patch_size": 8,
+            **size,
+        },
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+        vision_feature_layer=-1,
+    )
+
+    def batches() -> Iterator[dict[str, torch.Tensor]]:
+        while True:
+            pixels, found = spotted(chance, 64)
+            number = int(chance.integers(2))
+            said = ["yes" if number else colours[colour] for colour in found]
+            texts = ["<image>" * 36 + f"{questions[number]} {one}" for one in said]
+            ids = tokenizer(texts, return_tensors="pt")["input_ids"][:, :-1]
+            labels = torch.full_like(ids, -100)
+            labels[:, -1] = ids[:, -1]
+            yield {"input_ids": ids, "pixel_values": torch.from_numpy(pixels), "labels": labels}
+
+    model = transformers.LlavaForConditionalGeneration(config)
+    return Explainer(taught(model, batches(), 400, 1e-3), tokenizer)
+
+
 # --- pictures -------------------------------------------------------------------------------------
 
 
@@ -242,6 +286,14 @@ def image(folder: Path) -> Shot:
     return Shot(saved(viewer().explain(shown, ["attnlrp", "gae"]), folder))
 
 
+def image_and_text(folder: Path) -> Shot:
+    pixels, _ = spotted(np.random.default_rng(1003), 1)
+    how = {"mean": 0.4, "std": 0.2, "name": "one patch"}
+    shown = Picture.from_pixels(pixels[0], text="what colour is it ?", **how)
+    methods = ["attnlrp", ("occlusion", {"window": 1})]
+    return Shot(saved(asked().explain(shown, methods), folder))
+
+
 def reviews(folder: Path) -> Path:
     explainer, place = embedded("sentiment"), folder / "reviews.html"
     found = explainer.explain(pandas.read_json(REVIEWS, lines=True), "attnlrp")
@@ -269,7 +321,8 @@ def evaluation(folder: Path) -> Shot:
 PICTURES: dict[str, Callable[[Path], Shot]] = {
     make.__name__: make
     for make in (
-        home, classes, layers, qa, pair, continuation, translation, image, report, words, evaluation
+        home, classes, layers, qa, pair, continuation, translation, image, image_and_text, report, words,
+        evaluation,
     )
 }  # fmt: skip
 

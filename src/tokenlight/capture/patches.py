@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight.capture.canvas import Canvas
+from tokenlight.capture.canvas import painted
 from tokenlight.capture.rewired import merging, patch_embedding, rewired
 from tokenlight.data.image import HIDDEN, PatchImage
 from tokenlight.data.tokens import TokenRow
@@ -36,7 +36,6 @@ class Patches:
         self.channels = cut.in_channels
         self.weight: Tensor = cut.weight
         self._special: dict[tuple[int, ...], tuple[str, ...]] = {}
-        self._canvas = Canvas(cut.weight)
 
     def row(self, picture: Any, processor: Any) -> TokenRow:
         """A picture as the model will read it."""
@@ -119,7 +118,7 @@ class Patches:
         ids = np.stack([np.asarray(row.ids) for row in rows])
         patches = images[0].grid(ids)
         self._only_patches(ids[:, : ids.shape[1] - patches[0].size])
-        return self._canvas.painted(images, patches == HIDDEN)
+        return painted(self.weight, images, patches == HIDDEN)
 
     def _only_patches(self, special: np.ndarray) -> None:
         if (special == HIDDEN).any():

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import sdpa_mask
 
 from tokenlight.capture.attention import one_per_query_head
-from tokenlight.capture.canvas import Canvas
+from tokenlight.capture.canvas import painted
 from tokenlight.capture.rewired import rewired, token_embeddings
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import WRITTEN
@@ -49,9 +48,9 @@ class Sight:
     def __init__(self, model: PreTrainedModel, token: int, accepts: set[str]) -> None:
         self.model, self.token, self._accepts = model, token, accepts
         self.language: nn.Module = model.get_decoder()
-        weight = token_embeddings(model)[0].weight
-        assert isinstance(weight, Tensor)
-        self._canvas = Canvas(weight)
+        self._weight: Any = token_embeddings(model)[0].weight
+        asked = inspect.signature(_seer(model).get_image_features).parameters.get("image_sizes")
+        self._sized = asked is not None and asked.default is inspect.Parameter.empty
         self._grids: dict[tuple[int, ...], tuple[int, int]] = {}
         # Modules that keep from one pass to the next how far the places of a picture reach.
         self.keeping = [module for module in model.modules() if hasattr(module, "rope_deltas")]
@@ -61,7 +60,7 @@ class Sight:
         """``batch channel height width``; a patch in whose place another token stands is hidden."""
         images = [row.image for row in rows if row.image is not None]
         ids = [image.grid(np.asarray(row.ids)) for row, image in zip(rows, images, strict=True)]
-        return self._canvas.painted(images, np.stack(ids) != self.token)
+        return painted(self._weight, images, np.stack(ids) != self.token)
 
     def ids(self, row: Any) -> np.ndarray:
         """The row's ids, with the token of a patch where one is hidden."""
@@ -101,7 +100,7 @@ class Sight:
         """Proved by a pass in which no place of the picture attends to another: what changes in one
         cell must then change its vector and no other."""
         name, (channels, height, width) = type(self.model).__name__, shape
-        weight = self._canvas.weight
+        weight = self._weight
         # Not zero: some models take a picture of zeros for padding.
         blank = torch.full((3, *shape), 0.5, device=weight.device, dtype=weight.dtype)
         try:
@@ -143,8 +142,9 @@ class Sight:
         """``batch channel height width`` as the model's own arguments."""
         if "image_grid_thw" not in self._accepts:
             one_of_several = "pixel_attention_mask" in self._accepts  # images of a text
+            sizes = torch.tensor([[*pixels.shape[2:]]] * len(pixels), device=pixels.device)
             given = {"pixel_values": pixels[:, None] if one_of_several else pixels}
-            return given | ({"image_sizes": self._sizes(pixels)} if self._sized else {})
+            return given | ({"image_sizes": sizes} if self._sized else {})
         vision = self.model.config.vision_config
         side, several = int(vision.patch_size), int(vision.spatial_merge_size)
         batch, channels, height, width = pixels.shape
@@ -159,17 +159,6 @@ class Sight:
             "pixel_values": flat.reshape(batch * down * across, -1),
             "image_grid_thw": torch.tensor([[1, down, across]] * batch, device=pixels.device),
         }
-
-    @cached_property
-    def _sized(self) -> bool:
-        """Whether the model must be told the sizes of its pictures."""
-        asked = inspect.signature(_seer(self.model).get_image_features).parameters.get(
-            "image_sizes"
-        )
-        return asked is not None and asked.default is inspect.Parameter.empty
-
-    def _sizes(self, pixels: Tensor) -> Tensor:
-        return torch.tensor([[*pixels.shape[2:]]] * len(pixels), device=pixels.device)
 
 
 def _alone(

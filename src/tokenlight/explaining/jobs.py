@@ -18,7 +18,7 @@ from tokenlight.explaining.token_labels import labelled, masked
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import Encoded, encode, encoded_together
 from tokenlight.inputs.picture import Picture, is_picture
-from tokenlight.inputs.picture_prompt import Reader
+from tokenlight.inputs.picture_prompt import PictureReader
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
 from tokenlight.inputs.source import begun, foretold
 from tokenlight.progress import progress as progress_bar
@@ -160,7 +160,7 @@ def _sighted(session: Session, given: Any, how: How, continuation: str | None = 
         raise BadInput(f"{name_of(session)} reads a picture with a text; give {give}.")
     picture = given if isinstance(given, Picture) else Picture(given)
     processor = picture.processor or session.processor
-    reader = Reader(session.tokenizer, processor, sight.token, sight.grid)
+    reader = PictureReader(session.tokenizer, processor, sight.token, sight.grid)
     # The last token of a continuation is never read, only foretold.
     limit = None if session.max_tokens is None else session.max_tokens + (continuation is not None)
     return sight.typed(reader.row(picture, limit, continuation))

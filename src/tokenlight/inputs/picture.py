@@ -43,19 +43,12 @@ class Picture:
 
     @classmethod
     def from_pixels(
-        cls,
-        values: Any,
-        *,
-        mean: Any = 0.0,
-        std: Any = 1.0,
-        fill: Fill = "mean",
-        name: str = "",
-        text: Any = None,
+        cls, values: Any, *, mean: Any = 0.0, std: Any = 1.0, **others: Any
     ) -> "Picture":
         """Pixel values ``channel height width`` as the model reads them, resized and normalised.
 
         ``mean`` and ``std`` (a number, or one per channel) undo the normalising, so that the picture
-        can be shown: what is shown is ``values · std + mean``, from 0 to 1.
+        can be shown: what is shown is ``values · std + mean``, from 0 to 1. ``others``: fill, name, text.
         """
         pixels = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
         if pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or pixels.size == 0:
@@ -66,7 +59,7 @@ class Picture:
         if not np.isfinite(pixels).all():
             raise BadInput("the pixel values hold NaN or infinity; give finite numbers.")
         scale = Scale.of(mean, std, len(pixels))
-        return cls(Pixels(pixels.astype(np.float32), scale), fill, None, name, text)
+        return cls(Pixels(pixels.astype(np.float32), scale), **others)
 
 
 @dataclass(frozen=True, eq=False)

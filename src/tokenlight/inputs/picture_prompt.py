@@ -23,7 +23,7 @@ KNOWN = {
 
 
 @dataclass(frozen=True)
-class Reader:
+class PictureReader:
     """What makes tokens of a picture and a text: ``token`` is the id that stands for a patch, ``grid``
     tells rows and columns of patches from ``channel height width``. Without a processor, pixel values
     and a text in which the person wrote all that the model expects around the picture are read."""
