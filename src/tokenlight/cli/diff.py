@@ -1,9 +1,7 @@
 """``tokenlight diff``: what moved between two models, precisions or prompts; fails a build."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,10 +10,6 @@ from tokenlight.cli import options as option
 from tokenlight.cli.failures import clean, spare, writing
 from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
-
-if TYPE_CHECKING:
-    from tokenlight.evaluation.compare import Comparison
-    from tokenlight.metrics._interval import Interval
 
 MOVED = 1  # exit status where something moved beyond a limit
 
@@ -96,7 +90,8 @@ def diff(
     print(f"{found.texts} texts{f', {column}' * bool(column)}, explained by {found.method}")
     for place in found.left_out:
         print(f"left out: {place}, which has no text")
-    _show(found)
+    for line in found.in_words():
+        print(line)
     if json is not None:
         from tokenlight.files.write import json_text, write_text
 
@@ -108,29 +103,3 @@ def diff(
     if failures:
         raise typer.Exit(MOVED)
     print("nothing moved beyond its limit")
-
-
-def _show(found: Comparison) -> None:
-    from tokenlight.evaluation.results import FEW
-    from tokenlight.plots.characters import in_line
-
-    lines: tuple[tuple[str, Interval], ...] = (
-        ("predictions changed", found.flips),
-        ("focus (rank correlation)", found.focus),
-        ("AOPC of A", found.before),
-        ("AOPC of B", found.after),
-        ("AOPC, B − A", found.change),
-    )
-    for name, interval in lines:
-        print(f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]")
-    if found.texts < FEW:
-        print(f"{found.texts} texts are few: a change that none of them shows may still be common.")
-    changed = [
-        one for one in found.moved if one[0] < 0.9 or one[2].split(":")[0] != one[3].split(":")[0]
-    ]
-    if changed:
-        print("what changed, by the rank correlation of the scores of words (for A's class):")
-    for focus, text, before, after in changed:
-        print(f"  {focus:+.2f}  {in_line(text)[:70]}")
-        print(f"         A {in_line(before)}")
-        print(f"         B {in_line(after)}")

@@ -1,10 +1,8 @@
 """``tokenlight evaluate``: how faithful methods are on a data file, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +12,6 @@ from tokenlight.cli.explain import parsed
 from tokenlight.cli.failures import INTERRUPTED, REFUSED, clean, complain, spare, tell, writing
 from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
-
-if TYPE_CHECKING:
-    from tokenlight.evaluation.results import Evaluation
 
 WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html", "texts.html")
 NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
@@ -77,6 +72,7 @@ def evaluate(
 
     # What takes seconds to import comes after what a person may have mistyped.
     with progress("loading libraries", None):
+        from tokenlight.evaluation.compare import differences_in_words
         from tokenlight.evaluation.preflight import refused_options
         from tokenlight.evaluation.results import built
         from tokenlight.evaluation.run import evaluate_file, finished
@@ -110,7 +106,8 @@ def evaluate(
         )
         raise typer.Exit(INTERRUPTED) from None
     print(evaluation.table())
-    _print_differences(evaluation, seed)
+    for line in differences_in_words(evaluation, seed=seed):
+        print(line)
     for note in evaluation.notes:  # nothing is left out silently
         tell(note, "")
     with writing(output):
@@ -120,24 +117,6 @@ def evaluate(
     if not evaluation.records:
         complain(f"none of the {len(examples)} texts could be measured; the reason is given above.")
         raise typer.Exit(REFUSED)
-
-
-def _print_differences(evaluation: Evaluation, seed: int) -> None:
-    """How far the others lie from the first method, text by text; few texts are said to be few."""
-    from tokenlight.evaluation.compare import differences
-
-    if len(evaluation.methods) > 1:
-        print(
-            f"\ndifference to {evaluation.methods[0]}, text by text (an interval with 0 tells none):"
-        )
-        for metric, gaps in differences(evaluation, seed=seed).items():
-            for name, gap in gaps.items():
-                apart = "" if gap.low <= 0 <= gap.high else "  (zero lies outside)"
-                print(
-                    f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"
-                )
-    if evaluation.caution:
-        print(evaluation.caution)
 
 
 def _columns(place: Path, found: Sequence[Any]) -> str:

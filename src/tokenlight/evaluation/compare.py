@@ -5,7 +5,7 @@ faithfulness of the explanation. Words, not tokens, are compared, so that tokeni
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
-from tokenlight.evaluation.results import Evaluation, evaluate
+from tokenlight.evaluation.results import FEW, Evaluation, evaluate
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining.default import AUTO, is_auto
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._ranking import similarity
+from tokenlight.plots.characters import in_line
 
 Piece = tuple[float, str, str, str]  # how far, text, before, after
 
@@ -74,6 +75,31 @@ class Comparison:
         if self.change.count and -self.change.mean > limits.faithfulness:
             found.append(f"AOPC fell by {-self.change.mean:.3f} (limit {limits.faithfulness:.3f})")
         return found
+
+    def in_words(self) -> Iterator[str]:
+        """The numbers line by line, and what changed."""
+        lines = {
+            "predictions changed": self.flips,
+            "focus (rank correlation)": self.focus,
+            "AOPC of A": self.before,
+            "AOPC of B": self.after,
+            "AOPC, B − A": self.change,
+        }
+        for name, interval in lines.items():
+            yield f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]"
+        if self.texts < FEW:
+            yield f"{self.texts} texts are few: a change that none of them shows may still be common."
+        changed = [
+            one
+            for one in self.moved
+            if one[0] < 0.9 or one[2].split(":")[0] != one[3].split(":")[0]
+        ]
+        if changed:
+            yield "what changed, by the rank correlation of the scores of words (for A's class):"
+        for focus, text, before, after in changed:
+            yield f"  {focus:+.2f}  {in_line(text)[:70]}"
+            yield f"         A {in_line(before)}"
+            yield f"         B {in_line(after)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -165,6 +191,19 @@ def differences(evaluation: Evaluation, *, seed: int = 0) -> dict[str, dict[str,
             if gaps:
                 found[metric][name] = mean_interval(gaps, seed=seed)
     return found
+
+
+def differences_in_words(evaluation: Evaluation, *, seed: int) -> Iterator[str]:
+    """The same line by line, where there are several methods; few texts are said to be few."""
+    if len(evaluation.methods) > 1:
+        first = evaluation.methods[0]
+        yield f"\ndifference to {first}, text by text (an interval with 0 tells none):"
+        for metric, gaps in differences(evaluation, seed=seed).items():
+            for name, gap in gaps.items():
+                apart = "" if gap.low <= 0 <= gap.high else "  (zero lies outside)"
+                yield f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"
+    if evaluation.caution:
+        yield evaluation.caution
 
 
 def _put(side: Side, text: str) -> str:
