@@ -1,7 +1,7 @@
 """A suite run to its end: plan, parts by an engine, merged tables. Stopped anywhere, it goes on."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,27 @@ class RunSummary:
         """Whether there are examples and every one of them failed."""
         said = self.run.manifests()
         return bool(said) and all(one["failed"] == one["examples"] for one in said)
+
+    def in_words(self) -> Iterator[str]:
+        """What was run and what was not, line by line; nothing is left out silently."""
+        run, kept = self.run, f", {self.kept} kept" if self.kept else ""
+        ran = sum(cell.runs for cell in run.cells)
+        yield f"{ran} of {len(run.cells)} cells run: {self.made} parts made{kept}"
+        reasons: dict[str, list[str]] = {}
+        for cell in run.cells:
+            if not cell.runs:
+                reasons.setdefault(cell.reason, []).append(f"{cell.model} · {cell.data}")
+        for reason, names in reasons.items():
+            yield f"not run: {reason}: {', '.join(dict.fromkeys(names))} ({len(names)} cells)"
+        if failed := sum(said["failed"] for said in run.manifests()):
+            yield f"failed examples: {failed} (see {run.folder / 'failures.csv'})"
+        if self.failed_parts:
+            yield f"{len(self.failed_parts)} parts are missing; the same command tries them again"
+        if not self.made and not self.kept:
+            yield "no part was made, so there is nothing to report"
+            return
+        yield f"written: {run.folder} (scores.csv, curves.csv, cells.csv, timings.csv)"
+        yield f"report: tokenlight bench report {run.folder} --format html"
 
 
 def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name

@@ -1,12 +1,10 @@
 """``tokenlight bench``: a suite of measurements in one command, stopped and gone on with at will."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,9 +12,6 @@ from tokenlight.cli.failures import INTERRUPTED, clean, complain, tell, writing
 from tokenlight.cli.options import Address, EngineName, Verbose, Workers
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.progress import progress
-
-if TYPE_CHECKING:
-    from tokenlight.bench.run import RunSummary
 
 UNFINISHED = 1  # some part is missing; the same command continues
 
@@ -142,7 +137,11 @@ def run(
     except DiskFull as full:
         complain(str(full))
         raise typer.Exit(UNFINISHED) from None
-    _summary(finished)
+    for line in finished.in_words():
+        print(line)
+    for part, trouble in finished.failed_parts:
+        cell = finished.run.cells[part.cell]
+        complain(f"{cell.model} · {cell.data} · {cell.method}, part {part.first}: {trouble}")
     if finished.fruitless:
         complain("every example failed, so no number was made; failures.csv says why.")
     if finished.failed_parts or finished.fruitless:
@@ -254,30 +253,3 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
             raise BadInput(f"{option} names {name or 'everything'} twice.")
         found[name] = path
     return found
-
-
-def _summary(finished: RunSummary) -> None:
-    """What was run and what was not; nothing is left out silently."""
-    run: Any = finished.run
-    cells = [cell for cell in run.cells if cell.runs]
-    print(f"{len(cells)} of {len(run.cells)} cells run: {finished.made} parts made", end="")
-    print(f", {finished.kept} kept" if finished.kept else "")
-    reasons: dict[str, list[str]] = {}
-    for cell in run.cells:
-        if not cell.runs:
-            reasons.setdefault(cell.reason, []).append(f"{cell.model} · {cell.data}")
-    for reason, names in reasons.items():
-        print(f"not run: {reason}: {', '.join(dict.fromkeys(names))} ({len(names)} cells)")
-    failed = sum(said["failed"] for said in run.manifests())
-    if failed:
-        print(f"failed examples: {failed} (see {run.folder / 'failures.csv'})")
-    for part, trouble in finished.failed_parts:
-        cell = run.cells[part.cell]
-        complain(f"{cell.model} · {cell.data} · {cell.method}, part {part.first}: {trouble}")
-    if finished.failed_parts:
-        print(f"{len(finished.failed_parts)} parts are missing; the same command tries them again")
-    if not finished.made and not finished.kept:
-        print("no part was made, so there is nothing to report")
-        return
-    print(f"written: {run.folder} (scores.csv, curves.csv, cells.csv, timings.csv)")
-    print(f"report: tokenlight bench report {run.folder} --format html")
