@@ -146,7 +146,7 @@ def _measured(name: str) -> str:
     decides = "[what decides the default](../results/default/README.md)"
     if own and name != "random":
         rows += [f"| {INPUTS[kind]} | {_beside(means, name)} |" for kind, means in own.items()]
-        told = f"Rows without a link: {decides}."
+        told = f"AOPC; of a picture insertion − deletion, of a likeness its fall. See {decides}."
     else:
         pages = {"SST-2": "faithfulness_sst2.md", "AG News": "faithfulness_ag_news.md"}
         for data, file in pages.items():
