@@ -92,6 +92,7 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(OFFLINE) $(RUN) benchmarks/model_speed.py
+	$(OFFLINE) $(RUN) benchmarks/answer_cost.py
 	$(OFFLINE) $(RUN) benchmarks/one_pass_cost.py
 	$(OFFLINE) $(RUN) benchmarks/relevance_cost.py
 	$(OFFLINE) $(RUN) benchmarks/perturbation_throughput.py

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Lasso
+from sklearn.linear_model import Lasso, LinearRegression
 
 from tests.copying import case, copier
 from tests.planted import VOCABULARY, planted, row_of
@@ -128,15 +128,21 @@ class TestALanguageModel:
         by_name = {part.name: part.total for part in found.by("document")}
         assert by_name["question"] == by_name["written"] == 0.0
 
-    def test_its_outcomes_are_those_of_the_text_with_the_document_deleted(
-        self, llama: Explainer
+    @pytest.mark.parametrize(
+        ("span", "tokens", "alpha"), [(None, 3, 0), (None, 3, 0.003), ("dog", 1, 0.003)]
+    )
+    def test_it_fits_the_text_with_documents_deleted_as_the_authors_code_does(
+        self, llama: Explainer, span: str | None, tokens: int, alpha: float
     ) -> None:
         short = Context(["the cat sat", "a red mat"], "on a mat", template="{documents} {question}")
-        (found,) = llama.explain(short, ("context_cite", {"units": "document", "alpha": 0}), WHOLE)
+        answer = replace(WHOLE, span=span)
+        (found,) = llama.explain(
+            short, ("context_cite", {"units": "document", "alpha": alpha}), answer
+        )
 
         def odds(documents: list[str]) -> float:
             prompt = " ".join([*documents, "on a mat"])
-            (own,) = llama.explain(prompt, "random", WHOLE)
+            (own,) = llama.explain(prompt, "random", answer)
             return log_odds(llama.live.head, own.target, own.logits.reshape(2, -1).T)
 
         both, first, second, none = (
@@ -146,8 +152,11 @@ class TestALanguageModel:
         outcomes = np.select(
             [there.all(axis=1), there[:, 0], there[:, 1]], [both, first, second], none
         )
-        table = np.column_stack((np.ones(64), there))
-        expected = np.linalg.lstsq(table, outcomes, rcond=None)[0][1:]
+        spread = there.std(axis=0)
+        theirs = Lasso(alpha=alpha, tol=1e-13) if alpha else LinearRegression()
+        theirs.fit((there - there.mean(axis=0)) / spread, outcomes / tokens)
+        expected = theirs.coef_ / spread * tokens
+        assert np.abs(expected).max() > 0
         totals = [part.total for part in found.by("document")][:2]
         np.testing.assert_allclose(totals, expected, rtol=1e-6)  # rotary angles are float32
 
