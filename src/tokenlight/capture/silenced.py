@@ -86,21 +86,16 @@ def distances(recording: Recording) -> Iterator[Tensor]:
 
 
 def _fallen(recording: Recording, clean: _Blocks, pack: Tensor, part: slice) -> list[States]:
-    """Of each block ``pass query``: the distance of what leaves it to the clean pass's."""
+    """Of each block ``pass query``: the distance of what leaves it to the clean pass's, as half the squared
+    distance of unit vectors, where nothing cancels."""
     examples, tokens = pack[part].T
+    found = States()
     changed = _passed(recording, clean.entered, examples, tokens)
-    return [
-        [
-            _distance(own[examples.to(own.device)], other)
-            for own, other in zip(clean.left, changed.left, strict=True)
-        ]
-    ]
-
-
-def _distance(first: Tensor, second: Tensor) -> Tensor:
-    """1 − cos of the last axis, as half the squared distance of unit vectors: nothing cancels."""
-    a, b = (nn.functional.normalize(one.double(), dim=-1) for one in (first, second))
-    return (a - b).square().sum(dim=-1) / 2
+    for own, other in zip(clean.left, changed.left, strict=True):
+        pair = own[examples.to(own.device)], other
+        a, b = (nn.functional.normalize(one.double(), dim=-1) for one in pair)
+        found.append((a - b).square().sum(dim=-1) / 2)
+    return [found]
 
 
 @torch.inference_mode(mode=False)

@@ -36,15 +36,9 @@ class LogitContributions(Method):
     needs = TokenToTokenInteractions.needs
 
     def __call__(self, tape: Tape) -> Tensor:
-        flows = TokenToTokenInteractions(p=self.p).flows(tape)
-        scores: Tensor | None = None
-        below: Tensor | None = None
-        for added, flow in zip(self._added(tape), flows, strict=True):
-            own = added if below is None else torch.einsum("bj,bjk->bk", added, below)
-            scores = own if scores is None else scores + own
-            below = flow
-        if scores is None:
-            raise UnsupportedModel("this model has no block whose attention could be split.")
+        scores, *added = self._added(tape)
+        for own, below in zip(added, TokenToTokenInteractions(p=self.p).flows(tape), strict=False):
+            scores = scores + torch.einsum("bj,bjk->bk", own, below)
         return scores
 
     def _added(self, tape: Tape) -> Iterator[Tensor]:

@@ -52,21 +52,20 @@ class Claims:
         if kept is None:
             return Verdict(panel.title, "not run", panel.reason or "no text was kept")
         found = Attribution.from_dict(json_of(kept))
-        named = {
-            token: float(score)
-            for token, score, special in zip(
-                found.tokens, found.scores, found.row.special, strict=True
+        places = [i for i, special in enumerate(found.row.special) if not special]
+        named = {found.tokens[i]: float(found.scores[i]) for i in places}
+        if absent := {claim.highest, claim.lowest} - set(named):
+            return Verdict(
+                panel.title, "not run", f"no token {' or '.join(sorted(absent))} in the text"
             )
-            if not special
-        }
         most = max(map(abs, named.values())) or 1.0
-        shown = {token: f"{token} {score / most:+.2f}" for token, score in named.items()}
-        ends = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
-        words = ", ".join(shown[one] for one in (claim.highest, claim.lowest) if one in shown)
-        words += f"; highest {shown[ends[0]]}, lowest {shown[ends[1]]}"
-        return Verdict(
-            panel.title, "holds" if ends == (claim.highest, claim.lowest) else "fails", words
-        )
+        top, last = (end(named, key=named.__getitem__) for end in (max, min))
+        shown = [
+            f"{one} {named[one] / most:+.2f}" for one in (claim.highest, claim.lowest, top, last)
+        ]
+        verdict = "holds" if (top, last) == (claim.highest, claim.lowest) else "fails"
+        words = "{}, {}; highest {}, lowest {}".format(*shown)
+        return Verdict(panel.title, verdict, words)
 
     def _compared(self, claim: Claim, panel: Panel) -> Verdict:
         ours = panel.score(claim.better, claim.metric).ours
@@ -79,18 +78,12 @@ class Claims:
             return self._along(claim, panel, list(known))
         control = self._gap(panel, claim.better, claim.control, claim.metric)
         if control is not None and (abs(control.mean) <= ALIKE or control.low <= 0 <= control.high):
-            words = (
-                f"{claim.control} differs from {claim.better} by {digits(control.mean, sign=True)} "
-                f"({digits(control.low, sign=True)} … {digits(control.high, sign=True)}), so what it "
-                "stands for cannot be seen"
-            )
+            words = f"{claim.better} and {claim.control} differ by {_edges(control)} only"
             return Verdict(panel.title, "untestable", words)
         rival, best = max(known.items(), key=lambda pair: self._sign(claim) * pair[1].mean)
         words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
         gap = self._gap(panel, claim.better, rival, claim.metric)
-        if gap is not None:
-            edges = f"{digits(gap.low, sign=True)} … {digits(gap.high, sign=True)}"
-            words += f", difference {edges}"
+        words += f", difference {_edges(gap)}" if gap is not None else ""
         absent = [name for name, number in others.items() if number is None]
         words += f" (no number for {', '.join(absent)})" if absent else ""
         return Verdict(panel.title, *self._decided(claim, ours, best, gap, words))
@@ -158,3 +151,7 @@ class Claims:
             return {}
         common = set(draws[0]).intersection(*draws)
         return {text: fmean(one[text] for one in draws) for text in common}
+
+
+def _edges(gap: Interval) -> str:
+    return f"{digits(gap.low, sign=True)} … {digits(gap.high, sign=True)}"
