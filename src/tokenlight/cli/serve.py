@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,6 @@ from tokenlight.errors import BadInput, MissingExtra
 if TYPE_CHECKING:
     from tokenlight.web.guard import Guard
     from tokenlight.web.limits import ServerLimits
-    from tokenlight.web.models import AllowList
 
 
 @clean
@@ -74,6 +73,7 @@ def serve(
     MissingExtra.check(["fastapi", "uvicorn"], "web", "tokenlight serve")
     from tokenlight.web.app import application
     from tokenlight.web.limits import ServerLimits
+    from tokenlight.web.models import DEFAULT, AllowList, load
     from tokenlight.web.preloaded import shelf
 
     limits = ServerLimits()
@@ -81,7 +81,12 @@ def serve(
         sockets = [held.enter_context(one) for one in _bound(host, port)]
         shelved = shelf(open or (), limits)
         how = {"device": device, "dtype": dtype, "quantize": quantize}
-        models = _loaded(model, maps, how, verbose=verbose, nothing=bool(open) and not model)
+        models = AllowList([])
+        if model or not open:
+            wanted = model or list(DEFAULT)
+            print(f"loading {', '.join(wanted)} …", file=sys.stderr, flush=True)
+            hushed(verbose=verbose)
+            models = load(wanted, maps, **how)
         app = application(models, shelved, host=host, limits=limits)
         _listen(app, limits, host, sockets, verbose=verbose)
 
@@ -134,24 +139,6 @@ def _named(entry: str) -> tuple[str, str]:
     if not (name and equals and file):
         raise BadInput(f"--heads {entry}: write it as MODEL=FILE, MODEL being one of --model.")
     return name, file
-
-
-def _loaded(
-    names: list[str] | None,
-    heads: dict[str, str],
-    how: dict[str, Any],
-    *,
-    verbose: bool,
-    nothing: bool,
-) -> AllowList:
-    from tokenlight.web.models import DEFAULT, AllowList, load
-
-    if nothing:
-        return AllowList([])
-    wanted = names or list(DEFAULT)
-    print(f"loading {', '.join(wanted)} …", file=sys.stderr, flush=True)
-    hushed(verbose=verbose)
-    return load(wanted, heads, **how)
 
 
 def _listen(
