@@ -249,7 +249,7 @@ def passes(method: str) -> int:
 
 
 def chosen(values: dict[str, np.ndarray]) -> tuple[str, dict[str, tuple[float, float, float]]]:
-    """The method of a kind of input, and each method's mean difference to it with its interval."""
+    """The method of a kind of input, and each method's mean difference from it with its interval."""
     best = max(values, key=lambda m: values[m].mean())
     unseen = EQUAL * float((values[best] - values["random"]).mean())
     ties = [m for m in values if (values[best] - values[m]).mean() <= unseen]
@@ -307,7 +307,7 @@ def report(work: Path) -> None:
             "means": {m: round(float(v.mean()), 4) for m, v in arrays.items()},
         }
         lines += [f"## {title[0].upper()}{title[1:]}", "", f"{int(keep.sum())} inputs: {sets}. "
-                  f"Taken: **{pick}**.", "", "| method | passes | faithfulness | difference to it |",
+                  f"Taken: **{pick}**.", "", "| method | passes | faithfulness | difference from it |",
                   "|---|---|---|---|"]  # fmt: skip
         for m in sorted(arrays, key=lambda m: -arrays[m].mean()):
             mean, low, high = compared[m]

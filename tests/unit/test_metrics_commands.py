@@ -189,7 +189,7 @@ def test_evaluate_tells_paired_differences_and_that_few_texts_are_few(
     arguments = ("-m", bert_folder, "-x", "attcat", "-x", "random", "--metric", "aopc")
     done = run("evaluate", data_file, *arguments, "-o", tmp_path / "o")
     assert done.exit_code == 0, done.output
-    assert "\ndifference to attcat, text by text" in done.output
+    assert "\ndifference from attcat, text by text" in done.output
     few = "texts are few: the intervals are rough; give 20 or more"
     assert few in done.output
     assert few in json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["caution"]

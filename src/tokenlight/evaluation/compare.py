@@ -197,7 +197,7 @@ def differences_in_words(evaluation: Evaluation, *, seed: int) -> Iterator[str]:
     """The same line by line, where there are several methods; few texts are said to be few."""
     if len(evaluation.methods) > 1:
         first = evaluation.methods[0]
-        yield f"\ndifference to {first}, text by text (an interval with 0 tells none):"
+        yield f"\ndifference from {first}, text by text (an interval that contains 0 shows none):"
         for metric, gaps in differences(evaluation, seed=seed).items():
             for name, gap in gaps.items():
                 apart = "" if gap.low <= 0 <= gap.high else "  (zero lies outside)"

@@ -10,7 +10,7 @@ from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one
 
 
 class GradientShap(PathMethod):
-    r"""Gradient × difference to a baseline, averaged over random points between the two.
+    r"""Gradient × difference from a baseline, averaged over random points between the two.
 
     .. math:: s_i = \frac1S \sum_{s=1}^S \sum_k (h_{i,k} - h'_{i,k})
         \frac{\partial y}{\partial h_{i,k}}\Big|_{h' + u_s (h - h')}, \quad u_s \sim U(0, 1)

@@ -41,7 +41,7 @@ def page(
 ) -> str:
     """The attributions as one page, grouped by text, then target, then method.
 
-    ``reference`` names the method whose difference to every other is shown too (Mask-LRP paper,
+    ``reference`` names the method whose difference from every other is shown too (Mask-LRP paper,
     figure 6). ``words`` opens it in its word view.
     """
     texts = Scenery(reference=reference).of(attributions)
