@@ -6,7 +6,7 @@ _NAMED = """\
     alpha α  beta β  gamma γ  epsilon ε  theta θ  pi π  rho ρ  sigma σ  tau τ  Delta Δ  partial ∂
     sum Σ  int ∫  nabla ∇  odot ⊙  cdot ·  sim ~  cup ∪  cap ∩  ni ∋  in ∈  ne ≠  emptyset ∅  setminus ∖
     mid ∣  top ⊤  leftarrow ←  to →  dots …  cdots …  | ‖  lVert ‖  rVert ‖  { ⟦  } ⟧
-    max max  min min  Pr Pr
+    max max  min min  Pr Pr  cos cos  neg ¬
 """
 SYMBOLS: dict[str, str] = {
     **dict(re.findall(r"(\S+) (\S+)", _NAMED)),

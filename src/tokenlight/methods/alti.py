@@ -17,7 +17,7 @@ DISTANCE_SHIFT = 1e-6  # torch's pairwise_distance, which the official code call
 
 
 class TokenToTokenInteractions(Method):
-    r"""Decompose each block's attention output into the vectors its tokens brought.
+    r"""Decompose each block's attention output into the vectors its tokens contribute.
 
     .. math:: F_{ij} = \sum_h A_{h,i,j}\,W_O^h V^h_j + [i=j]\,x_j,\quad
         T_{ij} = \frac{(F_{ij}-\overline{F_{ij}})\odot\gamma}{\sigma_i},\quad

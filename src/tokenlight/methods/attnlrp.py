@@ -5,7 +5,7 @@ from tokenlight.relevance.rulesets import ATTNLRP, ATTNLRP_GRADIENT
 
 
 class AttentionAwareRelevance(InputRelevance):
-    r"""How much of the logit each token's embedding brought.
+    r"""How much each token's embedding contributed to the logit.
 
     .. math:: s_i = \sum_k R^0_{i,k}, \qquad R^0 = h^0\odot\tilde\nabla_{h^0}\,y
 

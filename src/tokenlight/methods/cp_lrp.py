@@ -5,7 +5,7 @@ from tokenlight.relevance.rulesets import CP_LRP, CP_LRP_GRADIENT
 
 
 class ConservativeRelevance(InputRelevance):
-    r"""How much of the logit each token brought through the values alone.
+    r"""How much each token contributed to the logit through the values alone.
 
     .. math:: s_i = \sum_k R^0_{i,k}, \qquad R^0 = h^0\odot\tilde\nabla_{h^0}\,y
 

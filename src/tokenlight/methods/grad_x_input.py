@@ -8,7 +8,7 @@ from tokenlight.methods._embedding_gradient import EmbeddingGradientMethod
 
 
 class GradientTimesInput(EmbeddingGradientMethod):
-    r"""First-order share of each token's embedding in the target.
+    r"""Each token embedding's first-order share of the target.
 
     .. math:: s_i = \sum_k \frac{\partial y}{\partial h^0_{i,k}}\, h^0_{i,k}
 

@@ -15,7 +15,7 @@ FIRST, LAST = 25, 400  # steps that "auto" begins with and does not go beyond
 
 
 class IntegratedGradients(PathMethod):
-    r"""Share of each token in what the target gains between a baseline and the text.
+    r"""Each token's share of what the target gains between a baseline and the text.
 
     .. math:: s_i = \sum_k (h_{i,k} - h'_{i,k}) \int_0^1
         \frac{\partial y}{\partial h_{i,k}}\Big|_{h' + \alpha (h - h')} d\alpha
