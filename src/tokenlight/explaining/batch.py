@@ -89,7 +89,7 @@ def explain_batch(
             check()
         for number, one in enumerate(queued):
             shared = shared_by(session, how, number, [notes[number], NOTE if recompute else None])
-            columns = Columns(seen, shared, chosen, *one.arrived(rows), extras[number])
+            columns = BatchColumns(seen, shared, chosen, *one.arrived(rows), extras[number])
             for i, options in enumerate(resolved):
                 if turn < len(options):
                     found[i][number, turn] = Attribution.later(partial(columns.fields, i))
@@ -118,7 +118,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class BatchColumns:
     """The results of a batch by one method for one target an example, as they came from the device:
     ``sums`` ``batch token``, ``layers`` ``batch layer token``."""
 

@@ -15,7 +15,7 @@ from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site, Sites
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import NextToken
-from tokenlight.explaining.batch import Columns, Seen, queued_by, shared_by
+from tokenlight.explaining.batch import BatchColumns, Seen, queued_by, shared_by
 from tokenlight.explaining.jobs import Job
 from tokenlight.explaining.options import How
 from tokenlight.explaining.session import Session
@@ -63,6 +63,6 @@ def explain_written(session: Session, jobs: Sequence[Job], how: How) -> list[Att
             shared_by(session, how, i, [method.note(tape)]),
             np.array([own[i] for own in found]),
         )
-        columns = Columns(seen, shared, resolved, sums, None, None)
+        columns = BatchColumns(seen, shared, resolved, sums, None, None)
         made += [Attribution.later(partial(columns.fields, place)) for place in range(len(rows))]
     return made
