@@ -42,7 +42,7 @@ class Answers:
 
     output: Output
     report: Report
-    note: str | None
+    notes: tuple[str, ...]  # of all texts
     kept: list[Attribution] = field(default_factory=list)
     told: set[str] = field(default_factory=set)
     shown: int = 0
@@ -57,8 +57,7 @@ class Answers:
             tell(f"{where} is left out: {again}", "yellow")
             self.why = str(found)
             return
-        notes = () if self.note is None else (self.note,)
-        made = [replace(one, notes=(*one.notes, *notes)) for one in found]
+        made = [replace(one, notes=(*one.notes, *self.notes)) for one in found]
         self._show(made, where)
         self.shown += 1
         if ".html" in self.output.written:
@@ -93,11 +92,9 @@ def explain_all(
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
     _check(explainer, texts, how)
-    how, note = _with_best(explainer, texts, how) if how["method"] == "best" else (how, None)
-    report = Report(
-        Path(texts.source).name, words=output.words is not False, reference=output.reference
-    )
-    answers = Answers(output, report, note)
+    how, notes = _with_best(explainer, texts, how) if how["method"] == "best" else (how, ())
+    report = Report(Path(texts.source).name, output.words is not False, output.reference)
+    answers = Answers(output, report, notes)
     try:
         with progress("explaining", texts.count) as advance:
             for where, found in _answered(explainer, texts, {**how, "progress": False}, trust):
@@ -137,15 +134,12 @@ def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> Non
 
 def _with_best(
     explainer: Explainer, texts: TextFile, how: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """The best method is chosen once, on a sample of all texts."""
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The best method is chosen once, on a sample of all texts; and a note of it."""
     given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
-    choice = best(
-        explainer,
-        [text for text in given if text != "" and not str(text).isspace()],
-        seed=how["seed"],
-    )
-    return {**how, "method": [choice.method]}, f"method='best': {choice.reason}"
+    filled = [text for text in given if text != "" and not str(text).isspace()]
+    choice = best(explainer, filled, seed=how["seed"])
+    return {**how, "method": [choice.method]}, (f"method='best': {choice.reason}",)
 
 
 def _answered(
