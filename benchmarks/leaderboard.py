@@ -287,7 +287,7 @@ def table(board: Board, commit: str) -> dict[str, object]:
         "commit": commit,
         "texts": texts,
         "means": {name: round(mean, 4) for name, mean in means.items() if mean is not None},
-        "ranks": {name: [round(one, 2) for one in ranks[row][""]] for name, row in own.items()},
+        "ranks": {name: [round(one, 1) for one in ranks[row][""]] for name, row in own.items()},
     }
 
 

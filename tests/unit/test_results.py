@@ -36,7 +36,8 @@ def test_a_page_names_its_commit_and_says_where_its_suite_has_changed_since(name
 def test_a_table_that_is_up_to_date_has_a_row_for_every_row_of_its_suite(name):
     text = (REPRODUCED / f"{name}.md").read_text(encoding="utf-8")
     rows = {one.group or one.label for entry in load(name).methods for one in entry.expanded(0)}
-    assert STALE in text or not {row for row in rows if f"| {row} |" not in text}
+    plain = text.replace("\\", "")  # a page escapes signs of Markdown
+    assert STALE in text or not {row for row in rows if f"| {row} |" not in plain}
 
 
 def test_no_page_speaks_of_an_older_measurement_in_passing():
