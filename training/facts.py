@@ -1,7 +1,10 @@
 """Train a writer: a small Llama that answers questions from short documents of facts.
 
 Its truth is planted: every fact is in exactly one document, so it is known which document an answer came
-from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint.
+from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint. None is embedded:
+6,000 steps of 256 gave an exact match of 0.469 on 2,000 drawn cases at a rate of 1e-3, and 0.768, its loss
+still falling, at 3e-3 (818 thousand weights, one H200): it finds the kind of value asked for,
+not always whose.
 """
 
 from __future__ import annotations
@@ -252,9 +255,9 @@ def main() -> None:
     """Train, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=12_000)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--processes", type=int, default=4, help="that make the batches")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,7 +1,7 @@
 """The grade of one explanation, and what is weak in the evidence for it.
 
-``benchmarks/trust_calibration.py`` checks the limits on held-out texts: at most 5 % of random orders are
-graded better than chance, no inverted order faithful. It can choose others, on half of the texts.
+``benchmarks/trust_calibration.py`` chose the limits on 1,813 held-out texts. On 1,812 others 2.3 % of random
+orders are graded better than chance or faithful, and of 3,624 inverted ones two faithful, which are.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ class GradeLimits:
     """What both tests must reach for each grade; ``alone``: where one test by itself says much;
     ``leaning``: where both say too much to be called chance."""
 
-    order: float = 0.95
-    words: float = 0.8
-    faithful_order: float = 0.97
-    faithful_words: float = 0.9
+    order: float = 0.9
+    words: float = 0.9
+    faithful_order: float = 0.9
+    faithful_words: float = 0.97
     alone: float = 0.95
     leaning: float = 0.8
     special: float = 0.5
