@@ -345,7 +345,7 @@ class Explainer(Session):
                 if results[number]:
                     continue
                 asked = jobs(self, text, target, how, whole)
-                if share_a_forward(asked, how):
+                if share_a_forward(self, asked, how):
                     results[number] = explain_written(self, asked, how)
                 else:
                     work += [(number, *job) for job in asked]

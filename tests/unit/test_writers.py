@@ -42,19 +42,24 @@ def forced(model: Any, **flags: Any) -> tuple[Any, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside(name: str) -> None:
+def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = writer(name)
     explainer = Explainer(model, writing_tokenizer())
     found = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))
     logits = forced(model)[0].logits[0].detach().numpy()
-    for place, a in enumerate(found):  # the three rows went through as one padded batch
+    for place, a in enumerate(found):
         assert len(a) == S + 1 + place
         assert a.row.source == S
         wanted = logits[place, WORDS.index(WRITTEN.split()[place])]
         assert a.logits[a.target.index] == pytest.approx(
             wanted, rel=rounding(name), abs=rounding(name)
         )
+    monkeypatch.setattr("tokenlight.explainer.share_a_forward", lambda *_: False)  # a row for each
+    batch = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))  # padded
     alone = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN), batch_tokens=1)
+    found, alone = [*found, *batch], [*alone, *alone]
     for a, b in zip(found, alone, strict=True):
         np.testing.assert_allclose(
             a.scores, b.scores, rtol=0, atol=rounding(name) * np.abs(b.scores).max()
@@ -251,7 +256,7 @@ def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> Non
 
 @pytest.mark.parametrize("name", [name for name in CAUSAL if name not in NO_WRITERS])
 def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_beside(
-    name: str,
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build(name, causal(name)).double()
     explainer = Explainer(model, writing_tokenizer(ends=False))
@@ -264,6 +269,7 @@ def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_be
     for place, a in enumerate(found, len(PROMPT.split()) - 1):
         wanted = float(logits[place, WORDS.index(words[place + 1])])
         assert a.logits[a.target.index] == pytest.approx(wanted, rel=1e4 * eps, abs=1e4 * eps)
+    monkeypatch.setattr("tokenlight.explainer.share_a_forward", lambda *_: False)  # a row for each
     alone = explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"), batch_tokens=1)
     for a, b in zip(found, alone, strict=True):
         np.testing.assert_allclose(

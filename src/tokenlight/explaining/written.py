@@ -25,13 +25,17 @@ from tokenlight.methods._method import Method
 ALIKE = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT, Site.RELEVANCE_GRADIENT})
 
 
-def share_a_forward(asked: Sequence[Job], how: How) -> bool:
-    """Whether these are beginnings of one text, and every method reads what beginnings have in common."""
+def share_a_forward(session: Session, asked: Sequence[Job], how: How) -> bool:
+    """Whether these are beginnings of one text, and every method reads what beginnings have in common. What
+    stands behind a token is padding to it: a model that is not proof against that gets a row for each."""
     whole = asked[-1][0]
     begun = all(isinstance(target, NextToken) and row.texts == whole.texts for row, target in asked)
     alike = all(map(reads_alike, how.methods))
     plain = whole.image is None and how.explain_mask == "none"
-    return len(asked) > 1 and begun and alike and plain
+    if len(asked) < 2 or not (begun and alike and plain):
+        return False
+    session.verify(whole, how)
+    return session.live.padding_proof
 
 
 def reads_alike(method: Method) -> bool:
@@ -40,10 +44,10 @@ def reads_alike(method: Method) -> bool:
 
 
 def explain_written(session: Session, jobs: Sequence[Job], how: How) -> list[Attribution]:
-    """Method by method an Attribution for each token: by one forward, and one backward a token."""
+    """Method by method an Attribution for each token: by one forward, and one backward a token, one by one:
+    batched (``is_grads_batched``) they were no faster."""
     rows, targets = zip(*jobs, strict=True)
     whole, head = rows[-1], session.live.head
-    session.verify(whole, how)
     places = replace(whole, asked=tuple(len(row) - 1 for row in rows))
     sites: Sites = frozenset().union(*(method.sites for method in how.methods))
     recording = record(session.live, [places], sites, budget=how.batch_tokens)
