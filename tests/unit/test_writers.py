@@ -15,6 +15,7 @@ from tests.families import CAUSAL, NO_WRITERS, build, causal
 from tests.writers import PROMPT, SOURCE, WORDS, WRITERS, WRITTEN, writer, writing_tokenizer
 from tokenlight import Continuation, Explainer, NextToken, Tokens, save
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TextTooLong, UnsupportedModel
+from tokenlight.trust import trusted
 
 TAKEN = [name for name, (_, _, fate) in WRITERS.items() if fate != "refused"]
 READ = [name for name in TAKEN if WRITERS[name][2] != "embeddings"]
@@ -244,6 +245,15 @@ def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart:
     assert len(a) == S + 1
     assert a.row.special[-1]
     assert bart.explain(SOURCE, "grad_x_input", NextToken("cat")).target.index == WORDS.index("cat")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_trust_asks_whether_another_text_in_the_batch_moves_the_scores(
+    bart: Explainer, together: bool
+) -> None:
+    found = bart.explain(SOURCE, "attnlrp", Continuation(WRITTEN, together=together))[-1]
+    checks = trusted(bart, found).extras["trust"]["health"]
+    assert {one["check"]: one["state"] for one in checks}["batch"] == "good"
 
 
 def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> None:

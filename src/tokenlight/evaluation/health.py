@@ -84,6 +84,9 @@ def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:
         ids = (HIDDEN if i in every_other else own for i, own in enumerate(row.ids))
         return replace(row, ids=tuple(ids))
     limit = explainer.max_tokens or 2 * len(row)
+    if row.source is not None:  # the same source, and more written after it
+        places = [*range(len(row)), *range(row.source, len(row))]
+        return row.take(places[: max(len(row), row.source + limit)])
     twice = slice(0, max(limit, len(row)))
     types = None if row.token_types is None else [(row.token_types * 2)[twice]]
     longer = Tokens.from_ids([(row.ids * 2)[twice]], None, types).rows[0]
