@@ -77,7 +77,7 @@ def _say_which(
 ) -> str:
     words = _words(row)
     said = ", ".join(f"{_text(row, word)} {tag}" for word, tag in zip(words, tags, strict=True))
-    example = _text(row, [i for word in (names or [words])[0] for i in word])
+    example = _text(row, [i for word in (names or [words[:1]])[0] for i in word])
     one = way(f"TokenTarget({example!r})", f"--token {shlex.quote(example)}")
     every = way("target='all'", "--target all")
     found = way("target='entities'", "--target entities")
