@@ -215,7 +215,9 @@ class Scenery:
                 made, roles = merge_words(attribution), word_roles(attribution)
                 others = [merge_words(a) for a in alike]  # a word may be stronger than its tokens
             scale = max(strongest(a) for a in others)
-            views.append(self._view(kind if len(self.kinds) > 1 else "", made, scale, roles))
+            views.append(
+                self._view(kind if len(self.kinds) > 1 else "", made, attribution, scale, roles)
+            )
         return MethodScene(attribution, tuple(views))
 
     def _kinds(self, attribution: Attribution) -> tuple[str, ...]:
@@ -227,12 +229,16 @@ class Scenery:
             read = [merge_words(a) for a in found] if kind == WORDS else found
             yield kind, class_table(read)
 
-    def _view(self, kind: str, a: Attribution, scale: float, roles: Roles) -> View:
+    def _view(
+        self, kind: str, a: Attribution, tokens: Attribution, scale: float, roles: Roles
+    ) -> View:
+        """``tokens``: what ``a`` was merged of. Shares are those of the tokens, whatever is shown: in a
+        word scores of unlike sign cancel, and one number has one value."""
         layered = a.layers is not None and a.row.image is None
         found = passages(a.row)
         beside = a.row.image is not None and bool(a.row.image.places)
         several = len(found) > 1 or beside
-        shares = {part.segment: part for part in a.segment_shares()} if several else {}
+        shares = {part.segment: part for part in tokens.segment_shares()} if several else {}
         return View(
             kind,
             a,
@@ -246,7 +252,7 @@ class Scenery:
                 )
                 for one in found
             ),
-            facts.weight_on_special(a, always=several),
+            facts.weight_on_special(tokens, always=several),
             tuple(_sentences(a, scale, roles, shares)),
             tuple(strongest_pieces(a)),
             layer_table(a) if layered else None,
