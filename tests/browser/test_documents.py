@@ -60,6 +60,8 @@ def test_sources_stand_sorted_by_what_they_brought_and_a_link_brings_them_back(v
         assert again.input_value("#field-documents") == "\n\n".join(DOCUMENTS)
         again.get_by_role("button", name="A prompt").click()
         again.locator("#field-prompt").wait_for()
+        for one in (page, again):
+            one.close()  # before the server goes for good
 
 
 def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
@@ -69,3 +71,4 @@ def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
         page = visit.open(**link).page
         assert page.locator("#why .sources .name").count() == 4
         assert page.locator("#answer-title").text_content() == "The model answers"
+        page.close()  # before the server goes for good

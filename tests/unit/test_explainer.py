@@ -433,7 +433,7 @@ class TestBadInput:
             ({"text": "good film"}, r"dict holds columns \(text\), not texts.*x\['text'\]"),
             (
                 pd.DataFrame({"opinion": ["good"], "y": [1]}),
-                r"row 0 .* has no column 'text', only opinion, y.*text='COLUMN'",
+                r"row 1 of the table has no column 'text', only opinion, y.*text='COLUMN'",
             ),
             (b"good film", "cannot explain bytes"),
         ],

@@ -70,7 +70,7 @@ def test_pages_have_a_row_for_every_method_and_a_table_for_every_measure():
 def test_the_package_shows_methods_without_options_by_their_own_names():
     told = leaderboard.table(board(), "abc")
     assert told["means"] == {"attcat": 0.9, "cat": 0.5}
-    assert told["ranks"]["attcat"] == [2.33, 2.33, 2.33]
+    assert told["ranks"]["attcat"] == [2.3, 2.3, 2.3]
     assert told["texts"] == 50
 
 
