@@ -300,9 +300,13 @@ def test_stopped_it_keeps_what_is_done(tokenlight, classifier, tmp_path, monkeyp
 
     monkeypatch.setattr(Explainer, "explain", interrupted)
     code, output, errors = tokenlight(
-        "explain", "--file", place, "-m", classifier, "--json", "-", "--csv", page
-    )
+        "explain", "--file", place, "-m", classifier, "--json", "-", "--csv", page,
+        "--html", tmp_path / "all.html",
+    )  # fmt: skip
     assert code == 130
+    assert "after 5 of 20 texts; the others are missing" in (tmp_path / "all.html").read_text(
+        "utf-8"
+    )
     assert "stopped: 5 of 20 texts are shown and written." in errors
     assert len(json.loads(output)) == 5
     assert "line 5 of many.txt" in page.read_text(encoding="utf-8")

@@ -199,6 +199,11 @@ def test_evaluate_tells_paired_differences_and_that_few_texts_are_few(
         values[row["method"]][row["text"]] = row["aopc"]
     gaps = [values["random"][text] - values["attcat"][text] for text in values["attcat"]]
     assert f"\n  random  aopc {np.mean(gaps):+.3f} [" in done.output
+    kept = json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["differences"]
+    assert kept["aopc"]["random"]["mean"] == pytest.approx(np.mean(gaps), abs=1e-12)
+    report = (tmp_path / "o" / "report.html").read_text("utf-8")
+    assert "Difference from attcat, text by text" in report
+    assert f"<td>{np.mean(gaps):+.3f}</td>" in report
 
 
 def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, tokenizer):

@@ -128,8 +128,15 @@ def test_the_terminal_ends_a_row_with_its_token(rows):
     assert len(line.split()) == 3  # its name and the two tokens written after it
 
 
+def test_what_a_model_writes_is_read_by_tokens_unless_words_are_asked_for(rows):
+    assert printed(rows) == printed(rows, words=False) != printed(rows, words=True)
+    assert page(rows) == page(rows, words=False) != page(rows, words=True)
+    plain = [replace(one, row=replace(one.row, names=())) for one in rows[:1]]
+    assert page(plain) == page(plain, words=True)
+
+
 def test_the_terminal_marks_the_word_that_is_being_written(rows):
-    text = printed(rows)
+    text = printed(rows, words=True)
     assert re.search(r"written, nothing yet +»Lily«\n", text)
     assert text.count("»Lily«") == 2
 

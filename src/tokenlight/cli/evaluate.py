@@ -106,7 +106,7 @@ def evaluate(
         )
         raise typer.Exit(INTERRUPTED) from None
     print(evaluation.table())
-    for line in differences_in_words(evaluation, seed=seed):
+    for line in differences_in_words(evaluation):
         print(line)
     for note in evaluation.notes:  # nothing is left out silently
         tell(note, "")

@@ -105,6 +105,9 @@ def explain_all(
                 answers.take(where, found)
                 advance(1)
     except KeyboardInterrupt:
+        report.about["stopped"] = (
+            f"after {answers.shown} of {texts.count} texts; the others are missing"
+        )
         answers.end()
         done = "shown and written" if answers.shown and output.written else "shown"
         tell(f"stopped: {answers.shown} of {texts.count} texts are {done}.", "yellow")

@@ -21,7 +21,7 @@ from tokenlight.plots.terminal import show
 @dataclass(frozen=True, slots=True)
 class Output:
     """``files``: by their ending, ``.html`` to the place of the page; JSON to ``-`` is printed. ``words``:
-    by default pictures show words, and files hold tokens."""
+    by default pictures show words (tokens of what a model writes), and files hold tokens."""
 
     files: Mapping[str, Path | None]
     words: bool | None = None
@@ -54,7 +54,7 @@ class Output:
 
     def show(self, found: Sequence[Attribution]) -> None:
         """The picture, on the terminal."""
-        show(found, words=self.words is not False, layers=self.layers, reference=self.reference)
+        show(found, words=self.words, layers=self.layers, reference=self.reference)
         for one in found if self.by is not None else ():
             sys.stdout.write(f"\n{one.label}, by {self.by}\n{_sums(one, self.by)}\n")
         for one in found if self.verbose else ():
@@ -84,9 +84,7 @@ class Output:
                 if ending == ".html" and report is not None:
                     written = report.write(place)
                 elif ending == ".html":
-                    write_text(
-                        place, page(found, reference=self.reference, words=self.words is not False)
-                    )
+                    write_text(place, page(found, reference=self.reference, words=self.words))
                 else:
                     save(_merged(found) if self.words else found, place)
             for one in written:

@@ -174,31 +174,12 @@ def compare(
     )
 
 
-def differences(evaluation: Evaluation, *, seed: int = 0) -> dict[str, dict[str, Interval]]:
-    """For each metric, how far every other method lies from the first, text by text: its value − that of
-    the first, as a mean over the texts that both were measured on."""
-    values: dict[str, dict[tuple[Any, Any], dict[str, Any]]] = {}
-    for row in evaluation.rows:
-        values.setdefault(row["method"], {})[row["text"], row["target"]] = row
-    first, *others = values
-    found: dict[str, dict[str, Interval]] = {}
-    for metric in evaluation.metrics:
-        found[metric] = {}
-        for name in others:
-            shared = [(own.get(metric), values[first].get(key, {}).get(metric))
-                      for key, own in values[name].items()]  # fmt: skip
-            gaps = [a - b for a, b in shared if a is not None and b is not None]
-            if gaps:
-                found[metric][name] = mean_interval(gaps, seed=seed)
-    return found
-
-
-def differences_in_words(evaluation: Evaluation, *, seed: int) -> Iterator[str]:
-    """The same line by line, where there are several methods; few texts are said to be few."""
+def differences_in_words(evaluation: Evaluation) -> Iterator[str]:
+    """How far methods lie apart, line by line, where there are several; few texts are said to be few."""
     if len(evaluation.methods) > 1:
         first = evaluation.methods[0]
         yield f"\ndifference from {first}, text by text (an interval that contains 0 shows none):"
-        for metric, gaps in differences(evaluation, seed=seed).items():
+        for metric, gaps in evaluation.differences.items():
             for name, gap in gaps.items():
                 apart = "" if gap.low <= 0 <= gap.high else "  (zero lies outside)"
                 yield f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"

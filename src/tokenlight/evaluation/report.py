@@ -125,6 +125,18 @@ def _tables(evaluation: Evaluation) -> dict[str, Any]:
         "heads": [f"{key} {ARROWS[way]}".rstrip() for key, way in better.items()],
         "rows": rows,
         "matrix": matrix,
+        "first": next(iter(parts), ""),
+        "apart": [
+            (
+                name,
+                metric,
+                f"{gap.mean:+z.3f}",
+                f"{gap.low:+z.3f} to {gap.high:+z.3f}",
+                gap.low <= 0 <= gap.high,
+            )
+            for metric, gaps in evaluation.differences.items()
+            for name, gap in gaps.items()
+        ],
         "about": evaluation.about,
         "warnings": [
             *filter(None, (evaluation.caution, evaluation.cut.texts and str(evaluation.cut))),

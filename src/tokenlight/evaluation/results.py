@@ -20,7 +20,7 @@ from tokenlight.evaluation.labels import read_labels, read_spans
 from tokenlight.evaluation.measure import Failure, Known, Record, by_text, keyed, measure
 from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._agreement import Agreement, agreement
-from tokenlight.metrics._interval import Interval
+from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, MetricSummary
 from tokenlight.metrics._replacements import Replacements, replacements
 
@@ -100,6 +100,23 @@ class Evaluation:
             for part, interval in summary.parts.items():
                 way = "neither" if part in metric.asides else metric.direction
                 found[f"{key}.{part}"] = {**asdict(interval), "better": way}
+        return found
+
+    @cached_property
+    def differences(self) -> dict[str, dict[str, Interval]]:
+        """For each metric, how far every other method lies from the first, text by text: its value − that
+        of the first, as a mean over the texts that both were measured on."""
+        values: dict[str, dict[tuple[Any, Any], dict[str, Any]]] = {}
+        for row in self.rows:
+            values.setdefault(row["method"], {})[row["text"], row["target"]] = row
+        first, *others = values or ("",)
+        found: dict[str, dict[str, Interval]] = {metric: {} for metric in self.metrics}
+        for metric, name in ((metric, name) for metric in found for name in others):
+            pairs = [(own.get(metric), values[first].get(key, {}).get(metric))
+                     for key, own in values[name].items()]  # fmt: skip
+            gaps = [a - b for a, b in pairs if a is not None and b is not None]
+            if gaps:
+                found[metric][name] = mean_interval(gaps, seed=self.seed)
         return found
 
     @cached_property
@@ -213,7 +230,7 @@ class Evaluation:
         return figure(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Summary, curves and agreement as plain JSON values; rows are saved beside it."""
+        """Summary, curves, agreement and differences as plain JSON values; rows are saved beside it."""
         return {
             "methods": {name: plain(part.summary) for name, part in self.by_method.items()},
             "curves": {
@@ -228,6 +245,11 @@ class Evaluation:
                 for (one, other), interval in (
                     self.agreement.pairs.items() if len(self.methods) > 1 else ()
                 )
+            },
+            "differences": {
+                metric: {name: gap.to_dict() for name, gap in gaps.items()}
+                for metric, gaps in self.differences.items()
+                if gaps
             },
             "metrics": {key: metric.label for key, metric in self.metrics.items()},
             "seed": self.seed,

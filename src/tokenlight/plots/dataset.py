@@ -6,7 +6,7 @@ Pages stand for themselves and load nothing; what is too much for one goes on in
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
@@ -29,7 +29,7 @@ class Report:
     title: str
     words: bool = True
     reference: str | None = None
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     # By method and class: each word with its sum of shares and in how many texts it stands.
     weights: dict[tuple[str, str], dict[str, tuple[float, int]]] = field(default_factory=dict)

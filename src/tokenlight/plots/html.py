@@ -24,7 +24,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import STEPS, VEIL, rules, step, step_name
-from tokenlight.plots.scene import Mark, Scenery, TextScene
+from tokenlight.plots.scene import Mark, Scenery, TextScene, by_words
 from tokenlight.plots.tables import layer_maps
 
 COARSE = 128  # pixels below which a picture is shown with hard edges
@@ -37,14 +37,16 @@ def page(
     *,
     title: str | None = None,
     reference: str | None = None,
-    words: bool = True,
+    words: bool | None = None,
 ) -> str:
     """The attributions as one page, grouped by text, then target, then method.
 
     ``reference`` names the method whose difference from every other is shown too (Mask-LRP paper,
-    figure 6). ``words`` opens it in its word view.
+    figure 6). ``words`` opens it in its word view; not given, it opens so but for what a model writes.
     """
-    texts = Scenery(reference=reference).of(attributions)
+    found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
+    words = by_words(found) if words is None else words
+    texts = Scenery(reference=reference).of(found)
     pictures = any(text.group.first.row.image is not None for text in texts)
     title = short(" ".join(texts[0].group.first.text.split()), 70) if title is None else title
     seal = sealed(_style(), pictures=pictures)
@@ -70,9 +72,10 @@ def sealed(style: str, script: str = "", *, pictures: bool = False) -> dict[str,
 
 def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     """The same picture for a notebook cell, of the first few texts; its style stays inside."""
-    texts = Scenery().of(attributions)
+    found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
+    texts, words = Scenery().of(found), by_words(found)
     more = len(texts) - FEW
-    return _rendered("fragment.html.j2", texts[:FEW], words=True, more=more, **sealed(_style()))
+    return _rendered("fragment.html.j2", texts[:FEW], words=words, more=more, **sealed(_style()))
 
 
 def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:

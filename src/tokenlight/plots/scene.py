@@ -259,6 +259,12 @@ class Scenery:
         )
 
 
+def by_words(attributions: Sequence[Attribution]) -> bool:
+    """Whether words are what a reader wants: not of what a model writes, where a full stop that brought
+    the next word would be shown as the word before it."""
+    return not any("written" in one.row.names for one in attributions)
+
+
 def untold(notes: Sequence[str], told: set[str]) -> tuple[str, ...]:
     """The notes; how a method was chosen (``method='auto': …``) is told once."""
     new = tuple(note for note in notes if note not in told)

@@ -38,15 +38,17 @@ VERDICTS = {
 def show(
     attributions: Attribution | Iterable[Attribution],
     *,
-    words: bool = True,
+    words: bool | None = None,
     layers: bool = False,
     reference: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print the picture: one score a word, or a token without ``words``; ``layers`` adds the
-    per-layer table."""
+    """Print the picture: one score a word, or a token if ``words`` is false or, where it is not given, of
+    what a model writes; ``layers`` adds the per-layer table."""
+    found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
+    words = scene.by_words(found) if words is None else words
     scenery = scene.Scenery((scene.WORDS if words else scene.TOKENS,), reference)
-    picture = _Picture(scenery.of(attributions), layers)
+    picture = _Picture(scenery.of(found), layers)
     place = console or console_on(sys.stdout)
     if place.is_terminal:
         place.print(picture)
