@@ -2,7 +2,7 @@
 
 The texts are SST-2's training half and AG News in turn, repeated to size, in Parquet.
 
-    python benchmarks/scale.py factor [--engines local ray] [--texts 1536] [--rounds 3]
+    python benchmarks/scale.py factor [--engines local ray] [--texts 1536] [--block 64] [--rounds 3]
     python benchmarks/scale.py memory [--texts 100000] [--workers 2] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py loop [--texts 8192] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py manifest
@@ -64,10 +64,10 @@ def written(folder: Path, count: int) -> Path:
     return folder
 
 
-def rate(folder: Path, block: int) -> float:
-    """Texts a second between the first block and the last."""
+def rate(folder: Path, block: int, workers: int) -> float:
+    """Texts a second after the first round of blocks: the workers end their first blocks together."""
     ends = sorted(one.stat().st_mtime for one in (folder / "rows").rglob("*.parquet"))
-    return block * (len(ends) - 1) / (ends[-1] - ends[0])
+    return block * (len(ends) - workers) / (ends[-1] - ends[0])
 
 
 def rows_of(folder: Path) -> bytes:
@@ -75,7 +75,7 @@ def rows_of(folder: Path) -> bytes:
 
 
 def factor(given: argparse.Namespace) -> None:
-    made, block = set(), 64
+    made, block = set(), given.block
     with tempfile.TemporaryDirectory() as place:
         data = written(Path(place), given.texts)
         for engine in given.engines:
@@ -87,7 +87,7 @@ def factor(given: argparse.Namespace) -> None:
                     explain_files(
                         data / "00000000.parquet", out, engine=Engine(engine, workers), **how
                     )
-                    found[workers].append(rate(out, block))
+                    found[workers].append(rate(out, block, workers))
                     made.add(rows_of(out))
             best = {workers: max(rates) for workers, rates in found.items()}
             print(
@@ -315,6 +315,7 @@ def main() -> None:
     parser.add_argument("what", choices=["factor", "memory", "loop", "manifest"])
     parser.add_argument("--engines", nargs="+", default=["local", "ray"])
     parser.add_argument("--texts", type=int)
+    parser.add_argument("--block", type=int, default=64, help="rows of a block, for factor")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
