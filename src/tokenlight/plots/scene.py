@@ -262,7 +262,7 @@ class Scenery:
 def by_words(attributions: Sequence[Attribution]) -> bool:
     """Whether words are what a reader wants: not of what a model writes, where a full stop that brought
     the next word would be shown as the word before it."""
-    return not any("written" in one.row.names for one in attributions)
+    return not any(map(is_continuation, attributions))
 
 
 def untold(notes: Sequence[str], told: set[str]) -> tuple[str, ...]:
