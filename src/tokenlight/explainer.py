@@ -71,7 +71,8 @@ class Explainer(Session):
         **hub: Any,
     ) -> Explainer:
         """Load an embedded model (``tokenlight/sentiment``), a folder, or a hub id."""
-        from tokenlight.models.loading import load, vectors
+        from tokenlight.models.carriers import vectors
+        from tokenlight.models.loading import load
 
         model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
         made_of: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite, read
 from tokenlight.errors import BadInput
-from tokenlight.models import digests
+from tokenlight.models import embedded
 from tokenlight.scale.lock import changed
 from tokenlight.scale.worker import load
 
@@ -213,10 +213,10 @@ def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
 
     kept = {"a/b": "/cache/snapshots/abc123/config.json", "a/c": None}
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, _: kept[name])
-    assert digests.folder_digest("a/b") == "abc123"
-    assert digests.folder_digest("a/c") == ""
+    assert embedded.folder_digest("a/b") == "abc123"
+    assert embedded.folder_digest("a/c") == ""
     monkeypatch.undo()
-    assert digests.folder_digest("no name: at all") == ""
+    assert embedded.folder_digest("no name: at all") == ""
 
 
 def test_a_suite_may_explain_the_true_label_of_each_text(bert_folder, tmp_path):

@@ -133,14 +133,14 @@ class TestPoolingFile:
         ],
     )
     def test_the_file_beside_the_model_says_how(self, tmp_path, says, expected):
-        from tokenlight.models.loading import vectors
+        from tokenlight.models.carriers import vectors
 
         (tmp_path / "1_Pooling").mkdir()
         (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(says))
         assert vectors(str(tmp_path)) == (expected, "cosine", None)
 
     def test_another_pooling_is_refused_by_name(self, tmp_path):
-        from tokenlight.models.loading import vectors
+        from tokenlight.models.carriers import vectors
 
         (tmp_path / "1_Pooling").mkdir()
         both = {"pooling_mode_max_tokens": True, "pooling_mode_cls_token": True}

@@ -13,6 +13,7 @@ from tests.tiny import tiny_bert, tiny_config
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel
 from tokenlight.models import loading
+from tokenlight.models.carriers import vectors
 
 
 def test_a_folder_is_loaded_in_float32(bert_folder):
@@ -173,8 +174,8 @@ def test_without_a_network_only_the_cache_is_asked(monkeypatch, resolves, proxie
         asked.update(how)
         raise OSError("not there.")
 
-    monkeypatch.setattr("tokenlight.models.loading.socket.getaddrinfo", looked_up)
-    monkeypatch.setattr("tokenlight.models.loading.getproxies", lambda: proxies)
+    monkeypatch.setattr("tokenlight.models.folder.socket.getaddrinfo", looked_up)
+    monkeypatch.setattr("tokenlight.models.folder.getproxies", lambda: proxies)
     monkeypatch.setattr(loading.AutoConfig, "from_pretrained", gone)
     with pytest.raises(BadInput, match="no model found at 'someone/no-such-model'"):
         Explainer.from_pretrained("someone/no-such-model")
@@ -197,8 +198,8 @@ def test_a_folder_asks_no_network_how_it_pools(tmp_path, monkeypatch):
     def looked_up(*_):
         raise AssertionError("a folder needs no network")
 
-    monkeypatch.setattr("tokenlight.models.loading.socket.getaddrinfo", looked_up)
-    assert loading.vectors(str(tmp_path))[0] == "mean"
+    monkeypatch.setattr("tokenlight.models.folder.socket.getaddrinfo", looked_up)
+    assert vectors(str(tmp_path))[0] == "mean"
 
 
 @pytest.mark.parametrize("given", ["mine/goodd", "./mine/goodd", "goodd"])

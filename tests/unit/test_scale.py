@@ -21,7 +21,7 @@ from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.rows import OWN, attribution_of, columns_of, table_of
 from tokenlight.files.stored import filesystem
-from tokenlight.models.digests import folder_digest
+from tokenlight.models.embedded import folder_digest
 from tokenlight.scale import explain_files
 from tokenlight.scale.lock import locked
 from tokenlight.scale.source import TextFiles

@@ -29,7 +29,7 @@ from tokenlight.files.write import json_text
 from tokenlight.heads.mask import write_heads
 from tokenlight.heads.sentence import read_conllu
 from tokenlight.heads.statistics import Reading, head_statistics
-from tokenlight.models.digests import digest_of, folder_digest
+from tokenlight.models.embedded import digest_of, folder_digest
 from tokenlight.scale.worker import load
 
 # A pass that measures keeps no graph and no maps: on a GPU as many tokens as explain one batch would

@@ -16,7 +16,7 @@ from tokenlight.bench.suite import Suite
 from tokenlight.errors import TokenlightError
 from tokenlight.files.tables import Example
 from tokenlight.models import embedded
-from tokenlight.models.digests import digest_of, folder_digest
+from tokenlight.models.embedded import digest_of, folder_digest
 from tokenlight.progress import progress as progress_bar
 from tokenlight.version import VERSION, version_of
 

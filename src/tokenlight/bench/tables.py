@@ -17,7 +17,7 @@ from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.files.documents import json_of
 from tokenlight.files.write import csv_text, write_text
 from tokenlight.metrics._metric import Metric
-from tokenlight.models.digests import digest_of
+from tokenlight.models.embedded import digest_of
 
 CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
 NAMES = ("model", "data", "method")

@@ -1,8 +1,10 @@
 """What other libraries hold a model in: ``transformers.pipeline``, and ``CrossEncoder`` and
-``SentenceTransformer`` of sentence-transformers. They are known by the names of their classes, so that
-neither library need be there."""
+``SentenceTransformer`` of sentence-transformers; and how the files of the last say that a model without a
+head makes one vector of a text. Both are known by names, so that neither library need be there."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -10,10 +12,16 @@ from transformers import PreTrainedModel
 
 from tokenlight.capture.live import Pooling, Similarity
 from tokenlight.capture.plain_module import PlainForSequenceClassification
-from tokenlight.errors import BadInput
-from tokenlight.models.pooling import pooling_in, similarity_of
+from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
+from tokenlight.files.documents import json_in
+from tokenlight.models.embedded import resolve
+from tokenlight.models.folder import fetched, reaching
 
 KINDS = ("Pipeline", "CrossEncoder", "SentenceTransformer")
+POOLINGS: dict[str, Pooling] = {
+    "mean": "mean", "cls": "cls", "lasttoken": "last", "max": "max", "weightedmean": "weightedmean",
+    "mean_sqrt_len": "mean_sqrt_len",
+}  # fmt: skip
 
 
 def carried(
@@ -36,7 +44,11 @@ def carried(
             "has them in its config (id2label)."
         )
     if kind == "SentenceTransformer":
-        return model[0].auto_model, tokenizer or model.tokenizer, *_vectors(model, pooling)
+        name, parts = type(model).__name__, {type(part).__name__: part for part in model}
+        if "Pooling" in parts:
+            pooling = _pooling(parts["Pooling"].get_config_dict(), name)
+        similarity = _similarity([*parts], getattr(model, "similarity_fn_name", None), name)
+        return model[0].auto_model, tokenizer or model.tokenizer, pooling, similarity
     if kind is not None:
         own = getattr(model, "processor", None) or model.tokenizer
         reader = tokenizer or own or getattr(model, "image_processor", None)
@@ -48,9 +60,59 @@ def carried(
     return PlainForSequenceClassification(model, labels), tokenizer, pooling, similarity
 
 
-def _vectors(model: Any, given: Pooling) -> tuple[Pooling, Similarity]:
-    """How a SentenceTransformer makes one vector of a text, and compares two."""
-    name, parts = type(model).__name__, {type(part).__name__: part for part in model}
-    if "Pooling" in parts:
-        given = pooling_in(parts["Pooling"].get_config_dict(), name)
-    return given, similarity_of([*parts], getattr(model, "similarity_fn_name", None), name)
+def vectors(name: str, **hub: Any) -> tuple[Pooling, Similarity, int | None]:
+    """How a model without a head makes one vector of a text, how it compares two, and the most tokens it
+    reads, which may be fewer than it could; the mean, the cosine and no limit where no file says anything."""
+    place = resolve(name)
+    hub = hub if Path(place).is_dir() else reaching(hub)
+
+    def said(file: str) -> Any:
+        found = fetched(place, file, hub)
+        try:
+            return None if found is None else json_in(found)
+        except (OSError, ValueError) as broken:
+            raise DamagedFile(f"{found} is not a readable JSON file: {broken}.") from broken
+
+    parts = {str(one["type"]).rpartition(".")[2]: one["path"] for one in said("modules.json") or ()}
+    likeness = (said("config_sentence_transformers.json") or {}).get("similarity_fn_name")
+    read = said("sentence_bert_config.json") or {}
+    if read.get("do_lower_case"):
+        raise UnsupportedModel(
+            f"the sentence_bert_config.json of {name} lower-cases texts before its tokenizer reads "
+            "them, which tokenlight does not; set do_lower_case in the tokenizer instead."
+        )
+    how = said(f"{parts.get('Pooling', '1_Pooling')}/config.json")
+    if how is not None and not isinstance(how, Mapping):
+        raise DamagedFile(f"the pooling file of {name} is no table.")
+    pooling = "mean" if how is None else _pooling(how, name)
+    return pooling, _similarity([*parts], likeness, name), read.get("max_seq_length")
+
+
+def _similarity(parts: list[str], likeness: object, name: str) -> Similarity:
+    """How two vectors are compared behind the modules ``parts``; one that would change them is refused."""
+    for part in parts:
+        if part not in ("Transformer", "Pooling", "Normalize"):
+            raise UnsupportedModel(
+                f"{name} has a {part} module behind its pooling, which tokenlight does not know; it reads "
+                "Transformer, Pooling and Normalize."
+            )
+    if likeness not in (None, "cosine", "dot", "dot_score"):
+        raise UnsupportedModel(
+            f"{name} compares vectors by {likeness}; tokenlight knows the cosine and the dot product."
+        )
+    # The dot product of vectors of length one is their cosine.
+    return "cosine" if likeness in (None, "cosine") or "Normalize" in parts else "dot"
+
+
+def _pooling(says: Mapping[str, Any], name: str) -> Pooling:
+    """The one way of pooling that a configuration of sentence-transformers asks for."""
+    named = says.get("pooling_mode", ())  # since sentence-transformers 6: a word, or a list
+    chosen = sorted(k.removeprefix("pooling_mode_") for k, v in says.items() if v is True)
+    old = [re.sub("_tokens?$", "", way) for way in chosen if way != "include_prompt"]
+    ways = ([named] if isinstance(named, str) else list(named)) or old
+    if len(ways) != 1 or ways[0] not in POOLINGS:
+        raise UnsupportedModel(
+            f"{name} pools its tokens by {' and '.join(map(str, ways)) or 'nothing'}; tokenlight knows "
+            f"{', '.join(POOLINGS)}. Load the model yourself and give Explainer(…, pooling=…)."
+        )
+    return POOLINGS[ways[0]]

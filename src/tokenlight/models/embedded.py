@@ -18,14 +18,15 @@ Importing this package does not import torch.
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.errors import DamagedFile, UnknownName, near_names, shown
+from tokenlight.errors import DamagedFile, TokenlightError, UnknownName, near_names, shown
+from tokenlight.files.documents import json_in
 
 if TYPE_CHECKING:
     import torch
@@ -85,28 +86,25 @@ def resolve(name_or_path: str | Path) -> str:
 def verify(name: str) -> None:
     """Raise ``DamagedFile`` unless every file of this model is there and is the one released.
 
-    Size first, then SHA-256: 31 MB take about 30 ms, so this runs at every load.
+    31 MB take about 30 ms, so this runs at every load.
     """
-    task = _task_of(name)
-    for relative, entry in _files_of(task).items():
-        path = FOLDER / relative
-        wrong = _damage(path, entry["bytes"], entry["sha256"])
-        if wrong:
-            raise DamagedFile(f"{path} {wrong}; {name!r} cannot be loaded. {_WAYS_BACK}")
-
-
-def _damage(path: Path, size: int, digest: str) -> str | None:
-    """What became of a released file, in words; None where it is as it was."""
-    if not path.is_file():
-        return "is missing"
-    there = path.stat().st_size
-    if there != size:
-        return f"has {there:,} bytes where {size:,} were released: it was cut short or replaced"
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != digest:
-        return f"has SHA-256 {found[:12]}… where {digest[:12]}… was released: it was changed"
-    return None
+    task = name.removeprefix(PREFIX)
+    if not name.startswith(PREFIX) or task not in TASKS:
+        # Compared without the prefix, which would make all names look near.
+        hint = "".join(f" Did you mean '{PREFIX}{near}'?" for near in near_names(task, TASKS)[:1])
+        known = ", ".join(sorted(PREFIX + known for known in TASKS))
+        raise UnknownName(f"unknown embedded model {name!r}.{hint} Known: {known}.")
+    for relative, released in _files_of(task).items():
+        path, wrong = FOLDER / relative, "is missing"
+        if path.is_file():
+            size, digest = path.stat().st_size, digest_of(str(path))
+            if (size, digest) == (released["bytes"], released["sha256"]):
+                continue
+            wrong = (
+                f"has SHA-256 {digest[:12]}… where {released['sha256'][:12]}…, has {size:,} bytes where "
+                f"{released['bytes']:,} were released: it was changed, or cut short"
+            )
+        raise DamagedFile(f"{path} {wrong}; {name!r} cannot be loaded. {_WAYS_BACK}")
 
 
 def catalogue() -> list[EmbeddedModel]:
@@ -156,17 +154,6 @@ def quiet(*, silent: bool = False) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _task_of(name: str) -> str:
-    task = name.removeprefix(PREFIX)
-    if not name.startswith(PREFIX) or task not in TASKS:
-        # Compared without the prefix, which would make all names look near.
-        near = near_names(task, TASKS)
-        hint = f" Did you mean '{PREFIX}{near[0]}'?" if near else ""
-        known = ", ".join(sorted(PREFIX + known for known in TASKS))
-        raise UnknownName(f"unknown embedded model {name!r}.{hint} Known: {known}.")
-    return task
-
-
 def _files_of(task: str) -> dict[str, dict[str, Any]]:
     """Released size and hash of the files of one model, the shared encoder among them."""
     return {
@@ -179,10 +166,43 @@ def _files_of(task: str) -> dict[str, dict[str, Any]]:
 def _read(file_name: str) -> dict[str, Any]:
     path = FOLDER / file_name
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json_in(path)
     except (FileNotFoundError, ValueError) as broken:
         wrong = f"is not JSON ({broken})" if path.is_file() else "is missing"
         raise DamagedFile(
             f"{path} {wrong}; the embedded models cannot be checked. {_WAYS_BACK}"
         ) from broken
     return content
+
+
+def digest_of(where: str) -> str:
+    """SHA-256 of a file; a hub's name stands for itself."""
+    if not os.path.isfile(where):  # Path refuses a name that is too long
+        return where
+    try:
+        with open(where, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as broken:
+        raise TokenlightError(f"{where} cannot be read: {broken}.") from broken
+
+
+def folder_digest(place: str) -> str:
+    """Hash of a model folder's weights, config and vocabulary; of a hub id the commit that is kept
+    here, or that the hub has; nothing where neither can be told."""
+    folder = Path(place)
+    if place.startswith(PREFIX):
+        return digest_of(str(FOLDER / CHECKSUMS))[:16]
+    if not folder.is_dir():
+        from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+        try:
+            kept = try_to_load_from_cache(place, "config.json")
+            kept = kept if isinstance(kept, str) else hf_hub_download(place, "config.json")
+        except (ValueError, OSError):  # no name that a hub has, or no hub that can be reached
+            return ""
+        return Path(kept).parent.name
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"):
+            digest.update(f"{file.name} {digest_of(str(file))}".encode())
+    return digest.hexdigest()[:16]

@@ -1,21 +1,25 @@
-"""What a model's files may be and name: looked at before transformers opens any of them.
+"""What a model's files may be, name and say: looked at before transformers opens any of them.
 
 transformers asks on standard input whether to run a model's own code, opens as a pickle whatever an
-index of weights names, and follows that name out of the folder. Nothing of it happens here.
+index of weights names, follows that name out of the folder, and builds what a config says, a thousand
+million layers or none. Nothing of it happens here.
 """
 
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import transformers
+from huggingface_hub.constants import ENDPOINT  # which transformers itself needs
 
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel, short, shown
 from tokenlight.files.documents import json_in
 from tokenlight.models.embedded import ENCODER, FOLDER
-from tokenlight.models.fields import refuse_odd
 
 # What of a model is asked of transformers, whoever asks: none of its code, none of its pickles.
 SAFE = {"trust_remote_code": False}
@@ -31,6 +35,29 @@ CONTENT = (
     "added_tokens.json", "generation_config.json",
 )  # fmt: skip
 FETCHED = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
+LAYERS = (
+    "num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers", "decoder_layers",
+)  # fmt: skip
+HEADS = ("num_attention_heads", "n_heads", "n_head", "num_key_value_heads")
+WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "vocab_size")
+# The least and the most of a field: beyond it, building the model takes hours or cannot end.
+RANGES: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(LAYERS, (1, 1000)),
+    **dict.fromkeys(HEADS, (1, 1 << 16)),
+    **dict.fromkeys(WIDTHS, (1, 1 << 24)),
+    "num_labels": (1, 1 << 20),
+    "chunk_size_feed_forward": (0, 1),  # more cuts the tokens into parts that must come out even
+}
+TABLES = ("id2label", "label2id", "text_config", "quantization_config", "added_tokens_decoder")
+KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(TABLES, (dict,)),
+    **dict.fromkeys(("architectures", "model_input_names"), (list,)),
+    **dict.fromkeys(("model_type", "attn_implementation", "tokenizer_class"), (str,)),
+    "auto_map": (dict, list),
+    "model_max_length": (int, float),
+    "chat_template": (str, list, dict),
+}
+NAMES = {dict: "a table", list: "a list", str: "a text", int: "a number", float: "a number"}
 
 
 def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
@@ -49,19 +76,42 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
             f"subfolder={shown(hub['subfolder'])} is not the name of a folder; give a text."
         )
     folder = Path(place, hub.get("subfolder") or "")
-    if folder.is_dir():
+    here = folder.is_dir()
+    if here:
         _only_own_files(folder)
-        if weights:
-            _only_safe_weights(folder)
-        for index in sorted(folder.glob("*.safetensors.index.json")):
-            _only_safetensors(index, folder)
-        _only_safe_content(name, [folder / file for file in CONTENT if (folder / file).is_file()])
-        return
-    named = fetched(place, INDEX, hub)
-    if named:
-        _only_safetensors(named, None)
-    files = [fetched(place, file, hub) for file in CONTENT]
-    _only_safe_content(name, [file for file in files if file])
+        indices = sorted(folder.glob("*.safetensors.index.json"))
+        unsafe = sorted(path.name for pattern in UNSAFE for path in folder.glob(pattern))
+        if weights and unsafe and not indices and not any(folder.glob("*.safetensors")):
+            raise DamagedFile(
+                f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code "
+                "when it is opened. Convert it where you trust it: load it with transformers and call "
+                "model.save_pretrained(folder), which writes model.safetensors."
+            )
+        files = [folder / file for file in CONTENT if (folder / file).is_file()]
+    else:
+        indices = [named] if (named := fetched(place, INDEX, hub)) else []
+        files = [found for file in CONTENT if (found := fetched(place, file, hub))]
+    for index in indices:
+        _only_safetensors(index, folder if here else None)
+    family = None
+    for file in files:
+        content = _json(file)
+        if file.name == "config.json":
+            family = content.get("model_type")
+        _only_safe_content(name, file, content, family)
+        _only_buildable(file, content)
+
+
+def reaching(hub: dict[str, Any]) -> dict[str, Any]:
+    """``hub`` with the cache alone where the hub's name cannot even be looked up: its library would
+    try for half a minute. A proxy may know the name where this machine does not."""
+    if {"http", "https", "all"} & set(getproxies()):
+        return hub
+    try:
+        socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
+    except OSError:
+        return {"local_files_only": True, **hub}
+    return hub
 
 
 def fetched(place: str, file: str, hub: dict[str, Any]) -> Path | None:
@@ -113,31 +163,16 @@ def _only_own_files(folder: Path) -> None:
     own = folder.resolve()
     blobs = own.parent.parent / "blobs" if own.parent.name == "snapshots" else None
     for file in (*folder.iterdir(), *folder.glob("1_Pooling/*"), *folder.glob("*/*.jinja")):
-        if file.suffix not in READ or not (file.is_symlink() or file.exists()):
+        if file.suffix not in READ:
             continue
         real = file.resolve()
-        if not (real.is_relative_to(own) or (blobs and real.parent == blobs)):
+        inside = real.is_relative_to(own) or (blobs and real.parent == blobs)
+        if not (inside and real.is_file()):
+            wrong = "is not a regular file" if inside else f"leads out of its folder, to {real}"
             raise DamagedFile(
-                f"{file} leads out of its folder, to {real}: a model's files are read from its own "
-                "folder alone. Copy the file there, or give the folder it stands in."
+                f"{file} {wrong}, and is not opened: a model's files are read from its own folder alone. "
+                "Copy them there, or give the folder they stand in."
             )
-        if not real.is_file():
-            raise DamagedFile(
-                f"{file} is not a regular file but a folder, pipe, device or broken link, and is not "
-                "opened. Copy the model's files anew."
-            )
-
-
-def _only_safe_weights(folder: Path) -> None:
-    if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
-        return
-    unsafe = sorted(path.name for pattern in UNSAFE for path in folder.glob(pattern))
-    if unsafe:
-        raise DamagedFile(
-            f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code "
-            "when it is opened. Convert it where you trust it: load it with transformers and call "
-            "model.save_pretrained(folder), which writes model.safetensors."
-        )
 
 
 def _only_safetensors(index: Path, folder: Path | None) -> None:
@@ -170,51 +205,38 @@ def _plain_name(file: Path, weights: str, *endings: str) -> None:
         )
 
 
-def _only_safe_content(name: str, files: list[Path]) -> None:
-    """Refuse files that name code, an adapter, or files elsewhere."""
-    family = None
-    for file in files:
-        content = _json(file)
-        if file.name == "adapter_config.json":
-            # Its weights may be a pickle, and its other fields name models and files elsewhere.
-            raise UnsupportedModel(_adapter(name, content))
-        if file.name == "config.json":
-            family = content.get("model_type")
-        if _needs_code(file.name, content, family):
-            raise UnsupportedModel(
-                f"{name} brings its own code ({file.name}: auto_map), and tokenlight runs no code "
-                "that comes with a model. Read that code, load the model yourself and give "
-                "Explainer(model, tokenizer)."
-            )
-        if content.get("transformers_weights") is not None:
-            chosen = str(content["transformers_weights"])
-            _plain_name(file, chosen, ".safetensors", ".safetensors.index.json")
-        _no_code_by_name(name, file, content)
-        refuse_odd(file, content)
-
-
-def _no_code_by_name(name: str, file: Path, content: dict[str, Any]) -> None:
-    for key, value in _strings(content):
-        if key.endswith("_implementation") and "/" in value:
+def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: object) -> None:
+    """Refuse a file that names code, an adapter, or files elsewhere."""
+    if file.name == "adapter_config.json":
+        # Its weights may be a pickle, and its other fields name models and files elsewhere.
+        raise UnsupportedModel(_adapter(name, content))
+    # transformers takes a class of its own for a family or a tokenizer that it knows.
+    known = isinstance(family, str) and family in transformers.CONFIG_MAPPING
+    if file.name != "config.json":
+        known = known or hasattr(transformers, str(content.get("tokenizer_class")))
+    if content.get("auto_map") and not known:
+        raise UnsupportedModel(
+            f"{name} brings its own code ({file.name}: auto_map), and tokenlight runs no code "
+            "that comes with a model. Read that code, load the model yourself and give "
+            "Explainer(model, tokenizer)."
+        )
+    if content.get("transformers_weights") is not None:
+        chosen = str(content["transformers_weights"])
+        _plain_name(file, chosen, ".safetensors", ".safetensors.index.json")
+    for key, value in _strings("", content):
+        if "/" not in value:
+            continue
+        if key.endswith("_implementation"):
             raise UnsupportedModel(
                 f"{name} names code to fetch and run ({file.name}: {key} is {value!r}), which is "
                 "refused. Take that line out of the file."
             )
-        elsewhere = "/" in value and key.endswith(("_file", "_files"))
-        if elsewhere and file.name == "tokenizer_config.json" and Path(value).exists():
+        elsewhere = key.endswith(("_file", "_files")) and file.name == "tokenizer_config.json"
+        if elsewhere and Path(value).exists():
             raise DamagedFile(
                 f"{file} names a file elsewhere ({key} is {value!r}): a tokenizer is read from its "
                 "own folder alone. Take that line out of the file."
             )
-
-
-def _needs_code(file: str, content: dict[str, Any], family: object) -> bool:
-    """Whether ``auto_map`` names code where transformers has no class of its own for ``family``."""
-    if not content.get("auto_map"):
-        return False
-    if isinstance(family, str) and family in transformers.CONFIG_MAPPING:
-        return False
-    return file == "config.json" or not hasattr(transformers, str(content.get("tokenizer_class")))
 
 
 def _adapter(name: str, says: dict[str, Any]) -> str:
@@ -233,17 +255,51 @@ def _adapter(name: str, says: dict[str, Any]) -> str:
     )
 
 
-def _strings(content: Any) -> Iterator[tuple[str, str]]:
+def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
     """Every string of a document with the key it stands under."""
-    waiting: list[tuple[str, Any]] = [("", content)]
-    while waiting:
-        key, value = waiting.pop()
-        if isinstance(value, str):
-            yield key, value
-        elif isinstance(value, dict):
-            waiting.extend((str(inner), one) for inner, one in value.items())
-        elif isinstance(value, list):
-            waiting.extend((key, one) for one in value)
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict | list):
+        for inner, one in value.items() if isinstance(value, dict) else ((key, v) for v in value):
+            yield from _strings(str(inner), one)
+
+
+def _only_buildable(file: Path, content: Mapping[str, Any]) -> None:
+    """Refuse fields that no model can be built by, each by its name."""
+    for field, value in content.items():
+        wanted = value is not None and (_of_its_kind(field, value) or _whole(field, value, content))
+        if wanted:
+            said = f"{file} says {field} = {shown(value)}"
+            raise DamagedFile(f"{said}, where {wanted} belongs. Mend that field.")
+
+
+def _of_its_kind(field: str, value: Any) -> str:
+    """What a field should be, in words; nothing where it is that."""
+    if field.endswith("_token") and not isinstance(value, str | dict | bool):
+        return "a text"
+    kinds = KINDS.get(field)
+    if kinds and (isinstance(value, bool) or not isinstance(value, kinds)):
+        return " or ".join(dict.fromkeys(NAMES[k] for k in kinds))
+    if field in RANGES and isinstance(value, int | str):  # a list has one for each stage
+        least, most = RANGES[field]
+        if isinstance(value, bool | str) or not least <= value <= most:
+            return f"a number from {least} to {most:,}"
+    return ""
+
+
+def _whole(field: str, value: Any, content: Mapping[str, Any]) -> str:
+    """The same of what stands in a field that is of its kind."""
+    if field in ("architectures", "model_input_names"):
+        return "" if all(isinstance(one, str) for one in value) else "a list of names"
+    if field == "id2label":
+        names, numbers = value.values(), {str(number) for number in range(len(value))}
+        if not value or set(value) != numbers or not all(isinstance(name, str) for name in names):
+            return 'a table of every class from 0 on with its name, such as {"0": "no", "1": "yes"}'
+    if field == "pad_token_id" and isinstance(value, int):
+        size = content.get("vocab_size")
+        if value < 0 or (isinstance(size, int) and value >= size):
+            return "a token id from 0 on, below vocab_size, or null"
+    return ""
 
 
 def _json(file: Path) -> dict[str, Any]:

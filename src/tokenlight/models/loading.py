@@ -2,21 +2,16 @@
 
 import inspect
 import logging
-import socket
 from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 import transformers
-from huggingface_hub.constants import ENDPOINT  # which transformers itself needs
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer
 
 from tokenlight.capture.head import TAKEN, taken_in_words
-from tokenlight.capture.live import Pooling, Similarity
 from tokenlight.capture.sight import image_token
 from tokenlight.data.image import pillow
 from tokenlight.errors import (
@@ -27,7 +22,7 @@ from tokenlight.errors import (
     few,
     near_names,
 )
-from tokenlight.models import embedded as models
+from tokenlight.models.embedded import catalogue, quiet, resolve
 from tokenlight.models.folder import (
     SAFE,
     WEIGHTS,
@@ -35,8 +30,8 @@ from tokenlight.models.folder import (
     fetching,
     first_sentence,
     opening,
+    reaching,
 )
-from tokenlight.models.pooling import vectors_of
 
 log = logging.getLogger("tokenlight")
 TOKENIZERS = (
@@ -56,15 +51,15 @@ def load(
     ``hub``: ``revision``, ``cache_dir``, ``local_files_only``, ``device_map`` and the like, handed
     to transformers; ``trust_remote_code`` is not taken.
     """
-    place = models.resolve(name)
-    if not Path(place).is_dir():
+    place = resolve(name)
+    here = Path(place).is_dir()
+    if not here:
         refuse_missing_folder(name)
-        _not_an_embedded_name(name)
-        hub = _reaching(hub)
+        hub = reaching(hub)
     check(name, place, **hub)
     hub.pop("trust_remote_code", None)  # False, since it was not refused
     with opening(name, "config.json"):
-        config = _config(name, str(place), hub)
+        config = _config(name, place, hub)
     cls = _class(name, config)
     # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
     bare = not cls.__name__.endswith(tuple(TAKEN))
@@ -74,12 +69,14 @@ def load(
         cls.__name__.endswith("ForConditionalGeneration") and not config.is_encoder_decoder
     )
     quantize, hub = hub.get("quantize"), {k: v for k, v in hub.items() if k != "quantize"}
-    how = {"dtype": _dtype("auto" if dtype is None and writes else dtype), **hub}
+    how = {"dtype": _dtype(dtype or ("auto" if writes else torch.float32)), **hub}
     if quantize is not None:
         how |= _quantised(quantize, device)
         device = None
-    with opening(name, "the weights (model.safetensors)"):
-        model, info = _weights(cls, str(place), **how)
+    bar = quiet() if here else nullcontext()  # a download deserves one
+    # Tensors made in inference mode could have no gradient ever.
+    with opening(name, "the weights (model.safetensors)"), bar, torch.inference_mode(False):
+        model, info = cls.from_pretrained(place, output_loading_info=True, **WEIGHTS, **how)
     if info["missing_keys"]:
         missing = few(sorted(info["missing_keys"]), 4)
         raise DamagedFile(
@@ -92,8 +89,8 @@ def load(
     put(model, device)
     _refuse_half_quantised(name, model)
     if cls.main_input_name == "pixel_values" or image_token(model) is not None:
-        return model.eval(), _processor(str(place), name, hub, cls.main_input_name == "input_ids")
-    return model.eval(), _tokenizer(str(place), name, hub)
+        return model.eval(), _processor(place, name, hub, cls.main_input_name == "input_ids")
+    return model.eval(), _tokenizer(place, name, hub)
 
 
 def _quantised(quantize: str, device: str | torch.device | None) -> dict[str, Any]:
@@ -160,42 +157,29 @@ def _processor(place: str, name: str, hub: dict[str, Any], both: bool) -> Any:
     # From its own module: older releases hide it at the top where torchvision is missing.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-    how = {"backend": "pil", **SAFE, **fetching(hub)}
+    reader = AutoProcessor if both else AutoImageProcessor
     try:
-        return (AutoProcessor if both else AutoImageProcessor).from_pretrained(place, **how)
-    except ImportError as missing:
-        raise UnsupportedModel(
-            f"the processor of {name} needs a library that is not here: {first_sentence(missing)}"
-        ) from missing
-    except (OSError, ValueError) as broken:
-        raise BadInput(
-            f"{name} does not say how it wants its images: {first_sentence(broken)} Save the "
-            "processor beside the model with processor.save_pretrained(folder)."
-        ) from broken
+        with opening(name, "the processor"):
+            return reader.from_pretrained(place, backend="pil", **SAFE, **fetching(hub))
+    except DamagedFile as broken:
+        raise BadInput(f"{broken} processor.save_pretrained(folder) writes it.") from broken
 
 
 def refuse_missing_folder(name: str) -> None:
-    """A path that leads nowhere is asked of no hub, whose ids are NAME or OWNER/NAME."""
-    given = str(name)
-    place = Path(given)
-    is_path = place.is_absolute() or given.startswith((".", "~")) or given.count("/") > 1
+    """A path that leads nowhere is asked of no hub, whose ids are NAME or OWNER/NAME; nor is
+    ``sentiment``, where the embedded model was meant."""
+    place = Path(name)
+    if place.is_dir():
+        return
+    is_path = place.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
     # A file beside us may have a hub id's name by chance, but hardly with an ending.
     is_file = place.is_file() and (is_path or place.suffix)
-    if is_file or (is_path and not place.is_dir()):
+    if is_file or is_path:
         wrong = "it is a file, not a folder" if is_file else "there is no such folder"
-        raise BadInput(f"no model found at {given!r}: {wrong}. {_what_to_give(given)}")
-
-
-def _reaching(hub: dict[str, Any]) -> dict[str, Any]:
-    """``hub`` with the cache alone where the hub's name cannot even be looked up: its library would
-    try for half a minute. A proxy may know the name where this machine does not."""
-    if {"http", "https", "all"} & set(getproxies()):
-        return hub
-    try:
-        socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
-    except OSError:
-        return {"local_files_only": True, **hub}
-    return hub
+        raise BadInput(f"no model found at {name!r}: {wrong}. {_what_to_give(name)}")
+    full = {entry.name.rpartition("/")[2]: entry.name for entry in catalogue()}
+    for near in near_names(name, full, likeness=0.8):
+        raise UnknownName(f"unknown model {name!r}. Did you mean {full[near]!r}?")
 
 
 def _what_to_give(name: str) -> str:
@@ -206,29 +190,17 @@ def _what_to_give(name: str) -> str:
     near = f"Did you mean the folder {str(place.parent / beside[0])!r}? " if beside else ""
     return (
         f"{near}Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
-        f"can reach, or one of {', '.join(entry.name for entry in models.catalogue())}."
+        f"can reach, or one of {', '.join(entry.name for entry in catalogue())}."
     )
 
 
-def _not_an_embedded_name(name: str) -> None:
-    """``sentiment`` is asked of no hub: the embedded model was meant."""
-    full = {entry.name.rpartition("/")[2]: entry.name for entry in models.catalogue()}
-    near = near_names(name, full, likeness=0.8)
-    if near:
-        raise UnknownName(f"unknown model {name!r}. Did you mean {full[near[0]]!r}?")
-
-
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
-    if dtype is None:
-        return torch.float32
-    if isinstance(dtype, str) and dtype != "auto":
-        found = getattr(torch, dtype, None)
-        if not isinstance(found, torch.dtype):
-            raise BadInput(
-                f"dtype {dtype!r} is unknown; give float32, bfloat16, float16 or float64."
-            )
-        return found
-    return dtype
+def _dtype(dtype: torch.dtype | str) -> torch.dtype | str:
+    if isinstance(dtype, torch.dtype) or dtype == "auto":
+        return dtype
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise BadInput(f"dtype {dtype!r} is unknown; give float32, bfloat16, float16 or float64.")
+    return found
 
 
 def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
@@ -263,19 +235,3 @@ def _class(name: str, config: Any) -> Any:
         f"{name} was saved as {', '.join(config.architectures or ('nothing',))}, but tokenlight "
         f"explains {taken_in_words()}; give one that was fine-tuned with such a head."
     )
-
-
-def vectors(name: str, **hub: Any) -> tuple[Pooling, Similarity, int | None]:
-    """How a model without a head makes one vector of a text and compares two: see :func:`vectors_of`."""
-    here = Path(str(models.resolve(name))).is_dir()
-    return vectors_of(name, hub if here else _reaching(hub))
-
-
-def _weights(cls: Any, place: str, **how: Any) -> tuple[Any, dict[str, Any]]:
-    # A download deserves its bar; reading a folder takes a moment.
-    quiet = models.quiet() if Path(place).is_dir() else nullcontext()
-    with quiet, torch.inference_mode(False):  # whose tensors could have no gradient ever
-        loaded: tuple[Any, dict[str, Any]] = cls.from_pretrained(
-            place, output_loading_info=True, **WEIGHTS, **how
-        )
-    return loaded

@@ -14,7 +14,7 @@ from tokenlight.explaining.sample import sample
 from tokenlight.files.rows import FORMAT, PLACE, REASON, parquet_of, table_of
 from tokenlight.files.stored import Folder
 from tokenlight.files.write import json_text
-from tokenlight.models.digests import folder_digest
+from tokenlight.models.embedded import folder_digest
 from tokenlight.scale.mapper import Mapper
 from tokenlight.scale.source import Block, Reader, TextFiles
 from tokenlight.scale.worker import Hopeless

@@ -10,7 +10,7 @@ from tokenlight.explainer import Explainer
 from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
 from tokenlight.files.rows import columns_of, table_of
 from tokenlight.files.tables import example
-from tokenlight.models.digests import folder_digest
+from tokenlight.models.embedded import folder_digest
 from tokenlight.scale.worker import load
 
 
