@@ -29,7 +29,7 @@ from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, close
 from tokenlight import Attribution, Chat, Continuation, Explainer, NextToken, Picture
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.inputs.picture_prompt import _pixels
+from tokenlight.inputs.picture import pixels_of
 from tokenlight.plots.colours import STEPS, VEIL, step
 from tokenlight.plots.figures import heat_maps
 from tokenlight.plots.html import page
@@ -272,7 +272,7 @@ def test_pixels_laid_out_by_qwen_s_processor_are_read_back_and_laid_out_the_same
         patch_size=PATCH, merge_size=2, temporal_patch_size=2, min_pixels=64, max_pixels=1024
     )
     found = reader(images=[Image.fromarray(CATS)], return_tensors="pt")
-    values = _pixels(found, reader, "Qwen2VLProcessor")
+    values = pixels_of(found, reader)
     assert values.shape == (3, 24, 32)
     again = Explainer(build("qwen2-vl", torch.float32), reading()).live.sight.laid(
         torch.from_numpy(values)[None]
@@ -341,7 +341,7 @@ def test_a_result_is_saved_and_explained_again(llava, tmp_path):
         (QUESTION, "reads a picture with a text"),
         (Picture.from_pixels(pixels()), "reads a picture with a text"),
         (pictured(text="<image> or <image> ?"), "2 marks of a picture"),
-        (Picture(CATS, text=QUESTION), "has no processor"),
+        (Picture(CATS, text=QUESTION), "has no image processor"),
         (pictured(text="a cat " * 41), "reads at most 96"),
     ],
 )

@@ -64,7 +64,7 @@ def test_each_text_may_have_its_own_target():
         (3, BadTarget, "3 labels, 0 to 2"),
         (-1, BadTarget, "label number -1 does not exist"),
         (Contrast("positive", 2), BadTarget, "names one class twice"),
-        (SpanTarget(), BadTarget, "this model is a classifier"),
+        (SpanTarget(), BadTarget, "this model has none: it is a classifier"),
         (True, BadTarget, "is a bool"),
         (1.5, BadTarget, "is a float"),
     ],

@@ -7,7 +7,7 @@ trained on questions without an answer (SQuAD v2) say "no answer" by the span of
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,16 +44,14 @@ class SpanTarget:
         ways = (self.answer is not None, self.characters is not None, self.no_answer)
         if sum(ways) > 1 or (any(ways) and (self.start, self.end) != ("best", "best")):
             raise BadTarget(
-                f"{self!r} names the span in two ways; give one of start/end, answer, characters "
-                "or no_answer."
+                f"{self!r} names the span in two ways; give start/end, answer, characters or no_answer."
             )
         if not isinstance(self.answer, str | None):
             raise BadTarget(f"the answer {shown(self.answer)} is not a text; give its words.")
-        if self.characters is not None and not _is_pair(self.characters):
-            raise BadTarget(
-                f"characters={shown(self.characters)} is not a position; give (first character, behind the "
-                "last)."
-            )
+        pair = (0, 0) if self.characters is None else self.characters
+        if not isinstance(pair, tuple | list) or [*map(_is_whole, pair)] != [True, True]:
+            given = f"characters={shown(pair)}"
+            raise BadTarget(f"{given} is not a position; give (first character, behind the last).")
         if self.occurrence is not None and self.answer is None:
             raise BadTarget("occurrence counts places of an answer; give answer='…' with it.")
 
@@ -63,10 +61,8 @@ class SpanTarget:
         return self.answer is not None or self.characters is not None
 
 
-def _is_pair(given: object) -> bool:
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        return False
-    return all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given)
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def as_span(target: object) -> SpanTarget:
@@ -82,44 +78,31 @@ def as_span(target: object) -> SpanTarget:
 
 def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[str, Terms]:
     """A span target's name and its weighted logits."""
+    asked: tuple[Place, Place] = (target.start, target.end)
     if target.no_answer:
-        at = null_place(row)
-        if at is None:
+        asked = 0, 0
+        if not row.special[0]:
             given = way("no_answer", "--no-answer")
             raise BadTarget(
                 f"{given} is the span of the first special token ([CLS]), but this model's input "
                 "begins with none; explain 'predicted' or a given answer."
             )
-        return NO_ANSWER, _sides(at, at)
-    if target.given:
-        start, end = answer_places(target, row)
-        return _span_name([(start, 0), (end, 1)], row), _sides(start, end)
-    if target.start is None and target.end is None:
+    elif target.given:
+        asked = answer_places(target, row) or (None, None)
+        if asked[0] is None:
+            raise BadTarget(
+                "the answer stands where the context was cut off; "
+                f"explain it with {long_way('stride')}."
+            )
+    elif asked == (None, None):
         raise BadTarget("SpanTarget(start=None, end=None) leaves nothing to explain.")
     places = [
         (_place(place, side, logits, row), side)
-        for side, place in enumerate((target.start, target.end))
+        for side, place in enumerate(asked)
         if place is not None
     ]
-    return _span_name(places, row), tuple((at, 1.0) for at in places)
-
-
-def contrast_terms(
-    this: SpanTarget, that: SpanTarget, logits: np.ndarray, row: TokenRow
-) -> tuple[str, Terms]:
-    """One span rather than another: the difference of their sums."""
-    (name, plus), (other, minus) = (span_terms(one, logits, row) for one in (this, that))
-    weights: dict[tuple[int, ...], float] = dict(plus)
-    for at, weight in minus:
-        weights[at] = weights.get(at, 0.0) - weight
-    terms = tuple((at, weight) for at, weight in weights.items() if weight)
-    if not terms:
-        raise BadTarget(f"the contrast names one span twice: {name}. Give two that differ.")
-    return f"{name} rather than {other.removeprefix('the answer ')}", terms
-
-
-def _sides(start: int, end: int) -> Terms:
-    return ((start, 0), 1.0), ((end, 1), 1.0)
+    name = NO_ANSWER if target.no_answer else _span_name(places, row)
+    return name, tuple((at, 1.0) for at in places)
 
 
 def _span_name(places: Sequence[tuple[int, ...]], row: TokenRow) -> str:
@@ -130,50 +113,29 @@ def _span_name(places: Sequence[tuple[int, ...]], row: TokenRow) -> str:
     return " + ".join(sides)
 
 
-def _place(place: Place, side: int, logits: np.ndarray, row: TokenRow) -> int:
+def _place(place: Any, side: int, logits: np.ndarray, row: TokenRow) -> int:
     if place == "best":
         return best_span(logits, row)[side]
     if place == "argmax":
         return int(np.argmax(logits[:, side]))
-    if isinstance(place, bool) or not isinstance(place, int | np.integer):
+    if not _is_whole(place):
         raise BadTarget(f"a span side is 'best', 'argmax', a token number or None, not {place!r}.")
     if not 0 <= place < len(row):
         raise BadTarget(f"token {place} is outside the text, which has tokens 0 to {len(row) - 1}.")
     return int(place)
 
 
-def answer_places(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
-    """First and last token of a given answer: the tokens that share a character with it."""
-    first, behind = answer_characters(target, row)
-    context = max(_segments(row))
-    spans = [
-        (place, span)
-        for place, (span, segment) in enumerate(zip(row.spans, row.segments, strict=True))
-        if span is not None and segment == context
-    ]
+def answer_places(target: SpanTarget, row: TokenRow) -> tuple[int, int] | None:
+    """First and last token of a given answer, the tokens that share a character with it; None where
+    the row, a window of the context, lacks some of its characters."""
+    first, behind = _answer_characters(target, row)
+    spans = [(i, own) for i in _context(row) if (own := row.spans[i]) is not None]
     inside = [place for place, (a, b) in spans if a < behind and first < b]
     whole = inside and spans[0][1][0] <= first and behind <= spans[-1][1][1]
-    if not whole:
-        raise BadTarget(
-            f"the answer at characters {first} to {behind} stands where the context was cut off; "
-            f"explain it with {long_way('stride')}."
-        )
-    return inside[0], inside[-1]
+    return (inside[0], inside[-1]) if whole else None
 
 
-def holds(target: SpanTarget, row: TokenRow) -> bool:
-    """Whether a window has every character of a given answer."""
-    if not target.given:
-        return True
-    answer_characters(target, row)  # an answer that is nowhere is refused, not looked for on
-    try:
-        answer_places(target, row)
-    except BadTarget:
-        return False
-    return True
-
-
-def answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
+def _answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
     """Where a given answer stands in the context: (first, behind the last) character."""
     if not row.texts:
         raise BadTarget(
@@ -190,10 +152,6 @@ def answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
             )
         return first, behind
     answer = (target.answer or "").strip()
-    return _found(answer, context, target.occurrence)
-
-
-def _found(answer: str, context: str, occurrence: int | None) -> tuple[int, int]:
     if not answer:
         none = way("no_answer=True", "--no-answer")
         raise BadTarget(f"the answer is empty; give words of the context, or {none}.")
@@ -205,28 +163,14 @@ def _found(answer: str, context: str, occurrence: int | None) -> tuple[int, int]
             f"the answer {answer!r} is not in the context.{hint} An answer is a part of the context, "
             "exactly as it is written there."
         )
-    start = one_place(starts, occurrence, f"the answer {answer!r}", "the context", "characters")
+    named = f"the answer {answer!r}"
+    start = one_place(starts, target.occurrence, named, "the context", "characters")
     return start, start + len(answer)
-
-
-def null_place(row: TokenRow) -> int | None:
-    """The token whose span means "no answer": the special token a row begins with, if it does."""
-    return 0 if row.special[0] else None
-
-
-def null_score(logits: np.ndarray, row: TokenRow) -> float | None:
-    """Start + end logit of "no answer"."""
-    at = null_place(row)
-    return None if at is None else float(logits[at].sum())
 
 
 def best_span(logits: np.ndarray, row: TokenRow) -> tuple[int, int]:
     """Start and end (both in) of the valid span with the highest start + end logit."""
-    allowed = np.array([segment == max(_segments(row)) for segment in row.segments])
-    if not allowed.any():  # rows from ids know no segments: token types tell, else all may answer
-        types = np.array(row.token_types or ())
-        allowed = types == 1 if (types == 1).any() else np.ones(len(row), bool)
-    places = np.flatnonzero(allowed)
+    places = np.array(_context(row))
     sums = logits[places, 0][:, None] + logits[places, 1][None, :]
     gap = places[None, :] - places[:, None]
     sums[(gap < 0) | (gap >= LONGEST_ANSWER)] = -np.inf
@@ -234,8 +178,14 @@ def best_span(logits: np.ndarray, row: TokenRow) -> tuple[int, int]:
     return int(places[start]), int(places[end])
 
 
-def _segments(row: TokenRow) -> Sequence[int]:
-    return [segment for segment in row.segments if segment is not None] or [-1]
+def _context(row: TokenRow) -> list[int]:
+    """The tokens that may answer: of a row from ids, which knows no segments, those of the second token
+    type, or all."""
+    types: Sequence[int | None] = row.segments
+    last = max((segment for segment in types if segment is not None), default=None)
+    if last is None:
+        types, last = row.token_types or (), 1
+    return [i for i, own in enumerate(types) if own == last] or [*range(len(row))]
 
 
 def answer_text(row: TokenRow, start: int, end: int) -> str:

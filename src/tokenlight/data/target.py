@@ -13,15 +13,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from tokenlight.data.answers import (
-    SpanTarget,
-    answer_text,
-    as_span,
-    best_span,
-    contrast_terms,
-    null_score,
-    span_terms,
-)
+from tokenlight.data.answers import SpanTarget, answer_text, as_span, best_span, span_terms
 from tokenlight.data.chances import log_probability, softmax
 from tokenlight.data.entities import type_name
 from tokenlight.data.tokens import TokenRow
@@ -117,17 +109,8 @@ class ResolvedTarget:
         return [replace(self, terms=terms) for terms in by_side if terms]
 
 
-TargetLike = (
-    str
-    | int
-    | Contrast
-    | Above
-    | SpanTarget
-    | NextToken
-    | Continuation
-    | TokenTarget
-    | ResolvedTarget
-)
+Asked = str | int | Contrast | Above | SpanTarget | NextToken | Continuation | TokenTarget
+TargetLike = Asked | ResolvedTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +145,39 @@ class Prediction:
     def probability(self) -> float | None:
         """Probability of the predicted label, where the head has probabilities."""
         return self.probabilities[self.place] if self.probabilities else None
+
+
+# What a model with each head does, and what to give it: in Python, and on the command line.
+DOES = {
+    "span": ("it answers questions", "Question(question=…, context=…)", "--question and --context"),
+    "text": (
+        "it is a classifier with the labels {}",
+        "a text or a (text, text) pair",
+        "TEXT, or TEXT and --pair TEXT",
+    ),
+    "next": (
+        "it writes on",
+        "a prompt, and as target 'predicted', NextToken(…), Continuation(…) or Contrast(…)",
+        "TEXT or --chat; --target TOKEN, --rather-than TOKEN, --continue WORDS or --generate N say "
+        "what to explain",
+    ),
+    "mask": (
+        "it fills in a masked token",
+        "a text with one, and as target 'predicted', a token or Contrast(…)",
+        "TEXT with one; --target WORD and --rather-than WORD say what to explain",
+    ),
+    "token": (
+        "it labels each token with one of {}",
+        "a text, and as target TokenTarget(words), 'all' or 'entities'",
+        "TEXT and --token WORDS, --target all or --target entities",
+    ),
+    "pair": ("it compares two texts", "a (text, text) pair", "TEXT and --pair TEXT"),
+    "image": (
+        "it classifies images as {}",
+        "Picture(file), a PIL image or an array height × width × 3 of uint8",
+        "--image FILE",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,40 +215,8 @@ class Head:
     @property
     def does(self) -> str:
         """What this model can be asked, in words: the end of a message about a wrong use."""
-        names = self.listed(6)
-        if self.kind == "span":
-            give = way("Question(question=…, context=…)", "--question and --context")
-            return f"it answers questions: give {give}"
-        said, python, flags = {
-            "text": (
-                f"it is a classifier with the labels {names}",
-                "a text or a (text, text) pair",
-                "TEXT, or TEXT and --pair TEXT",
-            ),
-            "next": (
-                "it writes on",
-                "a prompt, and as target 'predicted', NextToken(…), Continuation(…) or Contrast(…)",
-                "TEXT or --chat; --target TOKEN, --rather-than TOKEN, --continue WORDS or "
-                "--generate N say what to explain",
-            ),
-            "mask": (
-                "it fills in a masked token",
-                "a text with one, and as target 'predicted', a token or Contrast(…)",
-                "TEXT with one; --target WORD and --rather-than WORD say what to explain",
-            ),
-            "token": (
-                f"it labels each token with one of {names}",
-                "a text, and as target TokenTarget(words), 'all' or 'entities'",
-                "TEXT and --token WORDS, --target all or --target entities",
-            ),
-            "pair": ("it compares two texts", "a (text, text) pair", "TEXT and --pair TEXT"),
-            "image": (
-                f"it classifies images as {names}",
-                "Picture(file), a PIL image or an array height × width × 3 of uint8",
-                "--image FILE",
-            ),
-        }[self.reads]
-        return f"{said}: give {way(python, flags)}"
+        said, python, flags = DOES["span" if self.kind == "span" else self.reads]
+        return f"{said.format(self.listed(6))}: give {way(python, flags)}"
 
     def listed(self, most: int) -> str:
         """The first labels, as messages name them."""
@@ -249,30 +233,24 @@ class Head:
             return Prediction(wrote, 0, (wrote,), (chance,))
         if self.kind == "span":
             start, end = best_span(logits, row)
-            probabilities = softmax(logits[:, 0])[start], softmax(logits[:, 1])[end]
             answer = answer_text(row, start, end)
+            chance = float(softmax(logits[:, 0])[start] * softmax(logits[:, 1])[end])
+            score, null = float(logits[start, 0] + logits[end, 1]), float(logits[0].sum())
             return Prediction(
-                answer,
-                0,
-                (answer,),
-                (float(np.prod(probabilities)),),
-                answer_score=float(logits[start, 0] + logits[end, 1]),
-                null_score=null_score(logits, row),
+                answer, 0, (answer,), (chance,), (), score, null if row.special[0] else None
             )
         if self.problem == "regression":
             said = [f"{name} " for name in self.labels] if len(logits) > 1 else [""]
             said = [f"{self.labels[0].split()[0]} "] if self.reads == "pair" else said
             numbers = (f"{name}{float(x):.4g}" for name, x in zip(said, logits, strict=True))
             return Prediction(", ".join(numbers), 0, tuple(self.labels), ())
-        index = int(np.argmax(logits))
         chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else softmax(logits)
-        if not self.writes:
-            return Prediction(
-                self.labels[index], index, tuple(self.labels), tuple(map(float, chances))
-            )
-        ids = tuple(map(int, np.argsort(-chances, kind="stable")[:LIKELIEST]))
-        names = tuple(self.labels[i] for i in ids)
-        return Prediction(names[0], ids[0], names, tuple(float(chances[i]) for i in ids), ids)
+        ids = range(len(chances))
+        if self.writes:
+            ids = np.argsort(-chances, kind="stable")[:LIKELIEST].tolist()
+        best = ids[0] if self.writes else int(np.argmax(logits))
+        names, kept = (tuple(self.labels[i] for i in ids), tuple(float(chances[i]) for i in ids))
+        return Prediction(self.labels[best], best, names, kept, tuple(ids) if self.writes else ())
 
     def depends_on_logits(self, target: TargetLike) -> bool:
         """Whether the model must have spoken before it is known which logits ``target`` means."""
@@ -286,33 +264,47 @@ class Head:
         if isinstance(target, ResolvedTarget) and row.answer:
             return (target,)
         self.takes(target)
-        if self.kind == "span":
-            return (self._span(target, logits, row),)
-        if target == "all":
-            if self.writes:
-                everything = way("target='all'", "--target all")
-                raise BadTarget(
-                    f"{everything} would be {len(self.labels):,} explanations, one a token of the "
-                    "vocabulary; name the tokens that interest you, or explain 'predicted'."
-                )
-            return tuple(self._class(index) for index in range(len(self.labels)))
-        if target == "predicted":
-            return (self._class(self._predicted(logits)),)
         if isinstance(target, Contrast):
-            labels = (target.this, target.that)
-            this, that = (
-                self._predicted(logits) if label == "predicted" else self.label_index(label, row)
-                for label in labels
+            return (self._difference(target, logits, row),)
+        if target != "all":
+            asked = target.token if isinstance(target, NextToken) else target
+            return (self._one(asked, logits, row),)
+        if self.writes:
+            everything = way("target='all'", "--target all")
+            raise BadTarget(
+                f"{everything} would be {len(self.labels):,} explanations, one a token of the "
+                "vocabulary; name the tokens that interest you, or explain 'predicted'."
             )
-            if this == that:
-                raise BadTarget(
-                    f"the contrast of {target.this!r} and {target.that!r} names one class twice: "
-                    f"{self._named(this)}. Give two that differ."
-                )
-            name = f"{self._named(this)} rather than {self._named(that)}"
-            return (ResolvedTarget("contrast", name, (((this,), 1.0), ((that,), -1.0))),)
-        label = target.token if isinstance(target, NextToken) else target
-        return (self._class(self.label_index(label, row)),)
+        return tuple(self._one(index, logits, row) for index in range(len(self.labels)))
+
+    def _one(self, target: object, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
+        if self.kind == "span":
+            return ResolvedTarget("span", *span_terms(as_span(target), logits, row))
+        if target == "predicted" != self.usual:
+            outputs, every = self.listed(12), way("target='all'", "--target all")
+            raise BadTarget(
+                f"this model predicts {len(self.labels)} numbers, none of them instead of the others, so "
+                f"'predicted' names no output; name one ({outputs}), or explain each with {every}."
+            )
+        predicted = target == "predicted"
+        index = int(np.argmax(logits)) if predicted else self.label_index(target, row)
+        label = self.labels[index]
+        name = f"‘{label.strip() or label}’" if self.writes else label
+        return ResolvedTarget("class", name, (((index,), 1.0),))
+
+    def _difference(self, target: Contrast, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
+        """One class or span rather than another; what both have falls out."""
+        this, that = (self._one(one, logits, row) for one in (target.this, target.that))
+        weights = dict(this.terms)
+        for at, weight in that.terms:
+            weights[at] = weights.get(at, 0.0) - weight
+        terms = tuple((at, weight) for at, weight in weights.items() if weight)
+        if not terms:
+            raise BadTarget(
+                f"the contrast names one {this.kind} twice: {this.name}. Give two that differ."
+            )
+        name = f"{this.name} rather than {that.name.removeprefix('the answer ')}"
+        return ResolvedTarget("span" if self.kind == "span" else "contrast", name, terms)
 
     def takes(self, target: object) -> None:
         """Refuse a target that is another kind of head's."""
@@ -323,13 +315,7 @@ class Head:
                 "the context. Explain 'predicted', or the text of an answer as it is written there."
             )
         if self.kind != "span" and isinstance(target, SpanTarget):
-            instead = f"this is none: {self.does}"
-            if self.reads == "text":
-                instead = (
-                    f"this model is a classifier with the labels {', '.join(self.labels)}; give one of "
-                    "them, 'predicted', 'all' or Contrast(…)"
-                )
-            raise BadTarget(f"SpanTarget explains a question-answering model, but {instead}.")
+            raise BadTarget(f"SpanTarget asks for an answer, but this model has none: {self.does}.")
         if isinstance(target, NextToken) and self.reads != "next":
             raise BadTarget(f"{target!r} is a next token, but this model writes none: {self.does}.")
 
@@ -364,29 +350,6 @@ class Head:
                 f"0 to {len(self.labels) - 1} ({self.listed(12)})."
             )
         return index
-
-    def _predicted(self, logits: np.ndarray) -> int:
-        if self.usual != "predicted":
-            outputs, every = self.listed(12), way("target='all'", "--target all")
-            raise BadTarget(
-                f"this model predicts {len(self.labels)} numbers, none of them instead of the "
-                f"others, so 'predicted' names no output; name one ({outputs}), or explain each "
-                f"with {every}."
-            )
-        return int(np.argmax(logits))
-
-    def _class(self, index: int) -> ResolvedTarget:
-        return ResolvedTarget("class", self._named(index), (((index,), 1.0),))
-
-    def _named(self, index: int) -> str:
-        label = self.labels[index]
-        return f"‘{label.strip() or label}’" if self.writes else label
-
-    def _span(self, target: Any, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
-        if isinstance(target, Contrast):
-            this, that = (as_span(one) for one in (target.this, target.that))
-            return ResolvedTarget("span", *contrast_terms(this, that, logits, row))
-        return ResolvedTarget("span", *span_terms(as_span(target), logits, row))
 
 
 def is_number(label: str) -> bool:

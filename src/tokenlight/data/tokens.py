@@ -60,6 +60,23 @@ class TokenRow(Later):
     def __len__(self) -> int:
         return len(self.ids)
 
+    @classmethod
+    def plain(cls, ids: Sequence[int], **known: Any) -> "TokenRow":
+        """A row of ids, and what else is ``known``: all are seen, none special, each a word, no text."""
+        n, pieces = len(ids), tuple(map(str, ids))
+        row = cls(
+            tuple(ids),
+            (1,) * n,
+            None,
+            pieces,
+            (False,) * n,
+            (None,) * n,
+            (None,) * n,
+            (*range(n),),
+            (),
+        )
+        return replace(row, **known)
+
     @property
     def surface(self) -> tuple[str, ...]:
         """Each token as the person wrote it, without the blanks at its ends unless it is nothing but
@@ -166,11 +183,10 @@ class Tokens:
                 )
         if not np.isin(mask, (0, 1)).all():
             raise BadInput("attention_mask holds values other than 0 and 1; give a 0/1 mask.")
+        kinds = [None] * len(table) if types is None else map(tuple, types.tolist())
+        rows = zip(table.tolist(), map(tuple, mask.tolist()), kinds, strict=True)
         return cls(
-            tuple(
-                _bare_row(row, mask[i], None if types is None else types[i])
-                for i, row in enumerate(table)
-            )
+            tuple(TokenRow.plain(row, attention=seen, token_types=own) for row, seen, own in rows)
         )
 
 
@@ -194,21 +210,6 @@ def _table(name: str, values: Any) -> np.ndarray:
     if not np.issubdtype(table.dtype, np.integer):
         raise BadInput(f"{name} has dtype {table.dtype}; token ids and masks are integers.")
     return table.astype(np.int64)
-
-
-def _bare_row(ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None) -> TokenRow:
-    n = len(ids)
-    return TokenRow(
-        ids=tuple(map(int, ids)),
-        attention=tuple(map(int, mask)),
-        token_types=None if types is None else tuple(map(int, types)),
-        pieces=tuple(str(i) for i in ids),
-        special=(False,) * n,
-        spans=(None,) * n,
-        segments=(None,) * n,
-        words=tuple(range(n)),
-        texts=(),
-    )
 
 
 def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:

@@ -16,7 +16,7 @@ from tokenlight.explaining.session import Session
 from tokenlight.explaining.token_ids import read_ids
 from tokenlight.explaining.token_labels import labelled, masked
 from tokenlight.inputs.context import Context
-from tokenlight.inputs.encode import Encoded, encode, encoded_together
+from tokenlight.inputs.encode import Encoding, encode, encoded_together
 from tokenlight.inputs.picture import Picture, is_picture
 from tokenlight.inputs.picture_prompt import PictureReader
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
@@ -26,7 +26,7 @@ from tokenlight.progress import progress as progress_bar
 Job = tuple[TokenRow, TargetLike]
 
 
-def together(session: Session, texts: Sequence[Any], how: How) -> list[Encoded | None]:
+def together(session: Session, texts: Sequence[Any], how: How) -> list[Encoding]:
     """Texts as the tokenizer reads them, all in one call, where nothing but that is to be done with
     them; None for each that has a way of its own."""
     ways = session.live.head.reads, how.long
@@ -35,9 +35,7 @@ def together(session: Session, texts: Sequence[Any], how: How) -> list[Encoded |
     return encoded_together(texts, session.tokenizer)
 
 
-def jobs(
-    session: Session, text: Any, target: Any, how: How, whole: Encoded | None = None
-) -> list[Job]:
+def jobs(session: Session, text: Any, target: Any, how: How, whole: Encoding = None) -> list[Job]:
     """The rows that answer one question about one text, each with its target.
 
     Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
@@ -75,7 +73,7 @@ def check_target(session: Session, target: Any) -> None:
         )
 
 
-def read(session: Session, text: Any, how: How, whole: Encoded | None = None) -> TokenRow:
+def read(session: Session, text: Any, how: How, whole: Encoding = None) -> TokenRow:
     """One text as the model will read it in the explanation pass; ``whole``: as :func:`together` has
     it already."""
     if session.live.patches is not None:

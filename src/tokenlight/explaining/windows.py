@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenlight.capture.pauses import pause
 from tokenlight.capture.perturbation import stream_logits
-from tokenlight.data.answers import SpanTarget, as_span, holds
+from tokenlight.data.answers import SpanTarget, answer_places, as_span
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Contrast, Head, Prediction, ResolvedTarget
 from tokenlight.data.tokens import TextInput, TokenRow
@@ -145,7 +145,7 @@ def _moved(target: Any, row: TokenRow, places: tuple[int, ...]) -> Any:
         this, that = (_moved(as_span(one), row, places) for one in (target.this, target.that))
         return Contrast(this, that) if this and that else None
     span = as_span(target)
-    if not holds(span, row):
+    if span.given and answer_places(span, row) is None:
         return None
     sides: dict[str, Any] = {}
     for name in ("start", "end"):

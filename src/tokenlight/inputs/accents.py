@@ -50,8 +50,6 @@ def with_marks(text: str, spans: Sequence[Span]) -> list[Span]:
     """The spans of a text's tokens, in order, each widened over the marks behind it that no token has,
     and over those before it where no token is there to take them; never over white space."""
     found = list(spans)
-    if text.isascii():
-        return found
     reach, last = 0, None  # how far tokens have come, and the token that came there
     for number, (start, end) in enumerate(spans):
         if start == end:

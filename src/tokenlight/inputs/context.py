@@ -1,7 +1,8 @@
 """Documents, and a question about them, as one prompt: which of them did the answer come from?"""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tokenlight.data.tokens import Span
 from tokenlight.data.units import QUESTION, WRITTEN
@@ -9,9 +10,21 @@ from tokenlight.errors import BadInput
 from tokenlight.inputs.encode import readable
 
 DOCUMENTS, ASKED = "{documents}", "{question}"
-TEMPLATE = f"Context: {DOCUMENTS}\n\nQuestion: {ASKED}\n\nAnswer:"
 MESSAGE = f"Context: {DOCUMENTS}\n\nQuestion: {ASKED}"  # of a chat, whose template does the rest
 CHAT = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A prompt as one text: where each part of it stands, and what each is called."""
+
+    text: str
+    parts: tuple[tuple[Span, str], ...]
+    template: bool = False  # whether the text already holds the special tokens
+
+    def shifted(self, by: int) -> tuple[tuple[Span, str], ...]:
+        """The parts where ``by`` characters stand before the text."""
+        return tuple(((start + by, end + by), name) for (start, end), name in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,56 +37,45 @@ class Context:
     parted by an empty line; the template's own tokens belong to no segment.
     """
 
-    documents: tuple[str, ...]
-    question: str | None
-    template: str
-    names: tuple[str, ...]
+    documents: Sequence[str] | Mapping[str, str]
+    question: str | None = None
+    template: str | None = None
+    names: tuple[str, ...] = field(init=False)
 
-    def __init__(
-        self,
-        documents: Sequence[str] | Mapping[str, str],
-        question: str | None = None,
-        template: str | None = None,
-    ) -> None:
-        if isinstance(documents, str) or not documents:
+    def __post_init__(self) -> None:
+        given, asked = self.documents, self.question is not None
+        if isinstance(given, str) or not given:
             raise BadInput(
                 "documents are a list of texts, or a table of names and texts; give one."
             )
-        named = documents if isinstance(documents, Mapping) else None
-        texts = tuple(documents if named is None else named.values())
+        named = given if isinstance(given, Mapping) else None
+        texts = tuple(given if named is None else named.values())
         names = tuple(named or (f"document {i + 1}" for i in range(len(texts))))
-        for text in (*texts, *([] if question is None else [question])):
+        for text in (*texts, *([self.question] if asked else [])):
             readable(text)
         if {QUESTION, WRITTEN} & {*names}:
             raise BadInput(f"a document cannot be named {QUESTION!r} or {WRITTEN!r}; rename it.")
-        given = template or (TEMPLATE if question is not None else f"{DOCUMENTS}\n\n")
-        wanted = {DOCUMENTS: 1, ASKED: int(question is not None)}
-        if given != CHAT and any(given.count(slot) != count for slot, count in wanted.items()):
+        template = self.template or (f"{MESSAGE}\n\nAnswer:" if asked else f"{DOCUMENTS}\n\n")
+        if template != CHAT and (template.count(DOCUMENTS), template.count(ASKED)) != (1, asked):
             raise BadInput(
-                f"the template {given!r} needs {DOCUMENTS} once, and {ASKED} once where a question is "
+                f"the template {template!r} needs {DOCUMENTS} once, and {ASKED} once where a question is "
                 "asked; write them where the texts are to stand."
             )
-        for field, value in zip(self.__slots__, (texts, question, given, names), strict=True):
-            object.__setattr__(self, field, value)
+        for name, value in (("documents", texts), ("names", names), ("template", template)):
+            object.__setattr__(self, name, value)
 
-    def laid(self) -> tuple[str, tuple[Span, ...], tuple[str, ...]]:
-        """The text, where each document and the question stand in it, and what they are called."""
-        template = self.template
+    def laid(self) -> Laid:
+        """The documents and the question in the text around them."""
+        template = self.template or ""
         if template == CHAT:
             template = MESSAGE if self.question is not None else DOCUMENTS
-        named = dict(zip(self.names, self.documents, strict=True))
-        asked = {} if self.question is None else {QUESTION: self.question}
-        order = sorted(
-            ((DOCUMENTS, named), (ASKED, asked)), key=lambda slot: template.find(slot[0])
-        )
-        text, parts = "", {}
-        for slot, filling in order:
-            if not filling:
-                continue
-            before, template = template.split(slot)
-            text += before
-            for number, (name, own) in enumerate(filling.items()):
+        slots = {DOCUMENTS: dict(zip(self.names, self.documents, strict=True))}
+        slots[ASKED] = {QUESTION: self.question or ""}
+        text, parts = "", []
+        for piece in re.split(f"({DOCUMENTS}|{ASKED})", template):
+            text += "" if piece in slots else piece
+            for number, (name, own) in enumerate(slots.get(piece, {}).items()):
                 text += "\n\n" if number else ""
-                parts[name] = (len(text), len(text) + len(own))
+                parts.append(((len(text), len(text) + len(own)), name))
                 text += own
-        return text + template, tuple(parts.values()), tuple(parts)
+        return Laid(text, tuple(parts))

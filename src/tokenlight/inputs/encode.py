@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import Long, Question, Span, TextInput, TokenRow
@@ -11,12 +11,8 @@ from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer, long_
 from tokenlight.inputs.accents import carries_on, is_inside_word, with_marks
 from tokenlight.inputs.truncation import beginning, windows
 
-
-class Encoded(NamedTuple):
-    """What a fast tokenizer made of one text."""
-
-    piece: Any  # tokenizers.Encoding
-    typed: bool  # whether the model is told the segment ids
+Encoding = Any  # tokenizers.Encoding: what a fast tokenizer made of one text
+ASKED = {"return_attention_mask": False, "verbose": False}  # all else stands in the encodings
 
 
 def encode(
@@ -25,7 +21,7 @@ def encode(
     *,
     limit: int | None,
     long: Long = "error",
-    whole: Encoded | None = None,
+    whole: Encoding = None,
 ) -> TokenRow:
     """Tokenise one text, pair or question; never cuts it unless ``long="truncate"`` says so.
 
@@ -33,27 +29,19 @@ def encode(
     """
     check_tokenizer(tokenizer)
     texts = _parts(text)
-    if whole is None:
-        whole = _encoded(tokenizer, texts)
-    row = _row(whole, texts)
-    if limit is not None and len(whole.piece) > limit:
+    piece = encodings(tokenizer, *texts)[0] if whole is None else whole
+    row = laid_row(piece, texts, typed="token_type_ids" in tokenizer.model_input_names)
+    if limit is not None and len(piece) > limit:
         if long != "truncate":
             raise TextTooLong(
-                f"the text has {len(whole.piece)} tokens but this model reads at most "
-                f"{limit}. Either give {long_way('truncate')} (explain the "
-                f"first {limit} tokens; what is cut is recorded), "
-                f"{long_way('stride')} (overlapping windows over the whole text), "
-                "or a shorter text."
+                f"the text has {len(piece)} tokens but this model reads at most {limit}. Either give "
+                f"{long_way('truncate')} (explain the first {limit} tokens; what is cut is recorded), "
+                f"{long_way('stride')} (overlapping windows over the whole text), or a shorter text."
             )
-        stay = beginning(
-            whole.piece.sequence_ids,
-            len(texts),
-            limit,
-            last_only=isinstance(text, Question),
-            from_left=tokenizer.truncation_side == "left",
-        )
+        left, last_only = tokenizer.truncation_side == "left", isinstance(text, Question)
+        stay = beginning(piece.sequence_ids, len(texts), limit, last_only=last_only, from_left=left)
         row = replace(row.take(stay), cut=len(row) - len(stay))
-    flags = zip(whole.piece.special_tokens_mask, whole.piece.sequence_ids, strict=True)
+    flags = zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
     if all(flag or segment is None for flag, segment in flags):
         raise BadInput(
             f"the text {texts[0][:40]!r} has no token besides the model's special tokens; "
@@ -77,12 +65,12 @@ def check_tokenizer(tokenizer: Any) -> None:
         )
 
 
-def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoded | None]:
+def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoding]:
     """Each text as the tokenizer reads it, in one call for all: its threads share the work.
 
     None for what is no plain text or has something wrong: read alone, it says what.
     """
-    found: list[Encoded | None] = [None] * len(texts)
+    found: list[Encoding] = [None] * len(texts)
     if not getattr(tokenizer, "is_fast", False):
         return found
     parts: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
@@ -94,8 +82,7 @@ def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoded | Non
         parts.setdefault(len(read), []).append((place, read))
     for group in parts.values():
         columns = [list(column) for column in zip(*(read for _, read in group), strict=True)]
-        encoded = _pieces(apart(tokenizer)(*columns, **ASKED))
-        for (place, _), one in zip(group, encoded, strict=True):
+        for (place, _), one in zip(group, encodings(tokenizer, *columns), strict=True):
             found[place] = one
     return found
 
@@ -133,81 +120,55 @@ def readable(part: Any) -> None:
         ) from half
 
 
-ASKED = {"return_attention_mask": False, "verbose": False}  # all else stands in the encodings
+def encodings(tokenizer: Any, *texts: Any, **how: Any) -> list[Encoding]:
+    """What the tokenizer makes of texts, neither cut nor padded."""
+    return list(apart(tokenizer)(*texts, **ASKED, **how).encodings)
 
 
-def _encoded(tokenizer: Any, texts: tuple[str, ...]) -> Encoded:
-    return _pieces(apart(tokenizer)(*texts, **ASKED))[0]
-
-
-def _pieces(encoded: Any) -> list[Encoded]:
-    return [Encoded(piece, "token_type_ids" in encoded) for piece in encoded.encodings]
-
-
-def _row(encoded: Encoded, texts: tuple[str, ...]) -> TokenRow:
-    ids = tuple(encoded.piece.ids)
+def laid_row(
+    piece: Encoding,
+    texts: tuple[str, ...],
+    segments: tuple[int | None, ...] | None = None,
+    offsets: Sequence[Span] | None = None,
+    typed: bool = False,
+) -> TokenRow:
+    """What a tokenizer gave, each token laid over its segment of ``texts``; without one, special.
+    ``typed``: whether the model is told the segment ids."""
+    ids = tuple(piece.ids)
     return TokenRow.later(
-        partial(_places, encoded.piece, texts),
+        partial(_places, piece, texts, segments, offsets),
         ids=ids,
         attention=(1,) * len(ids),
-        token_types=tuple(encoded.piece.type_ids) if encoded.typed else None,
+        token_types=tuple(piece.type_ids) if typed else None,
         texts=texts,
     )
 
 
-def _places(piece: Any, texts: tuple[str, ...]) -> dict[str, Any]:
-    """What the tokens of a text are, and where they stand in it."""
-    # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
-    segments = tuple(
-        None if flag else segment
-        for flag, segment in zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
-    )
-    return _laid(piece, texts, segments, piece.offsets)
-
-
-def laid_row(
-    piece: Any,
+def _places(
+    piece: Encoding,
     texts: tuple[str, ...],
-    segments: tuple[int | None, ...],
-    offsets: Sequence[Span],
-) -> TokenRow:
-    """What a tokenizer gave, each token laid over its segment of ``texts``; without one, special."""
-    ids = tuple(piece.ids)
-    places = _laid(piece, texts, segments, offsets)
-    return TokenRow(ids=ids, attention=(1,) * len(ids), token_types=None, texts=texts, **places)
-
-
-def _laid(
-    piece: Any,
-    texts: tuple[str, ...],
-    segments: tuple[int | None, ...],
-    offsets: Sequence[Span],
+    segments: tuple[int | None, ...] | None,
+    given: Sequence[Span] | None,
 ) -> dict[str, Any]:
-    spans = placed(texts, segments, offsets)
+    """What tokens are, and where each stands in its text, the marks on its letters with it."""
+    if segments is None:
+        # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
+        flags = zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
+        segments = tuple(None if flag else segment for flag, segment in flags)
+    offsets = piece.offsets if given is None else given
+    spans = [None if s is None else span for s, span in zip(segments, offsets, strict=True)]
+    for number, text in enumerate(texts):
+        if not text.isascii():
+            own = [place for place, segment in enumerate(segments) if segment == number]
+            for place, span in zip(own, with_marks(text, [offsets[i] for i in own]), strict=True):
+                spans[place] = span
     return {
         "pieces": tuple(piece.tokens),
         "special": tuple(segment is None for segment in segments),
-        "spans": spans,
+        "spans": tuple(spans),
         "segments": segments,
         "words": number_words(texts, segments, spans, piece.word_ids),
     }
-
-
-def placed(
-    texts: tuple[str, ...], segments: Sequence[int | None], offsets: Sequence[Span]
-) -> tuple[Span | None, ...]:
-    """Where each token stands in its text, the marks on its letters with it; None for special ones."""
-    spans: list[Span | None] = [
-        None if segment is None else offset
-        for segment, offset in zip(segments, offsets, strict=True)
-    ]
-    for number, text in enumerate(texts):
-        if text.isascii():
-            continue
-        own = [place for place, segment in enumerate(segments) if segment == number]
-        for place, span in zip(own, with_marks(text, [offsets[i] for i in own]), strict=True):
-            spans[place] = span
-    return tuple(spans)
 
 
 def encode_windows(
@@ -219,9 +180,9 @@ def encode_windows(
     so do special tokens.
     """
     texts = _parts(text)
-    encoded = _encoded(tokenizer, texts)
-    whole = _row(encoded, texts)
-    found = windows(encoded.piece.sequence_ids, len(texts), limit, overlap)
+    piece = encodings(tokenizer, *texts)[0]
+    whole = laid_row(piece, texts, typed="token_type_ids" in tokenizer.model_input_names)
+    found = windows(piece.sequence_ids, len(texts), limit, overlap)
     return [(whole.take(places), tuple(places)) for places in found]
 
 

@@ -7,7 +7,7 @@ and 0 where it is hidden, so all that replaces tokens replaces patches too.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -90,95 +90,107 @@ def is_pictures(given: Any) -> bool:
 def opened(given: Any, processor: Any, patch: tuple[int, int]) -> PatchImage:
     """Read, resize and normalise a picture as its processor says, and cut it into patches."""
     picture = given if isinstance(given, Picture) else Picture(given)
-    if isinstance(picture.source, Pixels):
-        return cut(picture, picture.source, patch)
-    image, name = read(picture.source)
-    pixels, scale = _processed(image, picture.processor or processor)
-    return cut(picture, Pixels(pixels, scale, name, image.size), patch)
+    made = picture.source
+    if not isinstance(made, Pixels):
+        image, name = read(made)
+        processor = picture.processor or processor
+        found = processed(processor, image, "AutoImageProcessor.from_pretrained(…, backend='pil')")
+        pixels = pixels_of(found, processor)
+        made = Pixels(pixels, scale_of(processor, len(pixels)), name, image.size)
+    return cut(picture, made, patch)
 
 
 def cut(picture: Picture, made: Pixels, patch: tuple[int, int]) -> PatchImage:
     """A picture's pixel values in patches."""
-    pixels = made.values
-    if pixels.shape[1] % patch[0] or pixels.shape[2] % patch[1]:
+    _, height, width = made.values.shape
+    if height % patch[0] or width % patch[1]:
         raise BadInput(
-            f"the picture is {pixels.shape[2]} × {pixels.shape[1]} pixels after preprocessing, which "
-            f"patches of {patch[1]} × {patch[0]} do not fill; give the processor a size that is a "
-            "multiple of the patch."
+            f"the picture is {width} × {height} pixels after preprocessing, which patches of {patch[1]} × "
+            f"{patch[0]} do not fill; give the processor a size that is a multiple of the patch."
         )
-    size = made.size or (pixels.shape[2], pixels.shape[1])
+    size = made.size or (width, height)
     name = picture.name or made.name or f"image {size[0]} × {size[1]}"
-    return PatchImage(pixels, made.scale, patch, picture.fill, name, size)
+    return PatchImage(made.values, made.scale, patch, picture.fill, name, size)
 
 
 def read(source: Any) -> tuple[Any, str]:
-    """A PIL image in RGB, and its name."""
+    """A PIL image in RGB, and the name of its file."""
     library = pillow("reading an image")
-    if isinstance(source, str | os.PathLike):
-        place = Path(source)
-        try:
-            from PIL import ImageOps
+    if not isinstance(source, str | os.PathLike):
+        image = source if isinstance(source, library.Image) else library.fromarray(_array(source))
+        return image.convert("RGB"), ""
+    place = Path(source)
+    try:
+        from PIL import ImageOps
 
-            with library.open(place, formats=FORMATS) as image:
-                most = library.MAX_IMAGE_PIXELS
-                if most is not None and image.width * image.height > most:
-                    raise BadInput(
-                        f"{place.name} has {image.width} × {image.height} pixels, more than the "
-                        f"{most:,} that are read; make it smaller, or raise "
-                        "PIL.Image.MAX_IMAGE_PIXELS if you trust it."
-                    )
-                # A camera notes how it was held; the model is to see what a person sees.
-                return ImageOps.exif_transpose(image).convert("RGB"), place.name
-        except FileNotFoundError as missing:
-            raise BadInput(f"there is no image file {str(place)!r}.") from missing
-        except unreadable(library) as broken:
-            raise BadInput(f"{place.name} cannot be read as an image: {broken}.") from broken
-    if isinstance(source, library.Image):
-        image, name = source, ""
-    else:
-        image, name = library.fromarray(_array(source)), ""
-    return image.convert("RGB"), name or f"image {image.size[0]} × {image.size[1]}"
+        with library.open(place, formats=FORMATS) as image:
+            most = library.MAX_IMAGE_PIXELS
+            if most is not None and image.width * image.height > most:
+                raise BadInput(
+                    f"{place.name} has {image.width} × {image.height} pixels, more than the {most:,} that "
+                    "are read; make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
+                )
+            # A camera notes how it was held; the model is to see what a person sees.
+            return ImageOps.exif_transpose(image).convert("RGB"), place.name
+    except FileNotFoundError as missing:
+        raise BadInput(f"there is no image file {str(place)!r}.") from missing
+    except unreadable(library) as broken:
+        raise BadInput(f"{place.name} cannot be read as an image: {broken}.") from broken
 
 
 def _array(source: Any) -> np.ndarray:
-    if not isinstance(source, np.ndarray):
-        raise BadInput(
-            f"cannot read a picture from {type(source).__name__}: give a file, a PIL image, or an "
-            "array height × width × 3 of uint8; pixel values that are already normalised go in by "
-            "Picture.from_pixels(…)."
-        )
-    if source.dtype != np.uint8:
-        raise BadInput(
-            f"the image array has dtype {source.dtype}; give uint8 from 0 to 255, or normalised "
-            "pixel values by Picture.from_pixels(…)."
-        )
-    if source.ndim not in (2, 3) or 0 in source.shape or (source.ndim == 3 and source.shape[2] > 4):
-        raise BadInput(
-            f"the image array has shape {source.shape}; give height × width × 3 (channels last)."
-        )
-    return source[..., 0] if source.ndim == 3 and source.shape[2] == 1 else source
+    given = type(source).__name__
+    if isinstance(source, np.ndarray):
+        given = f"an array of dtype {source.dtype} and shape {source.shape}"
+        flat = source.ndim == 2 or (source.ndim == 3 and source.shape[2] <= 4)
+        if source.dtype == np.uint8 and flat and source.size:
+            return source[..., 0] if source.shape[2:] == (1,) else source
+    raise BadInput(
+        f"cannot read a picture from {given}; give uint8 height × width × 3 (channels last), a file or a "
+        "PIL image; pixel values that are already normalised go in by Picture.from_pixels(…)."
+    )
 
 
-def _processed(image: Any, processor: Any) -> tuple[np.ndarray, Scale]:
-    if processor is None or not hasattr(processor, "image_mean"):
+def processed(processor: Any, image: Any, usual: str, **beside: Any) -> Any:
+    """What a processor, which ``usual`` loads, makes of a picture and of what stands beside it."""
+    if processor is None or not hasattr(
+        getattr(processor, "image_processor", processor), "image_mean"
+    ):
         raise BadInput(
-            "this Explainer has no image processor, so it does not know how the model wants its "
-            "images resized and normalised; build it with Explainer(model, processor), where "
-            "processor = AutoImageProcessor.from_pretrained(…, backend='pil'), or give "
-            "Picture.from_pixels(…)."
+            "this Explainer has no image processor, so it does not know how the model wants its images "
+            "resized and normalised; build it with Explainer(model, processor), where processor = "
+            f"{usual}, or give Picture.from_pixels(…)."
         )
     try:
-        found = processor(images=image, return_tensors="pt")["pixel_values"]
-    except (ImportError, OSError, ValueError, TypeError, RuntimeError) as refused:
-        reason = str(refused).strip().splitlines()[0]
+        return processor(images=image, **beside, return_tensors="pt")
+    except (ImportError, OSError, ValueError, TypeError, RuntimeError, IndexError) as refused:
+        reason = str(refused).strip().partition("\n")[0]
         raise BadInput(f"{type(processor).__name__} refuses this image: {reason}") from refused
-    pixels = found[0].float().numpy()
-    if pixels.ndim != 3 or len(found) != 1:
+
+
+def pixels_of(found: Mapping[str, Any], reader: Any) -> np.ndarray:
+    """``channel height width`` of the one picture that a processor read."""
+    values: np.ndarray = found["pixel_values"].float().numpy()
+    if "image_grid_thw" in found:
+        _, down, across = map(int, found["image_grid_thw"][0])
+        side, several = int(reader.patch_size), int(reader.merge_size)
+        values = values.reshape(
+            down // several, across // several, several, several, -1, reader.temporal_patch_size,
+            side, side,
+        )[..., 0, :, :]  # fmt: skip
+        # block row, block column, row, column, channel, and height and width of a patch
+        turned = values.transpose(4, 0, 2, 5, 1, 3, 6)
+        return np.ascontiguousarray(turned.reshape(-1, down * side, across * side))
+    while values.ndim > 3 and len(values) == 1:
+        values = values[0]
+    mask = found.get("pixel_attention_mask")
+    if values.ndim != 3 or (mask is not None and not bool(mask.bool().all())):
         raise BadInput(
-            f"{type(processor).__name__} makes {tuple(found.shape)} of one image; tokenlight explains "
-            "one view an image: switch off its crops."
+            f"{type(reader).__name__} makes {tuple(found['pixel_values'].shape)} of one picture, or pads "
+            "it; tokenlight explains one view: switch off its crops (do_image_splitting=False, "
+            "crop_to_patches=False)."
         )
-    return pixels, scale_of(processor, len(pixels))
+    return values
 
 
 def scale_of(processor: Any, channels: int) -> Scale:
@@ -196,14 +208,10 @@ def patch_row(image: PatchImage, special: Sequence[str]) -> TokenRow:
     """The picture as tokens: the model's own ``special`` ones, then patches named ``row,column``."""
     names = [f"{row},{column}" for row in range(image.rows) for column in range(image.columns)]
     length = len(special) + len(names)
-    return TokenRow(
-        ids=(SEEN,) * length,
-        attention=(1,) * length,
-        token_types=None,
+    return TokenRow.plain(
+        (SEEN,) * length,
         pieces=(*special, *names),
         special=(True,) * len(special) + (False,) * len(names),
-        spans=(None,) * length,
-        segments=(None,) * length,
         words=(None,) * length,
         texts=(image.name,),
         image=image,

@@ -1,6 +1,6 @@
 """A picture and a text in one row: the picture's patches among the tokens of a prompt."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.image import PatchImage
-from tokenlight.data.tokens import Span, TokenRow
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong, way
+from tokenlight.inputs.context import Laid
 from tokenlight.inputs.encode import check_tokenizer, readable
-from tokenlight.inputs.picture import Picture, Pixels, cut, read, scale_of
-from tokenlight.inputs.prompt import Chat, Laid, encode_prompt, laid_chat
+from tokenlight.inputs.picture import Picture, Pixels, cut, pixels_of, processed, read, scale_of
+from tokenlight.inputs.prompt import Chat, encode_prompt, laid_chat, located
 
 IMAGE = "image"  # the name of the picture among a row's texts
 # What processors give that is read here, or follows from the tokens and the picture.
@@ -47,13 +48,15 @@ class PictureReader:
         rows, columns = self.grid(made.values.shape)
         if ids is None:
             text = text.replace(self.mark, self.mark * (rows * columns))
-        parts, names = _found(laid, self.mark, text)
-        row = encode_prompt(
-            Laid(text, parts, names, template),
-            self.tokenizer,
-            limit=None,
-            continuation=continuation,
+        # Where the mark parts what was said, it stands before and behind the picture.
+        pieces = (
+            ([piece], name)
+            for (first, last), name in laid.parts
+            for piece in laid.text[first:last].split(self.mark)
+            if piece.strip()
         )
+        prompt = located(text, pieces, template)
+        row = encode_prompt(prompt, self.tokenizer, limit=None, continuation=continuation)
         if ids is not None and row.ids[: len(ids)] != ids:
             raise BadInput(
                 "the continuation changes how the end of the prompt is read; begin it with a word."
@@ -88,7 +91,7 @@ class PictureReader:
         else:
             readable(prompt)
             text = prompt if self.mark in prompt else self.mark + prompt
-            laid = Laid(text, ((0, len(text)),), ("prompt",))
+            laid = Laid(text, (((0, len(text)), "prompt"),))
         if laid.text.count(self.mark) != 1:
             raise BadInput(
                 f"the prompt has {laid.text.count(self.mark)} marks of a picture ({self.mark}), and one "
@@ -99,26 +102,18 @@ class PictureReader:
     def _processed(self, picture: Picture, text: str) -> tuple[Pixels, str, bool, tuple[int, ...]]:
         """The picture's pixel values; the text as the model's own processor hands it to its tokenizer,
         and whether special tokens are in it already; and its ids."""
-        if self.processor is None:
-            raise BadInput(
-                "this Explainer has no processor, so it does not know how the model wants its pictures; "
-                "build it with Explainer(model, processor), where processor = "
-                "AutoProcessor.from_pretrained(…), or give Picture.from_pixels(…, text=…)."
-            )
         image, name = read(picture.source)
         processor, heard = copy(self.processor), _Heard(self.tokenizer)
-        processor.tokenizer = heard
-        kind = type(self.processor).__name__
-        try:
-            found = processor(images=[image], text=[text], return_tensors="pt")
-        except (ImportError, OSError, ValueError, TypeError, RuntimeError, IndexError) as refused:
-            reason = str(refused).strip().splitlines()[0]
-            raise BadInput(f"{kind} refuses this picture or text: {reason}") from refused
+        if processor is not None:
+            processor.tokenizer = heard
+        usual = "AutoProcessor.from_pretrained(…)"
+        found = processed(processor, [image], usual, text=[text])
         unknown = sorted({*found} - KNOWN)
         if unknown:
+            kind = type(processor).__name__
             raise BadInput(f"{kind} gives {unknown[0]!r}, whose meaning tokenlight does not know.")
-        reader = self.processor.image_processor
-        pixels = _pixels(found, reader, kind)
+        reader = processor.image_processor
+        pixels = pixels_of(found, reader)
         made = Pixels(pixels, scale_of(reader, len(pixels)), name, image.size)
         ids = tuple(int(i) for i in found["input_ids"][0])
         return made, heard.text, not heard.adds, ids
@@ -161,41 +156,3 @@ class _Heard:
         self.text = text if isinstance(text, str) else text[0]
         self.adds = how.get("add_special_tokens", True)
         return self._tokenizer(text, *others, **how)
-
-
-def _found(laid: Laid, mark: str, text: str) -> tuple[tuple[Span, ...], tuple[str, ...]]:
-    """Where the parts of a prompt stand in ``text``, which the model reads: before and behind the
-    picture, where its mark parts them."""
-    found, behind = [], 0
-    for (first, last), name in zip(laid.parts, laid.names, strict=True):
-        for piece in laid.text[first:last].split(mark):
-            start = text.find(piece, behind)
-            if start < 0:
-                raise BadInput(f"the processor changes the text {piece[:40]!r}; give it otherwise.")
-            behind = start + len(piece)
-            found += [((start, behind), name)] if piece.strip() else []
-    return tuple(span for span, _ in found), tuple(name for _, name in found)
-
-
-def _pixels(found: Mapping[str, Any], reader: Any, kind: str) -> np.ndarray:
-    """``channel height width`` of the one picture that a processor read."""
-    values: np.ndarray = found["pixel_values"].float().numpy()
-    if "image_grid_thw" in found:
-        _, down, across = map(int, found["image_grid_thw"][0])
-        side, several = int(reader.patch_size), int(reader.merge_size)
-        values = values.reshape(
-            down // several, across // several, several, several, -1, reader.temporal_patch_size,
-            side, side,
-        )[..., 0, :, :]  # fmt: skip
-        # block row, block column, row, column, channel, and height and width of a patch
-        turned = values.transpose(4, 0, 2, 5, 1, 3, 6)
-        return np.ascontiguousarray(turned.reshape(-1, down * side, across * side))
-    while values.ndim > 3 and len(values) == 1:
-        values = values[0]
-    mask = found.get("pixel_attention_mask")
-    if values.ndim != 3 or (mask is not None and not bool(mask.bool().all())):
-        raise BadInput(
-            f"{kind} makes {tuple(found['pixel_values'].shape)} of one picture, or pads it; tokenlight "
-            "explains one view: switch off its crops (do_image_splitting=False, crop_to_patches=False)."
-        )
-    return values

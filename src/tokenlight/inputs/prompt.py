@@ -2,17 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
-from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import Long, Span, TokenRow
 from tokenlight.data.units import THINKING, TOOL_CALL, WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, long_way, way
-from tokenlight.inputs.context import CHAT, Context
-from tokenlight.inputs.encode import ASKED, check_tokenizer, laid_row, number_words, readable
+from tokenlight.inputs.context import CHAT, Context, Laid
+from tokenlight.inputs.encode import check_tokenizer, encodings, laid_row, number_words, readable
 
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 
@@ -29,48 +28,29 @@ class Chat:
     to use instead of the tokenizer's.
     """
 
-    messages: tuple[Mapping[str, Any], ...]
+    messages: Sequence[Mapping[str, Any]]
     answer: bool = True
     template: str | None = None
 
-    def __init__(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        answer: bool = True,
-        template: str | None = None,
-    ) -> None:
+    def __post_init__(self) -> None:
+        messages = self.messages
         if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
-            raise BadInput(
-                "a chat is a list of messages, for example "
-                + way(
-                    "Chat([{'role': 'user', 'content': 'Hi'}]).",
-                    '[{"role": "user", "content": "Hi"}] in the file of --chat.',
-                )
+            example = way(
+                "Chat([{'role': 'user', 'content': 'Hi'}])",
+                '[{"role": "user", "content": "Hi"}] in the file of --chat',
             )
+            raise BadInput(f"a chat is a list of messages, for example {example}.")
         for number, message in enumerate(messages):
-            told = isinstance(message, Mapping) and (
-                message.get("tool_calls") or "content" in message
-            )
-            if not told or "role" not in message:
+            given = message if isinstance(message, Mapping) else {}
+            called = given.get("tool_calls")
+            if "role" not in given or not (called or "content" in given):
                 raise BadInput(
                     f"message {number} of the chat is {str(message)[:60]!r}; each message has a "
                     "'role' and a 'content', or 'tool_calls'."
                 )
-            if not message.get("tool_calls"):
-                readable(message["content"])
-        object.__setattr__(self, "messages", tuple(dict(message) for message in messages))
-        object.__setattr__(self, "answer", bool(answer))
-        object.__setattr__(self, "template", template)
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """A prompt as one text: where each part of it stands, and what each is called."""
-
-    text: str
-    parts: tuple[Span, ...]
-    names: tuple[str, ...]
-    template: bool = False  # whether the text already holds the special tokens
+            if not called:
+                readable(given["content"])
+        object.__setattr__(self, "messages", tuple(map(dict, messages)))
 
 
 def encode_prompt(
@@ -90,8 +70,8 @@ def encode_prompt(
     """
     check_tokenizer(tokenizer)
     laid = _laid(prompt, tokenizer, continuation)
-    encoded = apart(tokenizer)(laid.text, add_special_tokens=not laid.template, **ASKED)
-    row = _row(encoded.encodings[0], laid, ends)
+    (encoded,) = encodings(tokenizer, laid.text, add_special_tokens=not laid.template)
+    row = _row(encoded, laid, ends)
     if limit is not None and len(row) > limit:
         if long != "truncate":
             raise TextTooLong(
@@ -103,8 +83,7 @@ def encode_prompt(
         # What a model writes depends most on what stands right before: the beginning goes.
         lead = [i for i in range(len(row)) if row.special[i] and all(row.special[: i + 1])]
         kept = [*lead, *range(len(row) - limit + len(lead), len(row))]
-        cut = len(row) - len(kept)
-        row = replace(row.take(kept), cut=cut)
+        row = replace(row.take(kept), cut=len(row) - len(kept))
     if all(row.special):
         raise BadInput("the prompt has no token besides the model's special tokens; give a text.")
     return row
@@ -119,30 +98,23 @@ def _laid(prompt: str | Chat | Context | Laid, tokenizer: Any, continuation: str
         laid = _about(prompt, tokenizer)
     else:
         readable(prompt)
-        laid = Laid(prompt, ((0, len(prompt)),), ("prompt",))
+        laid = Laid(prompt, (((0, len(prompt)), "prompt"),))
     if continuation is None:
         return laid
     if not isinstance(continuation, str) or not continuation:
         raise BadInput(f"the continuation {continuation!r} is empty; give the text to explain.")
-    end, pieces = len(laid.text), _thought(continuation, WRITTEN)
-    if not pieces or pieces[-1][1] != WRITTEN:  # it is all thinking: that is what is explained
-        pieces = [((0, len(continuation)), WRITTEN)]
-    return Laid(
-        laid.text + continuation,
-        (*laid.parts, *((a + end, b + end) for (a, b), _ in pieces)),
-        (*laid.names, *(name for _, name in pieces)),
-        laid.template,
-    )
+    said = _thought(continuation, WRITTEN)
+    if not said.parts or said.parts[-1][1] != WRITTEN:  # all thinking: that is what is explained
+        said = Laid(continuation, (((0, len(continuation)), WRITTEN),))
+    parts = (*laid.parts, *said.shifted(len(laid.text)))
+    return Laid(laid.text + continuation, parts, laid.template)
 
 
-def _thought(text: str, name: str) -> list[tuple[Span, str]]:
+def _thought(text: str, name: str) -> Laid:
     """The parts of what was said: thinking between its marks, and what is not."""
     edges = [0, *(edge for found in _THINKING.finditer(text) for edge in found.span()), len(text)]
-    parts = [
-        ((start, end), THINKING if number % 2 else name)
-        for number, (start, end) in enumerate(pairwise(edges))
-    ]
-    return [(span, own) for span, own in parts if text[slice(*span)].strip()]
+    named = zip(pairwise(edges), cycle((name, THINKING)), strict=False)
+    return Laid(text, tuple((span, own) for span, own in named if text[slice(*span)].strip()))
 
 
 def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
@@ -153,36 +125,39 @@ def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
             "prompt as one text, or "
             + way("Chat(…, template=…).", "a template with --chat-template FILE.")
         )
+    messages = [dict(message) for message in chat.messages]
+    for number, message in enumerate(messages if pictured else ()):  # contents in a list
+        written = {"type": "text", "text": message["content"]}
+        message["content"] = [written] if number else [{"type": "image"}, written]
+    how = {"add_generation_prompt": bool(chat.answer), "chat_template": chat.template}
     try:
-        text = str(
-            tokenizer.apply_chat_template(
-                [_message(own, pictured, not i) for i, own in enumerate(chat.messages)],
-                tokenize=False,
-                add_generation_prompt=chat.answer,
-                chat_template=chat.template,
-            )
-        )
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **how))
     except Exception as refused:  # templates raise whatever their author wrote
         raise BadInput(f"the model's chat template refuses this chat: {refused}.") from refused
-    parts: list[tuple[int, int]] = []
-    names, behind = [], 0
-    for pieces, name in (one for message in chat.messages for one in _said(message)):
+    return located(text, (one for message in chat.messages for one in _said(message)))
+
+
+def located(text: str, said: Iterable[tuple[list[str], str]], template: bool = True) -> Laid:
+    """Where in a text that a template or processor made the parts stand that were ``said``: each as
+    pieces one behind the other, and what it is called."""
+    parts, behind = [], 0
+    for pieces, name in said:
         found, end = [], behind
         for piece in pieces:
             found.append(text.find(piece, end))
             end = found[-1] + len(piece)
-        if min(found) < 0 and name == THINKING:
-            continue  # many templates leave out what was thought in earlier turns
-        if min(found) < 0:
+        if min(found) >= 0:
+            behind = end
+            parts.append(((found[0], end), name))
+        elif name != THINKING:  # many templates leave out what was thought in earlier turns
             what = "tool call" if name == TOOL_CALL else "message"
             raise BadInput(
-                f"the model's chat template changes or drops the {what} {pieces[0][:40]!r}, so its "
-                "tokens cannot be laid over what you wrote; give the prompt as one text."
+                f"the model's chat template or processor changes or drops the {what} {pieces[0][:40]!r}, "
+                "so its tokens cannot be laid over what you wrote; give the prompt as one text."
             )
-        behind = end
-        parts.append((found[0], end))
-        names.append(name)
-    return Laid(text, tuple(parts), tuple(names), template=True)
+    if not parts:
+        raise BadInput("the model's chat template leaves nothing of this chat; give it otherwise.")
+    return Laid(text, tuple(parts), template)
 
 
 def _said(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
@@ -191,7 +166,7 @@ def _said(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
     thought, content = (message.get(name) or "" for name in ("reasoning_content", "content"))
     if thought:
         yield [thought.strip()], THINKING
-    for span, name in _thought(content, str(message["role"])):
+    for span, name in _thought(content, str(message["role"])).parts:
         yield [content[slice(*span)].strip()], name  # templates strip; the middle stays
     for call in message.get("tool_calls") or ():
         try:
@@ -216,72 +191,57 @@ def _leaves(given: Any) -> Iterator[str]:
         yield written[1:-1] if isinstance(given, str) else written
 
 
-def _message(message: Mapping[str, str], pictured: bool, first: bool) -> dict[str, Any]:
-    """A message as a template takes it: one for pictures has its contents in a list."""
-    if not pictured:
-        return dict(message)
-    text = {"type": "text", "text": message["content"]}
-    return {**message, "content": [*[{"type": "image"}] * first, text]}
-
-
 def _about(context: Context, tokenizer: Any) -> Laid:
     """Documents and a question in the text around them."""
-    text, parts, names = context.laid()
+    laid = context.laid()
     if context.template != CHAT:
-        return Laid(text, parts, names)
-    around = laid_chat(Chat([{"role": "user", "content": text}]), tokenizer)
-    first = around.parts[0][0] - (len(text) - len(text.lstrip()))  # templates strip
-    return Laid(around.text, tuple((a + first, b + first) for a, b in parts), names, template=True)
+        return laid
+    around = laid_chat(Chat([{"role": "user", "content": laid.text}]), tokenizer)
+    first = around.parts[0][0][0] - (len(laid.text) - len(laid.text.lstrip()))  # templates strip
+    return Laid(around.text, laid.shifted(first), template=True)
 
 
 def _row(piece: Any, laid: Laid, ends: bool) -> TokenRow:
-    _begins_a_token(piece.offsets, laid)
+    parts, names = zip(*laid.parts, strict=True)
+    if names[-1] == WRITTEN:
+        _begins_a_token(piece.offsets, laid.text, parts[-1][0])
     added, stop = piece.special_tokens_mask, len(piece.ids)
     while stop and added[stop - 1] and not ends:
         stop -= 1
     segments = tuple(
-        None if special else _part_of(offset, laid.parts)
+        None if special else _part_of(offset, parts)
         for special, offset in zip(added, piece.offsets, strict=True)
     )
-    borders = [(0, len(laid.text)) if s is None else laid.parts[s] for s in segments]
+    borders = [(0, len(laid.text)) if s is None else parts[s] for s in segments]
     within = [
         (max(start, first) - first, min(end, last) - first)
         for (start, end), (first, last) in zip(piece.offsets, borders, strict=True)
     ]
-    row = laid_row(piece, tuple(laid.text[a:b] for a, b in laid.parts), segments, within)
-    return replace(row.take(range(stop)), names=laid.names)
+    row = laid_row(piece, tuple(laid.text[a:b] for a, b in parts), segments, within)
+    return replace(row.take(range(stop)), names=names)
 
 
-def _begins_a_token(offsets: Sequence[Span], laid: Laid) -> None:
+def _begins_a_token(offsets: Sequence[Span], text: str, border: int) -> None:
     """Refuse a continuation that begins inside a token: nobody could have written on from there."""
-    if laid.names[-1] != WRITTEN:
-        return
-    border = laid.parts[-1][0]
     for start, end in offsets:
-        if start < border < end and laid.text[start:border].strip():
+        if start < border < end and text[start:border].strip():
             raise BadInput(
-                f"the model reads {laid.text[start:end]!r} as one token, half of it prompt and half "
+                f"the model reads {text[start:end]!r} as one token, half of it prompt and half "
                 "continuation; move the border to the beginning of a word."
             )
 
 
 def _part_of(span: Span, parts: Sequence[Span]) -> int | None:
     """The part a token reaches into; of two, the later, since a blank before it belongs to it."""
-    start, end = span
-    for number in range(len(parts) - 1, -1, -1):
-        first, last = parts[number]
-        if max(start, first) < min(end, last):
-            return number
-    return None
+    reached = [max(span[0], first) < min(span[1], last) for first, last in parts]
+    return max((number for number, own in enumerate(reached) if own), default=None)
 
 
 def written_from(row: TokenRow) -> int:
     """The place of the first token of the continuation."""
-    if not row.names or row.names[-1] != WRITTEN:
-        raise BadInput("this row has no continuation.")
     last = len(row.names) - 1
-    first = next((i for i, segment in enumerate(row.segments) if segment == last), None)
-    if first is None or first == 0:
+    first = next((i for i, segment in enumerate(row.segments) if segment == last), 0)
+    if first == 0:
         raise BadInput(
             "the continuation has no token of its own behind the prompt; begin it with a blank or a "
             "word."
@@ -295,21 +255,18 @@ def generated(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) ->
     def decoded(count: int) -> str:
         return str(tokenizer.decode([*before, *ids[:count]], clean_up_tokenization_spaces=False))
 
-    count = len(ids)
-    whole = [decoded(number) for number in range(count + 1)]
+    whole = [decoded(number) for number in range(len(ids) + 1)]
     begin = len(whole[0])
     # Half of a character decodes to a stand-in that may be longer than what it becomes.
     ends = [min(max(0, len(text) - begin), len(whole[-1]) - begin) for text in whole]
     text, spans = whole[-1][begin:], tuple((min(a, b), b) for a, b in pairwise(ends))
-    return TokenRow(
-        ids=tuple(ids),
-        attention=(1,) * count,
-        token_types=None,
+    own = (0,) * len(ids)
+    return TokenRow.plain(
+        ids,
         pieces=tuple(map(str, tokenizer.convert_ids_to_tokens(list(ids)))),
-        special=(False,) * count,
         spans=spans,
-        segments=(0,) * count,
-        words=number_words((text,), (0,) * count, spans, (None,) * count),
+        segments=own,
+        words=number_words((text,), own, spans, (None,) * len(ids)),
         texts=(text,),
     )
 

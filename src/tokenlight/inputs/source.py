@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import TokenRow, Tokens, named
 from tokenlight.errors import BadInput, TextTooLong
-from tokenlight.inputs.encode import ASKED, laid_row, readable
+from tokenlight.inputs.encode import encodings, laid_row, readable
 
 SOURCE = "source"  # the name of the text an encoder reads among a row's texts
 
@@ -28,18 +27,14 @@ def foretold(
 ) -> tuple[tuple[int, ...], TokenRow]:
     """What a decoder begins with, and a given text as it would have written it: a row of its own."""
     readable(text)
-    encoded = apart(tokenizer)(text_target=text, **ASKED).encodings[0]
+    encoded = encodings(tokenizer, text_target=text)[0]
     added = list(encoded.special_tokens_mask)
     first = added.index(0) if 0 in added else len(added)
     last = len(added) - (added[::-1].index(0) if 0 in added else 0)
     if first == last:
         raise BadInput(f"the continuation {text!r} has no token of its own; give a word.")
     if limit is not None and last > limit:
-        raise TextTooLong(
-            f"the continuation has {last} tokens but this model writes at most {limit}; give a shorter "
-            "one."
-        )
-    segments = tuple(None if flag else 0 for flag in added)
-    row = laid_row(encoded, (text,), segments, encoded.offsets).take(range(first, last))
-    lead = tuple(encoded.ids[:first])
-    return (start, *lead), row
+        said = f"the continuation has {last} tokens but this model writes at most {limit}"
+        raise TextTooLong(f"{said}; give a shorter one.")
+    row = laid_row(encoded, (text,)).take(range(first, last))
+    return (start, *encoded.ids[:first]), row
