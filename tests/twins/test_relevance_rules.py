@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenlight.relevance import elements, linear, products, sums
+from tokenlight.relevance import products, sums
 from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import EPSILON, epsilon_divide, safe_divide
 
@@ -29,7 +30,8 @@ def case(output, *operands, examples=1, detail=None, active=None):
     for number in range(len(tensors)) if active is None else active:
         if tensors[number] is not None:
             tensors[number].requires_grad_(True)
-    return RuleCase(torch.tensor(output), tuple(tensors), examples, detail)
+    activations = tuple(one is not None and one.requires_grad for one in tensors)
+    return RuleCase(torch.tensor(output), tuple(tensors), examples, detail, activations)
 
 
 def answer(rule, relevance, given_case):
@@ -100,7 +102,7 @@ def test_z_plus_shares_by_agreeing_signs(seed, rows, ins, outs):
             for i in range(ins):
                 share = plus(x[r, i]) * plus(w[j, i]) + minus(x[r, i]) * minus(w[j, i])
                 twin[r, i] += share * sd(relevance[r, j], z)
-    close(answer(linear.z_plus, relevance, given_case)[0], twin)
+    close(answer(products.z_plus, relevance, given_case)[0], twin)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
@@ -113,7 +115,7 @@ def test_separate_z_plus_gives_each_pair_of_signs_the_whole(seed, rows, ins, out
                 z = sum(part(x[r, i]) * part(w[j, i]) for i in range(ins))
                 for i in range(ins):
                     twin[r, i] += part(x[r, i]) * part(w[j, i]) * sd(relevance[r, j], z)
-    close(answer(linear.z_plus_separate, relevance, given_case)[0], twin)
+    close(answer(products.z_plus_separate, relevance, given_case)[0], twin)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
@@ -125,7 +127,7 @@ def test_epsilon_leaves_the_bias_its_part(seed, rows, ins, outs):
             y = sum(x[r, i] * w[j, i] for i in range(ins)) + b[j]
             for i in range(ins):
                 twin[r, i] += x[r, i] * w[j, i] * ed(relevance[r, j], y)
-    close(answer(linear.epsilon, relevance, given_case)[0], twin)
+    close(answer(products.epsilon, relevance, given_case)[0], twin)
 
 
 def add_twin(a, b, relevance):
@@ -157,7 +159,7 @@ def test_the_official_gpt2_rule_loses_the_bias_part_and_a_half(seed, examples, r
                     share = x[block][r, i] * w[j, i] * sd(kept[r, j], product[r, j])
                     twin[e * rows + r, i] += share / 2
     scale = max(1.0, float(np.abs(twin).max()))
-    found = answer(linear.gpt2_official, relevance, given_case)[0]
+    found = answer(products.gpt2_official, relevance, given_case)[0]
     # Two divisions by what may be nearly zero stand one behind the other.
     np.testing.assert_allclose(found, twin, rtol=1e-5, atol=1e-6 * scale)
 
@@ -189,7 +191,10 @@ def test_the_add_rule_spreads_a_broadcast_term(seed, rows, width):
 @given(SEEDS, SIZES, SIZES)
 def test_plain_sums_share_in_proportion(seed, rows, width):
     a, b, relevance = numbers(seed, (rows, width), (rows, width), (rows, width))
-    for rule, divide in ((sums.proportional_add, sd), (sums.epsilon_add, ed)):
+    for rule, divide in (
+        (sums.proportional_add, sd),
+        (partial(sums.proportional_add, divide=epsilon_divide), ed),
+    ):
         ours = answer(rule, relevance, case(a + b, a, b))
         for found, term in zip(ours, (a, b), strict=True):
             twin = np.vectorize(lambda t, r, s, d=divide: t * d(r, s))(term, relevance, a + b)
@@ -202,7 +207,10 @@ def test_pooling_shares_in_proportion(seed, batch, tokens, width, kept, is_mean)
         seed, (batch, tokens, width), (batch, 1, width) if kept else (batch, width)
     )
     pooled = (x.mean if is_mean else x.sum)(axis=1, keepdims=kept)
-    for rule, divide in ((sums.proportional_total, sd), (sums.epsilon_total, ed)):
+    for rule, divide in (
+        (sums.proportional_total, sd),
+        (partial(sums.proportional_total, divide=epsilon_divide), ed),
+    ):
         given_case = case(pooled, x, detail=sums.Pooling((1,), kept, is_mean))
         found = answer(rule, relevance, given_case)[0]
         flat, out = relevance.reshape(batch, width), pooled.reshape(batch, width)
@@ -235,7 +243,10 @@ def test_products_halve(seed, heads, rows, inner, columns):
         seed, (heads, rows, inner), (heads, inner, columns), (heads, rows, columns)
     )
     given_case = case(x @ y, x, y)
-    for rule, divide in ((products.halved_product, sd), (products.uniform_product, ed)):
+    for rule, divide in (
+        (products.halved_product, sd),
+        (partial(products.halved_product, divide=epsilon_divide), ed),
+    ):
         found = answer(rule, relevance, given_case)
         for h in range(heads):
             for ours, twin in zip(
@@ -258,7 +269,10 @@ def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
     (relevance,) = numbers(seed + 1, (batch, rows, columns))
     output = np.einsum("bij,bkj->bik", x, y)
     given_case = case(output, x, y, detail=("bij", "bkj", "bik"))
-    for rule, divide in ((products.halved_product, sd), (products.uniform_product, ed)):
+    for rule, divide in (
+        (products.halved_product, sd),
+        (partial(products.halved_product, divide=epsilon_divide), ed),
+    ):
         found = answer(rule, relevance, given_case)
         for b in range(batch):
             first, second = product_twin(x[b], y[b].T, relevance[b], divide)
@@ -292,24 +306,24 @@ def test_a_gate_halves(seed, rows, width):
 @given(SEEDS, SIZES, SIZES)
 def test_what_passes_relevance_passes_all_of_it(seed, rows, width):
     x, relevance = numbers(seed, (rows, width), (rows, width))
-    np.testing.assert_array_equal(answer(elements.passed, relevance, case(x, x))[0], relevance)
+    np.testing.assert_array_equal(answer(sums.passed, relevance, case(x, x))[0], relevance)
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_constant_term_keeps_what_it_brought(seed, rows, width):
     x, constant, relevance = numbers(seed, (rows, width), width, (rows, width))
     y = x + constant
-    found = answer(elements.epsilon_shifted, relevance, case(y, x, constant, active=[0]))[0]
+    found = answer(sums.epsilon_shifted, relevance, case(y, x, constant, active=[0]))[0]
     twin = np.vectorize(lambda term, r, s: term * ed(r, s))(x, relevance, y)
     close(found, np.where(constant == 0, relevance, twin))
-    number = answer(elements.epsilon_shifted, relevance, case(x + 1, x, None, active=[0]))[0]
+    number = answer(sums.epsilon_shifted, relevance, case(x + 1, x, None, active=[0]))[0]
     close(number, np.vectorize(lambda term, r: term * ed(r, term + 1))(x, relevance))
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_zero_factor_lets_nothing_through(seed, rows, width):
     x, factor, relevance = numbers(seed, (rows, width), (rows, width), (rows, width))
-    found = answer(elements.scaled, relevance, case(x * factor, x, factor, active=[0]))[0]
+    found = answer(sums.scaled, relevance, case(x * factor, x, factor, active=[0]))[0]
     np.testing.assert_array_equal(found, np.where(factor == 0, 0, relevance))
 
 
@@ -327,7 +341,7 @@ def test_the_softmax_is_expanded_to_first_order(seed, rows, width, masks):
                 twin[r, i] = x[r, i] * (relevance[r, i] - s[r, i] * math.fsum(relevance[r]))
     if masks and width == 1:
         return  # a row with nothing but a masked key
-    close(answer(elements.softmax_taylor, relevance, case(s, x, detail=-1))[0], twin)
+    close(answer(sums.softmax_taylor, relevance, case(s, x, detail=-1))[0], twin)
 
 
 @given(SEEDS, SIZES, st.integers(2, 5), st.booleans())
@@ -344,12 +358,12 @@ def test_a_norm_with_constant_deviation_is_linear(seed, rows, width, weighted):
                 slope = gamma[j] / deviation[r] * ((i == j) - 1 / width)
                 twin[r, i] += x[r, i] * slope * ed(relevance[r, j], output[r, j])
     given_case = case(output, x, gamma if weighted else None, beta, detail=(True, 1e-5), active=[0])
-    close(answer(elements.norm_linear, relevance, given_case)[0], twin)
+    close(answer(sums.norm_linear, relevance, given_case)[0], twin)
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_norm_without_a_mean_passes_relevance(seed, rows, width):
     x, relevance = numbers(seed, (rows, width), (rows, width))
     given_case = case(x, x, None, None, detail=(False, 0.0))
-    found = answer(elements.norm_linear, relevance, given_case)[0]
+    found = answer(sums.norm_linear, relevance, given_case)[0]
     np.testing.assert_array_equal(found, relevance)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tokenlight.relevance.case import Operation, RuleCase, RuleSet
-from tokenlight.relevance.elements import passed
 from tokenlight.relevance.rulesets import ATTNLRP, CHEFER, CHEFER_ORIG
+from tokenlight.relevance.sums import passed
 from tokenlight.relevance.tracing import forked
 
 

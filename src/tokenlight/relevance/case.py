@@ -1,7 +1,7 @@
 """The vocabulary of relevance: the kinds of operation, and one executed operation as a rule sees it."""
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,8 @@ class Operation(enum.Enum):
     LINEAR, CONV1D: features × weight (+ bias); the second is GPT-2's own module. MATMUL: matrix
     product of two activations, or an einsum of them. GATE: their element-wise product. ADD: their
     sum. SHIFT, SCALE: an activation plus, or times, a constant. QUOTIENT: an activation over
-    another. TOTAL: sum or mean over axes. SOFTMAX, ACTIVATION, NORM: as the names say. ATTENTION:
-    queries, keys and values in one fused call. MAP: any other linear map, or a choice among
-    numbers (convolution, top-k).
+    another. TOTAL: sum or mean over axes. ATTENTION: queries, keys and values in one fused call.
+    MAP: any other linear map, or a choice among numbers (convolution, top-k).
     """
 
     LINEAR = "linear"
@@ -43,25 +42,22 @@ WITHOUT_RULE = frozenset({Operation.ATTENTION, Operation.MAP})
 class RuleCase:
     """One executed operation: its output, its operands, and what else a rule must know.
 
-    ``examples``: size of the batch, since some rules take sums over one example. ``detail``: an
-    operation's own settings, such as the axis of a softmax.
+    ``operands``: tensors, or None. ``examples``: size of the batch, since some rules take sums over
+    one example. ``detail``: an operation's own settings, such as the axis of a softmax. ``active``:
+    which operands are activations.
     """
 
     output: Tensor
-    operands: tuple[Tensor | None, ...]
+    operands: tuple[Any, ...]
     examples: int
     detail: Any = None
-
-    def operand(self, index: int) -> Tensor:
-        """The operand at ``index``, which this kind of operation always has."""
-        found = self.operands[index]
-        assert found is not None
-        return found
+    active: tuple[bool, ...] = ()
 
 
-# Relevance of the output in, relevance of each operand out (None: takes no part).
+# Relevance of the output in, relevance of the operands out (None: takes no part, nor do those that
+# are left out behind the last).
 # An operand that was broadcast may be answered in the output's shape: autograd sums it back.
-Rule = Callable[[Tensor, RuleCase], tuple[Tensor | None, ...]]
+Rule = Callable[[Tensor, RuleCase], Sequence[Tensor | None]]
 # Which operands are activations in, the share of its own gradient that each keeps out.
 Split = Callable[[tuple[bool, ...]], tuple[float, ...]]
 

@@ -1,10 +1,13 @@
 """Division that never makes NaN: the two stabilisers of the LRP literature."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 STABILISER = 1e-9  # of Chefer's code
 EPSILON = 1e-6  # of the epsilon rule, as the AttnLRP paper's code sets it
+Divide = Callable[[Tensor, Tensor], Tensor]
 
 
 def stabiliser(dtype: torch.dtype) -> float:
@@ -18,19 +21,19 @@ def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     The stabiliser does not look at the sign of :math:`b`; where :math:`b=-10^{-9}` exactly, the
     denominator is :math:`10^{-9}`.
     """
-    tiny = stabiliser(denominator.dtype)
-    shifted = denominator + tiny
-    shifted.masked_fill_(shifted == 0, tiny)
-    return (numerator / shifted).masked_fill_(denominator == 0, 0.0)
+    return (numerator / _shifted(denominator)).masked_fill_(denominator == 0, 0.0)
 
 
 def stabilised(relevance: Tensor, value: Tensor) -> Tensor:
     r""":math:`x\odot\operatorname{sd}(R, x)`: the relevance of a value that several operations read
     (Clone in Chefer's code), all of it but for what the stabiliser takes where :math:`x` is next to 0."""
-    tiny = stabiliser(value.dtype)
-    shifted = value + tiny
-    shifted.masked_fill_(shifted == 0, tiny)
-    return torch.div(relevance, shifted).mul_(value)  # 0 where x is 0
+    return torch.div(relevance, _shifted(value)).mul_(value)  # 0 where x is 0
+
+
+def _shifted(denominator: Tensor) -> Tensor:
+    tiny = stabiliser(denominator.dtype)
+    shifted = denominator + tiny
+    return shifted.masked_fill_(shifted == 0, tiny)
 
 
 def epsilon_divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -73,13 +73,11 @@ class Fork(torch.autograd.Function):
         operation: Operation,
         detail: Any,
         value: Tensor,
-        *operands: Tensor | None,
+        *operands: Any,
     ) -> Tensor:
-        ctx.forked = passage, operation, detail
-        ctx.operation = operation
+        ctx.passage, ctx.operation, ctx.detail = passage, operation, detail
         ctx.consumers = 0  # operations that read the value
         if operation is Operation.NORM and not passage.ruled:  # then neither of these is needed
-            assert operands[0] is not None
             ctx.save_for_backward(None, norm_scale(operands[0], *detail), *operands[1:])
         else:
             ctx.save_for_backward(value, *operands)
@@ -88,37 +86,29 @@ class Fork(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
-        (carried,) = incoming
-        passage, operation, detail = ctx.forked
+        (carried,), passage, active = incoming, ctx.passage, ctx.needs_input_grad[4:]
         rules: RuleSet | None = passage.rules
-        if carried is None or rules is None or operation not in rules.rules:
-            return None, None, None, carried, *(None,) * (len(ctx.needs_input_grad) - 4)
-        if rules.rewrites_gradients:
-            value, *operands = ctx.saved_tensors
-            if operation is Operation.NORM and passage.ruled:
-                operands[0] = norm_scale(operands[0], *detail)
-            case = RuleCase(value, tuple(operands), passage.examples, detail)
-            return None, None, None, None, *rules.rules[operation](carried, case)
+        if carried is None or rules is None or ctx.operation not in rules.rules:
+            return None, None, None, carried, *(None for _ in active)
         # Rules compute in float32 at least: half precision cannot hold their stabilisers, and a
         # forward under autocast leaves operands of several dtypes.
         with torch.autocast(carried.device.type, enabled=False):
-            carried, value, *operands = _wide((carried, *ctx.saved_tensors))
-            if rules.divides_clones and ctx.consumers > 1:
-                carried = stabilised(carried, value)
-            case = RuleCase(value, tuple(operands), passage.examples, detail)
-            return None, None, None, None, *rules.rules[operation](carried, case)
+            value, *operands = ctx.saved_tensors
+            if not rules.rewrites_gradients:
+                carried, value, *operands = _wide((carried, value, *operands))
+                if rules.divides_clones and ctx.consumers > 1:
+                    carried = stabilised(carried, value)
+            elif ctx.operation is Operation.NORM and passage.ruled:
+                operands[0] = norm_scale(operands[0], *ctx.detail)
+            case = RuleCase(value, tuple(operands), passage.examples, ctx.detail, active)
+            found = rules.rules[ctx.operation](carried, case)
+        return None, None, None, None, *found, *(None for _ in active[len(found) :])
 
 
 def _wide(tensors: Sequence[Any]) -> list[Any]:
-    given = [one for one in tensors if one is not None]
-    dtype = reduce(torch.promote_types, (one.dtype for one in given), torch.float32)
-    active = [one is not None and one.requires_grad for one in tensors]
-    found = [None if one is None else one.to(dtype) for one in tensors]
-    # Rules ask which operands are activations.
-    return [
-        one if one is None or one.requires_grad == on else one.requires_grad_(on)
-        for one, on in zip(found, active, strict=True)
-    ]
+    given = (one.dtype for one in tensors if one is not None)
+    dtype = reduce(torch.promote_types, given, torch.float32)
+    return [None if one is None else one.to(dtype) for one in tensors]
 
 
 class Share(torch.autograd.Function):

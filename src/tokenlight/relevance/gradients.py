@@ -14,9 +14,9 @@ from tokenlight.relevance.case import RuleCase
 NEXT_TO_ZERO = 1e-12  # below it an activation's slope y/x counts as 0
 
 
-def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
+def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
     r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`."""
-    features = functional.hardshrink(_wide(case.operand(0)), NEXT_TO_ZERO)
+    features = functional.hardshrink(_wide(case.operands[0]), NEXT_TO_ZERO)
     slope = torch.div(case.output, features).nan_to_num_(0.0, 0.0, 0.0)
     return (_product(slope, gradient),)
 
@@ -32,20 +32,19 @@ def norm_scale(features: Tensor, centres: bool, stabiliser: Tensor | float) -> T
     return square.add_(stabiliser).rsqrt_()
 
 
-def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
+def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
     r"""A norm as a linear map, its deviation :math:`\sigma` a constant.
 
     .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}
 
-    An RMSNorm subtracts no mean, nor does its gradient. ``detail``: whether a mean is subtracted, and
-    what is added to the variance; operands: :func:`norm_scale` of the features, :math:`\gamma`,
-    :math:`\beta`.
+    An RMSNorm subtracts no mean, nor does its gradient. ``detail``: whether one is subtracted;
+    operands: :func:`norm_scale` of the features, :math:`\gamma`, :math:`\beta`.
     """
-    scale, weight = case.operand(0), case.operands[1]
+    scale, weight, _ = case.operands
     share = _product(scale if weight is None else scale * weight, gradient)
     if case.detail[0]:
         share = share - share.mean(dim=-1, keepdim=True)
-    return share, *(None,) * (len(case.operands) - 1)
+    return (share,)
 
 
 def _wide(tensor: Tensor) -> Tensor:

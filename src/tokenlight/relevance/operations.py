@@ -6,6 +6,7 @@ untouched, and the walk over the graph finds it if it lies on the path of releva
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -49,16 +50,13 @@ def _addmm(
     return Call(Operation.CONV1D, (mat1, mat2.mT, input))
 
 
-def _matmul(input: Tensor, other: Tensor) -> Call | None:
+def _matmul(input: Tensor, other: Any = None, *, mat2: Any = None) -> Call | None:
+    other = mat2 if other is None else other  # as bmm and mm call it
     if active(input) and active(other):
         return Call(Operation.MATMUL, (input, other), None, (input, other))
     if active(input) and other.dim() > 1:
         return Call(Operation.LINEAR, (input, other.mT, None))
     return Call(Operation.MATMUL, (input, other)) if input.dim() > 1 and other.dim() > 1 else None
-
-
-def _bmm(input: Tensor, mat2: Tensor) -> Call | None:
-    return _matmul(input, mat2)
 
 
 def _einsum(equation: str, *operands: Any) -> Call | None:
@@ -79,12 +77,6 @@ def _add(input: Any, other: Any, *, alpha: float = 1) -> Call | None:
         return Call(Operation.ADD, (input, other)) if alpha == 1 else None
     term, constant = (input, other) if active(input) else (other, input)
     return Call(Operation.SHIFT, (term, _tensor(constant)))
-
-
-def _subtract(input: Any, other: Any, *, alpha: float = 1) -> Call | None:
-    if active(input) and active(other):
-        return None  # rewritten, see below
-    return _add(input, other, alpha=alpha)
 
 
 def _multiply(input: Any, other: Any) -> Call:
@@ -143,10 +135,11 @@ def _layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: Any,
+    centres: bool = True,
 ) -> Call | None:
     if len(normalized_shape) != 1:
         return None
-    return Call(Operation.NORM, (input, weight, bias), (True, eps))
+    return Call(Operation.NORM, (input, weight, bias), (centres, eps))
 
 
 def _rms_norm(
@@ -155,23 +148,18 @@ def _rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Call | None:
-    if len(normalized_shape) != 1:
-        return None
     added = torch.finfo(input.dtype).eps if eps is None else eps
-    return Call(Operation.NORM, (input, weight, None), (False, added))
+    return _layer_norm(input, normalized_shape, weight, None, added, centres=False)
 
 
-def _pool(is_mean: bool) -> Callable[..., Call | None]:
-    def read(
-        input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, **more: Any
-    ) -> Call | None:
-        dim = more.get("axis", dim)  # torch takes numpy's name, too
-        if dim is None:
-            return None
-        axes = (dim,) if isinstance(dim, int) else tuple(dim)
-        return Call(Operation.TOTAL, (input,), Pooling(axes, keepdim, is_mean))
-
-    return read
+def _pool(
+    is_mean: bool, input: Tensor, dim: Any = None, keepdim: bool = False, **more: Any
+) -> Call | None:
+    dim = more.get("axis", dim)  # torch takes numpy's name, too
+    if dim is None:
+        return None
+    axes = (dim,) if isinstance(dim, int) else tuple(dim)
+    return Call(Operation.TOTAL, (input,), Pooling(axes, keepdim, is_mean))
 
 
 _ACTIVATIONS = (
@@ -185,18 +173,14 @@ _MAPS = (
     "repeat_interleave", "avg_pool1d", "unfold",
 )  # fmt: skip
 
-_LAID_OUT = (
-    "index_add", "index_add_", "scatter_add", "scatter_add_", "copy_", "__setitem__",
-)  # fmt: skip
+_LAID_OUT = ("index_add", "index_add_", "scatter_add", "scatter_add_", "copy_", "__setitem__")
 
 READERS: dict[str, Callable[..., Call | None]] = {
     "linear": _linear,
     "addmm": _addmm,
     "einsum": _einsum,
-    **dict.fromkeys(("matmul", "__matmul__"), _matmul),
-    **dict.fromkeys(("bmm", "mm"), _bmm),
-    **dict.fromkeys(("add", "__add__", "__radd__"), _add),
-    **dict.fromkeys(("sub", "subtract", "__sub__"), _subtract),
+    **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), _matmul),
+    **dict.fromkeys(("add", "__add__", "__radd__", "sub", "subtract", "__sub__"), _add),
     **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), _multiply),
     **dict.fromkeys(("div", "divide", "true_divide", "__truediv__", "__div__"), _divide),
     **dict.fromkeys(("neg", "negative", "__neg__", "__rsub__"), _negate),
@@ -207,8 +191,8 @@ READERS: dict[str, Callable[..., Call | None]] = {
     "scaled_dot_product_attention": _attention,
     **dict.fromkeys(_MAPS, _map),
     **dict.fromkeys(_LAID_OUT, _mixed),
-    "sum": _pool(is_mean=False),
-    "mean": _pool(is_mean=True),
+    "sum": partial(_pool, False),
+    "mean": partial(_pool, True),
 }
 
 
@@ -229,18 +213,12 @@ def _unit_length(
     return torch.div(input, input.norm(p, dim, keepdim=True).clamp_min(eps))
 
 
-class Rewrite(NamedTuple):
-    """A call that is two operations in one, written as those, with the same value; where at least so
-    many of its arguments are activations."""
-
-    written: Callable[..., Tensor]
-    least: int
-
-
-REWRITES: dict[str, Rewrite] = {
-    **dict.fromkeys(("sub", "subtract", "__sub__"), Rewrite(_difference, 2)),
-    "baddbmm": Rewrite(_offset_product, 2),
-    "normalize": Rewrite(_unit_length, 1),
+# Calls that are two operations in one, written as those, with the same value; where at least so many
+# of the arguments are activations.
+REWRITES: dict[str, tuple[Callable[..., Tensor], int]] = {
+    **dict.fromkeys(("sub", "subtract", "__sub__"), (_difference, 2)),
+    "baddbmm": (_offset_product, 2),
+    "normalize": (_unit_length, 1),
 }
 
 # Augmented assignments reach a function mode as these; each has a twin that changes nothing.

@@ -1,15 +1,24 @@
-"""Rules for sums: of two activations (residual paths), and of one activation over its axes (pooling)."""
+"""Rules for sums, of two activations or over axes, and for what acts on each element or token alone."""
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance.case import Rule, RuleCase
-from tokenlight.relevance.division import epsilon_divide, safe_divide, stabilised, stabiliser
+from tokenlight.relevance.case import RuleCase
+from tokenlight.relevance.division import (
+    Divide,
+    epsilon_divide,
+    safe_divide,
+    stabilised,
+    stabiliser,
+)
+from tokenlight.relevance.gradients import norm_scale, norm_slope
+
+Parts = tuple[Tensor, ...]
 
 
 def balanced(
@@ -36,25 +45,20 @@ def balanced(
     return shared[0].reshape(relevance.shape), shared[1].reshape(relevance.shape)
 
 
-def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
+def balanced_add(relevance: Tensor, case: RuleCase) -> Parts:
     """:func:`balanced` as the rule of ``a + b``."""
-    terms = case.operand(0), case.operand(1)
-    return balanced(relevance, terms, case.output, case.examples)
+    first, second = case.operands
+    return balanced(relevance, (first, second), case.output, case.examples)
 
 
-def proportional_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
-    r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``."""
-    share = safe_divide(relevance, case.output)
-    return case.operand(0) * share, case.operand(1) * share
+def proportional_add(relevance: Tensor, case: RuleCase, divide: Divide = safe_divide) -> Parts:
+    r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``; with
+    ``epsilon_divide`` the epsilon rule."""
+    share = divide(relevance, case.output)
+    return tuple(term * share for term in case.operands)
 
 
-def epsilon_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
-    r""":math:`R_a = a\odot R/(a+b+\varepsilon\operatorname{sign}(a+b))`: the epsilon rule."""
-    share = epsilon_divide(relevance, case.output)
-    return case.operand(0) * share, case.operand(1) * share
-
-
-def balanced_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
+def balanced_mask(relevance: Tensor, case: RuleCase) -> Parts:
     r"""Attention scores :math:`a` under a mask: :func:`balanced` of :math:`a+b` with :math:`b=0`
     wherever relevance arrives, then the softmax, which passes it.
 
@@ -63,21 +67,19 @@ def balanced_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...
     All of it stays on the scores, but for the stabiliser of the division, which takes what stands on
     scores next to 0. The official code adds a mask whether or not it hides a token.
     """
-    carried, *others = proportional_mask(relevance, case)
-    assert carried is not None
+    (carried,) = proportional_mask(relevance, case)
     share = _by_example(carried, case.examples)
     arrived = _by_example(relevance, case.examples).sum(dim=1)
     scales = safe_divide(arrived, share.sum(dim=1))[:, None]
-    return share.mul_(scales).reshape(relevance.shape), *others
+    return (share.mul_(scales).reshape(relevance.shape),)
 
 
-def proportional_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
+def proportional_mask(relevance: Tensor, case: RuleCase) -> Parts:
     r""":math:`R_a = a\odot R/a`: the same in ``layers_lrp``, without the totals."""
     # The second operand: the scores before a constant was added, which is no part of them.
     scores = next(found for found in reversed(case.operands) if found is not None)
     # A masked score may be infinite; no relevance stands on it.
-    carried = stabilised(relevance, scores.clamp(min=torch.finfo(scores.dtype).min))
-    return carried, *(None for _ in case.operands[1:])
+    return (stabilised(relevance, scores.clamp(min=torch.finfo(scores.dtype).min)),)
 
 
 class Pooling(NamedTuple):
@@ -88,23 +90,15 @@ class Pooling(NamedTuple):
     is_mean: bool
 
 
-def _total(divide: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    def rule(relevance: Tensor, case: RuleCase) -> tuple[Tensor | None, ...]:
-        r""":math:`R_i = x_i\,R/\sum_j x_j` along the summed axes; a mean is a sum of :math:`x_j/n`."""
-        features, pooling = case.operand(0), case.detail
-        axes = sorted(axis % features.dim() for axis in pooling.axes)
-        count = math.prod(features.shape[axis] for axis in axes) if pooling.is_mean else 1
-        share = divide(relevance, case.output)
-        if not pooling.kept:
-            for axis in axes:
-                share = share.unsqueeze(axis)
-        return (features * share / count,)
-
-    return rule
-
-
-proportional_total = _total(safe_divide)
-epsilon_total = _total(epsilon_divide)
+def proportional_total(relevance: Tensor, case: RuleCase, divide: Divide = safe_divide) -> Parts:
+    r""":math:`R_i = x_i\,R/\sum_j x_j` along the summed axes; a mean is a sum of :math:`x_j/n`."""
+    (features,), pooling = case.operands, case.detail
+    axes = sorted(axis % features.dim() for axis in pooling.axes)
+    count = math.prod(features.shape[axis] for axis in axes) if pooling.is_mean else 1
+    share = divide(relevance, case.output)
+    for axis in () if pooling.kept else axes:
+        share = share.unsqueeze(axis)
+    return (features * share / count,)
 
 
 def _by_example(tensor: Tensor, examples: int) -> Tensor:
@@ -116,3 +110,57 @@ def _by_example(tensor: Tensor, examples: int) -> Tensor:
             "texts one at a time, or choose a rule set without totals (attnlrp)."
         )
     return tensor.reshape(examples, -1)
+
+
+def passed(relevance: Tensor, _case: RuleCase) -> Parts:
+    r""":math:`R_x = R`: what has one input that matters gives it all (activations, norms, softmax in
+    Chefer et al.; activations in AttnLRP)."""
+    return (relevance,)
+
+
+def epsilon_shifted(relevance: Tensor, case: RuleCase) -> Parts:
+    r""":math:`y = x + b`: :math:`R_x = x\,R/y`, the constant keeps what it brought.
+
+    The epsilon rule of a bias. It makes :func:`softmax_taylor` blind to a constant added to all
+    scores of a row (ALiBi counted from the end of a padded batch), as the softmax itself is. A 0 (of
+    a mask that hides no token) takes nothing.
+    """
+    term, constant = case.operands
+    carried = term * epsilon_divide(relevance, case.output)
+    return (carried if constant is None else torch.where(constant == 0, relevance, carried),)
+
+
+def scaled(relevance: Tensor, case: RuleCase) -> Parts:
+    r""":math:`y = c\,x`: :math:`R_x = R`, and 0 where the constant is 0, since no :math:`x` got through."""
+    factor = case.operands[1]
+    return (relevance if factor is None else torch.where(factor == 0, 0.0, relevance),)
+
+
+def softmax_taylor(relevance: Tensor, case: RuleCase) -> Parts:
+    r"""First-order expansion of the softmax :math:`s(x)` (AttnLRP, proposition 3.1).
+
+    .. math:: R_i = x_i\bigl(R_i - s_i\textstyle\sum_j R_j\bigr)
+
+    Keys that were masked out have :math:`s_i=0` and take no part.
+    """
+    scores, share = case.operands[0], case.output
+    total = relevance.sum(dim=case.detail, keepdim=True)
+    return (torch.where(share == 0, 0.0, scores * (relevance - share * total)),)
+
+
+def norm_linear(relevance: Tensor, case: RuleCase) -> Parts:
+    r"""LayerNorm as a linear map, its deviation a constant (Ali et al. 2022, LN-rule; AttnLRP,
+    proposition 3.4 and section 3.3.3).
+
+    .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad S=R/y,\quad
+        R_x = x\odot\bigl(c\odot S-\overline{c\odot S}\bigr)
+
+    RMSNorm subtracts no mean; where it adds no :math:`\beta`, the rule is :math:`R_x=R`.
+    """
+    (centres, _), (features, _, bias) = case.detail, case.operands
+    if not centres and bias is None:
+        return (relevance,)
+    scale = norm_scale(features, *case.detail)
+    known = replace(case, operands=(scale, *case.operands[1:]))
+    carried = features * norm_slope(epsilon_divide(relevance, case.output), known)[0]
+    return (carried if centres else torch.where(bias == 0, relevance, carried),)

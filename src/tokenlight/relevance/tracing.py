@@ -18,8 +18,7 @@ from tokenlight.relevance import walk
 from tokenlight.relevance.case import WITHOUT_RULE, Operation
 from tokenlight.relevance.fork import Passage
 from tokenlight.relevance.operations import AUGMENTED, READERS, REWRITES, Call, active
-from tokenlight.relevance.roots import Roots
-from tokenlight.relevance.units import is_candidate, norm_of, unit_of
+from tokenlight.relevance.units import Roots, is_candidate, norm_of, unit_of
 
 _READ = READERS.keys() | REWRITES.keys() | AUGMENTED.keys()
 # Neither do these rewrite a gradient, nor are they part of what does.
@@ -104,12 +103,10 @@ def attended(
 ) -> Any:
     """Fused attention over queries, keys and values, as one operation of a pass that is forked."""
     shared = passage.shared(Operation.ATTENTION, factors)
-    before = _made_by(shared, {})
     with torch._C.DisableTorchFunction():
         made = attend(*shared)
     if strangers.watching:
-        for one in _tensors(made):
-            strangers.know(walk.nodes_above(one, before))
+        strangers.know(made, _made_by(shared, {}))
     return made
 
 
@@ -139,7 +136,8 @@ class _Forking(TorchFunctionMode):
         self.roots = Roots()
         self.everywhere = self.watch or ways.rules or None in seen.rewriting
         self.depth = 0  # of units entered
-        self.running: list[_RunningModule] = []
+        # Modules whose calls are looked at, and the gradients each rewrote (None: a slope).
+        self.running: list[tuple[type, list[Operation | None]]] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -155,10 +153,10 @@ class _Forking(TorchFunctionMode):
         if name in AUGMENTED and _is_augmented_assignment(sys._getframe(1)):
             func = AUGMENTED[name]
             name = func.__name__
-        call = self._read(name, args, keywords)
-        if call is None and name in REWRITES and sum(map(active, given)) >= REWRITES[name].least:
+        if name in REWRITES and sum(map(active, given)) >= REWRITES[name][1]:
             with self:
-                return REWRITES[name].written(*args, **keywords)
+                return REWRITES[name][0](*args, **keywords)
+        call = self._read(name, args, keywords)
         if call is None:
             return self._watched(func, args, keywords) if self.watch else func(*args, **keywords)
         return self._taken(func, call, args, keywords)
@@ -181,9 +179,9 @@ class _Forking(TorchFunctionMode):
         replaced = call.operation in _NONLINEAR
         splits = self.ways.gradients and sum(map(active, call.factors)) > 1
         if self.watch and (replaced or splits):
-            self.seen.rewriting.add(self.running[-1].cls if self.running else None)
-            if self.running:
-                self.running[-1].rewritten.append(None if replaced else call.operation)
+            cls, rewritten = self.running[-1] if self.running else (None, [])
+            self.seen.rewriting.add(cls)
+            rewritten.append(None if replaced else call.operation)
         if splits:
             shared = self.passage.shared(call.operation, call.factors)
             args, keywords = _exchanged(args, keywords, call.factors, shared)
@@ -195,8 +193,8 @@ class _Forking(TorchFunctionMode):
         else:
             value = func(*args, **keywords)
         if self.watch and self.ways.gradients:
-            for made in _tensors(args[0] if value is None else value):  # ``x[i] = y`` gives None
-                self.strangers.know(walk.nodes_above(made, before))
+            # ``x[i] = y`` gives None.
+            self.strangers.know(args[0] if value is None else value, before)
         if self.ways.rules or replaced:
             operands = call.operands
             if call.operation is Operation.SOFTMAX:
@@ -212,7 +210,7 @@ class _Forking(TorchFunctionMode):
         before = _made_by(args, keywords)
         spoils = name.endswith("_") and not name.endswith("__") and walk.is_fork(args[0].grad_fn)
         made = func(*args, **keywords)
-        for tensor in _tensors(made):
+        for tensor in walk.tensors(made):
             for node in walk.nodes_above(tensor, before):
                 if not walk.is_structural(node) or (spoils and node is tensor.grad_fn):
                     self.strangers.add(node, name, _calling_module())
@@ -233,8 +231,7 @@ class _Forking(TorchFunctionMode):
         if unit.operation is Operation.MAP:
             made = forward(*args)
             if self.watch and self.ways.gradients:
-                for one in _tensors(made):
-                    self.strangers.know(walk.nodes_above(one, {args[0].grad_fn}))
+                self.strangers.know(made, {args[0].grad_fn})
             return made
         self.depth += 1
         try:
@@ -256,36 +253,28 @@ class _Forking(TorchFunctionMode):
         if not self.watch and cls in seen.halved:
             made = forward(*args, **named)
             return self.passage.shared(Operation.GATE, (made,), of=2)[0] if active(made) else made
-        running = _RunningModule(cls)
-        self.running.append(running)
+        rewritten: list[Operation | None] = []
+        self.running.append((cls, rewritten))
         try:
             with nullcontext() if self.everywhere else self:
                 made = forward(*args, **named)
         finally:
             self.running.pop()
-        if running.rewritten:
+        if rewritten:
             given = _made_by(args, named)
-            through = running.rewritten == [Operation.GATE] and _through_one_product(given, made)
+            through = rewritten == [Operation.GATE] and _through_one_product(given, made)
             (seen.halved if through else seen.unlike).add(cls)
             seen.halved -= seen.unlike
         return made
 
 
-@dataclass(slots=True)
-class _RunningModule:
-    """A module whose calls are looked at, and the gradients it rewrote (None: a slope)."""
-
-    cls: type
-    rewritten: list[Operation | None] = field(default_factory=list)
-
-
 def _through_one_product(given: set[Any], output: Any) -> bool:
     """Whether no gradient goes from a module's output to what it was ``given`` but through the
     factors of a product."""
-    made = _tensors(output)
-    if len(made) != 1 or not isinstance(output, Tensor):
+    if not isinstance(output, Tensor) or output.grad_fn is None:
         return False
-    pending, seen = [made[0].grad_fn], set[Any]()
+    pending: list[Any] = [output.grad_fn]
+    seen: set[Any] = set()
     while pending:
         node = pending.pop()
         if node in given:
@@ -300,16 +289,10 @@ def _holds_active(value: Any) -> bool:
     return active(value) or (isinstance(value, tuple | list) and any(map(active, value)))
 
 
-def _tensors(made: Any) -> list[Tensor]:
-    """The tensors on the graph among what a call gave."""
-    found = made if isinstance(made, tuple | list) else (made,)
-    return [one for one in found if isinstance(one, Tensor) and one.grad_fn is not None]
-
-
 def _made_by(args: Any, keywords: Any) -> set[Any]:
     """The graph's nodes that made the arguments of a call."""
     given = (*args, *keywords.values())
-    return {one.grad_fn for value in given for one in _tensors(value)}
+    return {one.grad_fn for value in given for one in walk.tensors(value)}
 
 
 def _exchanged(

@@ -5,6 +5,10 @@ have no rule of their own (NewGELU written out leaks a thousandth). It is given 
 where y_i depends on x_i alone and not linearly it is an activation; where it answers as a norm with
 some weight, bias, mean and stabiliser would, it is that norm; where it is affine, a map. Whatever is
 none of these is looked at operation by operation.
+
+Some models write an activation out outside any module of its own: ESM its GELU as
+``x * 0.5 * (1 + erf(x / √2))``. Taken as a product of two activations, half of the relevance would go
+to each; but y_i depends on x_i alone, so it is one activation of its root x.
 """
 
 from dataclasses import dataclass, replace
@@ -13,8 +17,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from tokenlight.relevance.case import Operation
+from tokenlight.relevance.operations import Call
 
 LARGE, SMALL = 2.0**13, 2.0**-10  # scales at which a norm's stabiliser means nothing, and something
 
@@ -202,3 +208,41 @@ def _written(module: nn.Module, unit: Unit, features: Tensor) -> Written | None:
     if not weighted or not shifted or off > 0.1 * numbers[0] + rounding * SMALL**2:
         return None
     return Written(*weighted[0], shifted[0], numbers[0])
+
+
+class Root(NamedTuple):
+    """What a value was made from, element by element; ``bent``: not only scaled and shifted."""
+
+    tensor: Tensor
+    bent: bool = False
+
+
+class Roots(WeakIdKeyDictionary):
+    """The roots of the values of one forward pass."""
+
+    def read(self, call: Call) -> tuple[Call, Root | None]:
+        """The call, as an activation of its root where it is one, and that root."""
+        root = self._root(call)
+        if root is None or not root.bent:
+            return call, root
+        return Call(Operation.ACTIVATION, (root.tensor,)), root
+
+    def remember(self, value: Any, root: Root | None) -> None:
+        """That ``value`` was made from ``root``."""
+        if root is not None and value.shape == root.tensor.shape:
+            self[value] = root
+
+    def _root(self, call: Call) -> Root | None:
+        operation, (first, *others) = call.operation, call.operands or (None,)
+        if first is None:
+            return None
+        root: Root = self.get(first, Root(first))  # type: ignore[no-untyped-call]
+        if operation is Operation.ACTIVATION:
+            return Root(root.tensor, bent=True)
+        if operation in (Operation.SCALE, Operation.SHIFT):
+            return root if others[0] is None else None  # by a number
+        if operation in (Operation.ADD, Operation.GATE):
+            other = self.get(others[0], Root(others[0]))  # type: ignore[no-untyped-call, arg-type]
+            if other.tensor is root.tensor:
+                return Root(root.tensor, root.bent or other.bent or operation is Operation.GATE)
+        return None

@@ -42,6 +42,12 @@ def is_share(node: Any) -> bool:
     return _plain(node) == "Share"
 
 
+def tensors(made: Any) -> list[Tensor]:
+    """The tensors on the graph among what a call gave."""
+    found = made if isinstance(made, tuple | list) else (made,)
+    return [one for one in found if isinstance(one, Tensor) and one.grad_fn is not None]
+
+
 def nodes_above(made: Tensor, before: set[Any]) -> Iterator[Any]:
     """The nodes from ``made`` down to those in ``before``, forks and leaves, which are left out."""
     pending: list[Any] = [made.grad_fn]
@@ -77,9 +83,10 @@ class Strangers:
         self._found: dict[Any, tuple[str, str]] = {}
         self.known: set[Any] = set()
 
-    def know(self, nodes: Iterable[Any]) -> None:
-        """That ``nodes`` were put into the graph by an operation that is understood."""
-        self.known.update(node for node in nodes if node not in self._found)
+    def know(self, made: Any, before: set[Any]) -> None:
+        """That what was ``made`` above the nodes ``before`` is an operation that is understood."""
+        for one in tensors(made):
+            self.known.update(n for n in nodes_above(one, before) if n not in self._found)
 
     def add(self, node: Any, operation: str, module: nn.Module | None) -> None:
         """Remember who made ``node``."""
@@ -106,14 +113,12 @@ def check(
     ``floor`` is a fork or only moves numbers; where ``rules`` rewrite gradients, those on the paths
     of the gradient."""
     pending = [tensor.grad_fn for tensor in outputs]
-    below = {floor.grad_fn}
-    seen: set[Any] = set()
+    seen: set[Any] = {None, floor.grad_fn}
     while pending:
         node = pending.pop()
-        if node is None or node in seen or node in below:
-            continue
-        seen.add(node)
-        pending.extend(edge for edge, _ in _edges(node, strangers, rules))
+        if node not in seen:
+            seen.add(node)
+            pending.extend(edge for edge, _ in _edges(node, strangers, rules))
 
 
 def _edges(node: Any, strangers: Strangers, rules: RuleSet | None) -> Any:
@@ -123,9 +128,8 @@ def _edges(node: Any, strangers: Strangers, rules: RuleSet | None) -> Any:
         skips = rules is None or node.operation in rules.rules
         return node.next_functions[1:] if skips else node.next_functions[:1]
     if is_share(node):
-        return [
-            e for e, kept in zip(node.next_functions, Share.kept(node, rules), strict=True) if kept
-        ]
+        edges = zip(node.next_functions, Share.kept(node, rules), strict=True)
+        return [edge for edge, kept in edges if kept]
     known = is_structural(node) or (rules is not None and node in strangers.known)
     if known and node not in strangers:
         return node.next_functions
