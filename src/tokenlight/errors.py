@@ -1,19 +1,5 @@
-"""Every error tokenlight raises, in one tree.
-
-TokenlightError
-├── UnknownName           ValueError   a method, option, label, model or metric that does not exist
-├── BadInput              ValueError   a text, pair, image or array that cannot be explained
-│   └── TextTooLong       ValueError   more tokens than the model reads
-├── BadTarget             ValueError   a target this model's head does not have
-├── UnsupportedModel      TypeError    a model or head that would give wrong numbers
-├── UnsupportedTokenizer  TypeError    a tokenizer that cannot tell where its tokens stand in the text
-├── DamagedFile           OSError      a file that is missing, cut short, changed or unsafe to open
-├── BrokenPlugin          ImportError  a method or metric of another package that cannot be loaded
-├── NotFinite             ValueError   NaN or infinity, with the place where it arose
-└── MissingExtra          ImportError  an optional library that is not installed
-
-Each is also the error of Python that stands beside it, for those who catch that. A message says what was
-given, why it cannot be, and what to do.
+"""Every error tokenlight raises. Each is also the error of Python that it derives from, for those who catch
+that. A message says what was given, why it cannot be, and what to do.
 """
 
 import difflib
@@ -119,11 +105,13 @@ class MissingExtra(TokenlightError, ImportError):
     """An optional library is needed and not installed."""
 
     @classmethod
-    def naming(cls, library: str, extra: str, purpose: str) -> "MissingExtra":
-        """Build the message for ``library``, which the extra ``extra`` brings."""
+    def naming(cls, libraries: str | Sequence[str], extra: str, purpose: str) -> "MissingExtra":
+        """Build the message for what the extra ``extra`` brings."""
+        names = [libraries] if isinstance(libraries, str) else libraries
+        what, are, them = ("libraries", "are", "them") if names[1:] else ("library", "is", "it")
         return cls(
-            f"{purpose} needs the library {library!r}, which is not installed. "
-            f"Install it with: pip install 'tokenlight[{extra}]'"
+            f"{purpose} needs the {what} {' and '.join(map(repr, names))}, which {are} not installed. "
+            f"Install {them} with: pip install 'tokenlight[{extra}]'"
         )
 
     @classmethod
@@ -140,13 +128,8 @@ class MissingExtra(TokenlightError, ImportError):
     def check(cls, libraries: Iterable[str], extra: str, purpose: str) -> None:
         """Refuse before any work what would fail at its end: ``libraries`` of the extra ``extra``."""
         missing = [library for library in libraries if find_spec(library) is None]
-        if len(missing) == 1:
-            raise cls.naming(missing[0], extra, purpose)
         if missing:
-            raise cls(
-                f"{purpose} needs the libraries {' and '.join(map(repr, missing))}, which are not "
-                f"installed. Install them with: pip install 'tokenlight[{extra}]'"
-            )
+            raise cls.naming(missing, extra, purpose)
 
 
 def in_words(reason: BaseException) -> str:

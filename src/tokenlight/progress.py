@@ -3,12 +3,11 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from threading import Lock, Timer
-from time import monotonic
 from typing import Any
 
 DELAY = 1.0  # seconds: what is done by then needs no bar
+LONG = 1e6  # seconds that the time left is foretold from: a text may take minutes
 
 
 @contextmanager
@@ -35,7 +34,6 @@ class _Bar:
     def __init__(self, what: str, total: int | None) -> None:
         self.what, self.total, self.done = what, total, 0.0
         self.lock, self.closed = Lock(), False  # the bar begins in a thread of its own
-        self.since = monotonic()
         self.drawn: Any = None
         self.task: Any = None
         self.timer = Timer(DELAY, self._begin)
@@ -46,42 +44,30 @@ class _Bar:
         with self.lock:
             self.done += done
             if self.drawn is not None:
-                self.drawn.update(self.task, completed=int(self.done), left=self._left())
-
-    def _left(self) -> str:
-        """How long the rest will take if it goes on as it went so far."""
-        if not self.done or self.total is None:
-            return ""
-        seconds = (monotonic() - self.since) / self.done * (self.total - self.done)
-        return f"{timedelta(seconds=round(seconds))} left"
+                self.drawn.update(self.task, completed=int(self.done))
 
     def _begin(self) -> None:
         try:
+            from rich import progress as rich
             from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeElapsedColumn,
-            )
         except ImportError:
             return
-        counted = [MofNCompleteColumn(), TextColumn("{task.fields[left]}")]
-        drawn = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            *([TimeElapsedColumn()] if self.total is None else counted),
+        counted = [rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
+        drawn = rich.Progress(
+            rich.TextColumn("{task.description}", markup=False),
+            rich.BarColumn(),
+            *([rich.TimeElapsedColumn()] if self.total is None else counted),
             console=Console(stderr=True),
             transient=True,
+            speed_estimate_period=LONG,
             # What is printed meanwhile stands above the bar, unless it goes to a file.
             redirect_stdout=sys.stdout.isatty(),
         )
         with self.lock:
             if not self.closed:
                 drawn.start()
-                done, left = int(self.done), self._left()
-                self.task = drawn.add_task(self.what, total=self.total, completed=done, left=left)
+                self.task = drawn.add_task(self.what, total=self.total)
+                drawn.update(self.task, completed=int(self.done))
                 self.drawn = drawn
 
     def close(self) -> None:

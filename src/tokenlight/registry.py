@@ -57,15 +57,12 @@ class Registered:
 
 
 @cache
-def _modules(kind: Kind) -> dict[str, str | EntryPoint]:
-    """Name to import path, without importing any of them (the command line's --help reads this)."""
-    package = importlib.import_module(f"tokenlight.{kind}")
-    own: dict[str, str | EntryPoint] = {
-        module.name: f"tokenlight.{kind}.{module.name}"
-        for module in pkgutil.iter_modules(package.__path__)
-        if not module.name.startswith("_")
-    }
-    return own | {entry.name: entry for entry in entry_points(group=f"tokenlight.{kind}")}
+def _modules(kind: Kind) -> dict[str, EntryPoint]:
+    """Name to place, without importing any of them (the command line's --help reads this)."""
+    package, group = importlib.import_module(f"tokenlight.{kind}"), f"tokenlight.{kind}"
+    files = (file.name for file in pkgutil.iter_modules(package.__path__) if file.name[0] != "_")
+    own = {name: EntryPoint(name, f"{group}.{name}", group) for name in files}
+    return own | {entry.name: entry for entry in entry_points(group=group)}
 
 
 # What people type, and the method it is here.
@@ -104,34 +101,18 @@ def trouble(kind: Kind, name: str) -> str | None:
 
 
 @cache
-def find(kind: Kind, name: str) -> type:
+def find(kind: Kind, name: str) -> Any:
     """The class behind ``name``."""
     modules = _modules(kind)
     if name not in modules:
         raise UnknownName.among(kind[:-1], name, modules)
-    place = modules[name]
-    if isinstance(place, EntryPoint):
-        return _plugged_in(kind, place)
-    return _class_of(kind, importlib.import_module(place))
-
-
-def _class_of(kind: Kind, module: types.ModuleType) -> type:
-    """What the module calls ``METHOD`` or ``METRIC``, else the one class of this kind written in it."""
-    found = getattr(module, kind[:-1].upper(), None)
-    written = (one for one in vars(module).values() if isinstance(one, type))
-    own = [c for c in written if issubclass(c, Registered) and c.__module__ == module.__name__]
-    if found is None and len(own) != 1:
-        raise LookupError(f"{module.__name__} has {len(own)} classes that could be the {kind[:-1]}")
-    return found or own[0]
-
-
-def _plugged_in(kind: Kind, entry: EntryPoint) -> type:
+    entry = modules[name]
+    if entry.dist is None and entry.module.startswith(f"tokenlight.{kind}."):
+        return _class_of(kind, entry)
     package = "an unknown package" if entry.dist is None else f"the package {entry.dist.name!r}"
-    said = f"the {kind[:-1]} {entry.name!r} of {package} cannot be loaded from {entry.value!r}"
-    path, _, attribute = entry.value.partition(":")
+    said = f"the {kind[:-1]} {name!r} of {package} cannot be loaded from {entry.value!r}"
     try:
-        module = importlib.import_module(path)
-        found = getattr(module, attribute) if attribute else _class_of(kind, module)
+        found = _class_of(kind, entry)
     except Exception as broken:  # to import a stranger's module may raise anything
         raise BrokenPlugin(
             f"{said}: {type(broken).__name__}: {broken}. Install that package again, or remove it."
@@ -141,6 +122,19 @@ def _plugged_in(kind: Kind, entry: EntryPoint) -> type:
             f"{said}: it is not a dataclass whose fields are the options. Tell the makers of that package."
         )
     return found
+
+
+def _class_of(kind: Kind, entry: EntryPoint) -> Any:
+    """What is named; of a module what it calls ``METHOD`` or ``METRIC``, else its one class of this kind."""
+    found = entry.load()
+    if not isinstance(found, types.ModuleType):
+        return found
+    written = (one for one in vars(found).values() if isinstance(one, type))
+    own = [c for c in written if issubclass(c, Registered) and c.__module__ == found.__name__]
+    named = getattr(found, kind[:-1].upper(), None)
+    if named is None and len(own) != 1:
+        raise LookupError(f"{found.__name__} has {len(own)} classes that could be the {kind[:-1]}")
+    return named or own[0]
 
 
 def presets_of(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
@@ -212,19 +206,12 @@ def options_of(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:
     """Option name to (type in words, default)."""
     cls = find(kind, name)
     hints = get_type_hints(cls)
-    return {
-        field.name: (_in_words(hints[field.name]), _default(field))
-        for field in dataclasses.fields(cls)
-        if field.init
-    }
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return dataclasses.MISSING
+    found: dict[str, tuple[str, Any]] = {}
+    for field in (field for field in dataclasses.fields(cls) if field.init):
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
+        found[field.name] = _in_words(hints[field.name]), default
+    return found
 
 
 def _in_words(hint: Any) -> str:

@@ -16,8 +16,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tolerance import close
 from tests.writers import small_llama, writer, writing_tokenizer
 from tokenlight import Context, Continuation, Explainer, Tokens
-from tokenlight.data.log_odds import log_chance, log_odds
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import Head, ResolvedTarget, log_chance, log_odds
 from tokenlight.errors import BadInput
 from tokenlight.methods._lasso import lasso
 

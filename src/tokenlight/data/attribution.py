@@ -10,12 +10,18 @@ import numpy as np
 
 from tokenlight.data import validation
 from tokenlight.data.later import Later
-from tokenlight.data.segments import SegmentShare, segment_names, segment_shares
 from tokenlight.data.sentences import Sentence, sentences_of
 from tokenlight.data.shown import Shown
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import Unit, UnitSum, parts_of
+from tokenlight.data.units import (
+    SegmentShare,
+    Unit,
+    UnitSum,
+    parts_of,
+    segment_names,
+    segment_shares,
+)
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
 
 FORMAT = 1  # of the JSON file; raised when a field changes its meaning

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenlight.data.image import PatchImage
 from tokenlight.data.target import Prediction, ResolvedTarget
-from tokenlight.data.tokens import TokenRow
+from tokenlight.data.tokens import Span, TokenRow
 from tokenlight.errors import DamagedFile
 
 DEEPEST = 12  # tables within tables
@@ -41,12 +41,8 @@ def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
     elif isinstance(value, int | float):
         if not abs(value) <= LARGEST:  # nor is it NaN
             raise DamagedFile("it holds a number that is too large, or none.")
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            refuse_unwritable(name, deep)
-            refuse_unwritable(inner, deep - 1)
-    elif isinstance(value, list):
-        for inner in value:
+    elif isinstance(value, Mapping | list):
+        for inner in (*value, *value.values()) if isinstance(value, Mapping) else value:
             refuse_unwritable(inner, deep - 1)
 
 
@@ -94,53 +90,47 @@ def _fits(value: Any, plain: Any, inside: tuple[Any, ...]) -> bool:
 
 def check(row: TokenRow, target: ResolvedTarget, said: Prediction, extras: Any) -> None:
     """Refuse parts that do not fit each other, or what a picture would stumble over."""
-    _row_in_step(row)
-    if said.probabilities and len(said.probabilities) != len(said.labels):
-        raise DamagedFile("prediction: not one probability a label.")
-    if any(not 0 <= chance <= 1 for chance in said.probabilities):
-        raise DamagedFile("prediction: a probability is none.")
-    if said.index not in (said.ids or range(len(said.labels))):
-        raise DamagedFile("prediction: its index names no label.")
-    if not target.terms or any(not place or min(place) < 0 for place, _ in target.terms):
-        raise DamagedFile("target: it has no terms, or a term has no place.")
+    tokens, image, chances = len(row.ids), row.image, said.probabilities
+    types = row.ids if row.token_types is None else row.token_types
+    lists = (row.attention, row.pieces, row.special, row.spans, row.segments, row.words, types)
+    _hold(
+        (tokens > 0 and {*map(len, lists)} == {tokens}, "row: its lists are not one entry a token")
+    )
+    own, places = {*range(tokens)}, [] if image is None else image.positions(tokens)
+    fills = image is None or len({*places}) == image.rows * image.columns
+    homes = zip(row.segments, row.spans, strict=True)
     trust, path = extras.get("trust"), extras.get("convergence")
-    if not isinstance(trust, Mapping | None) or not isinstance(path, Mapping | None):
-        raise DamagedFile("extras: its trust or convergence is not a table.")
+    _hold(
+        (all(0 <= i < LARGEST_ID for i in row.ids + row.answer), "row: an id is out of range"),
+        ({*row.attention} <= {0, 1}, "row: a mask is out of range"),
+        (row.cut >= 0, f"row.cut: {row.cut} tokens cannot be left out"),
+        (row.at is None or row.at in own, f"row.at: {row.at} is no place of its {tokens} tokens"),
+        (len(row.answer) <= (len(row.asked) or tokens), "row.answer: it is longer than the row"),
+        (own.issuperset(row.asked), f"row.asked: {row.asked} are no places of its {tokens} tokens"),
+        (fills and own.issuperset(places), "row.image: its patches are not one token each"),
+        (all(_stands(row, *home) for home in homes), "row.spans: one is outside its text"),
+        (len(chances) in (0, len(said.labels)), "prediction: not one probability a label"),
+        (all(0 <= chance <= 1 for chance in chances), "prediction: a probability is none"),
+        (
+            said.index in (said.ids or range(len(said.labels))),
+            "prediction: its index names no label",
+        ),
+        (bool(target.terms), "target: it has no terms"),
+        (all(at and min(at) >= 0 for at, _ in target.terms), "target: a term has no place"),
+        (isinstance(trust, Mapping | None), "extras: its trust is not a table"),
+        (isinstance(path, Mapping | None), "extras: its convergence is not a table"),
+    )
     value_of(float, (path or {}).get("gap_percent", 0), "extras.convergence.gap_percent")
     value_of(tuple[float, ...] | None, extras.get("conservation"), "extras.conservation")
 
 
-def _row_in_step(row: TokenRow) -> None:
-    """Lists have one entry a token, and places lie where they can."""
-    tokens = len(row.ids)
-    lists = (row.attention, row.pieces, row.special, row.spans, row.segments, row.words)
-    if not tokens or any(len(one) != tokens for one in lists):
-        raise DamagedFile("row: its lists are not one entry a token.")
-    if row.token_types is not None and len(row.token_types) != tokens:
-        raise DamagedFile("row.token_types: not one a token.")
-    if not 0 <= min(row.ids) <= max(row.ids) < LARGEST_ID or not set(row.attention) <= {0, 1}:
-        raise DamagedFile("row: an id or a mask is out of range.")
-    if row.cut < 0:
-        raise DamagedFile(f"row.cut: {row.cut} tokens cannot be left out.")
-    if row.at is not None and not 0 <= row.at < tokens:
-        raise DamagedFile(f"row.at: {row.at} is no place of its {tokens} tokens.")
-    longest = len(row.asked) or tokens
-    if len(row.answer) > longest or not all(0 <= i < LARGEST_ID for i in row.answer):
-        raise DamagedFile("row.answer: it is longer than the row, or an id is out of range.")
-    if not all(0 <= i < tokens for i in row.asked):
-        raise DamagedFile(f"row.asked: {row.asked} are no places of its {tokens} tokens.")
-    if row.image is not None:
-        places, patches = row.image.positions(tokens), row.image.rows * row.image.columns
-        if len({*places}) != patches or not 0 <= min(places) <= max(places) < tokens:
-            raise DamagedFile("row.image: its patches are not one token each.")
-    _spans_in_texts(row)
+def _hold(*laws: tuple[bool, str]) -> None:
+    for holds, broken in laws:
+        if not holds:
+            raise DamagedFile(f"{broken}.")
 
 
-def _spans_in_texts(row: TokenRow) -> None:
-    for span, segment in zip(row.spans, row.segments, strict=True):
-        if segment is not None and not 0 <= segment < len(row.texts):
-            raise DamagedFile(f"row.segments: {segment} names no text.")
-        if span is None or segment is None:
-            continue
-        if not 0 <= span[0] <= span[1] <= len(row.texts[segment]):
-            raise DamagedFile(f"row.spans: {span} is outside its text.")
+def _stands(row: TokenRow, segment: int | None, span: Span | None) -> bool:
+    if segment is None or not 0 <= segment < len(row.texts):
+        return segment is None
+    return span is None or 0 <= span[0] <= span[1] <= len(row.texts[segment])

@@ -53,7 +53,7 @@ def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[dict[str,
     apart = {"windows", *PASSES} & {*attribution.extras}  # of rows that no one pass reads
     if not known or attribution.steps or apart:
         return
-    if registry.find("methods", attribution.method).slow:  # type: ignore[attr-defined]
+    if registry.find("methods", attribution.method).slow:
         return
     row, asked = attribution.row, target_again(attribution)
     try:

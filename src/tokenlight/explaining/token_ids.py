@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tokenlight.data.segments import segments_of
 from tokenlight.data.tokens import TokenRow, named, trimmed
+from tokenlight.data.units import segments_of
 from tokenlight.errors import BadInput, TextTooLong, long_way
 from tokenlight.explaining.options import How
 from tokenlight.explaining.session import Session

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokenlight.capture.perturbation import Original, StandIns, Variant
 from tokenlight.capture.tape import Tape
-from tokenlight.data.log_odds import log_odds
+from tokenlight.data.target import log_odds
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.methods._lasso import lasso

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.log_odds import log_odds
+from tokenlight.data.target import log_odds
 from tokenlight.data.units import Unit
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric
 from tokenlight.metrics._ranking import midranks

@@ -3,8 +3,7 @@
 import numpy as np
 
 from tokenlight.capture.perturbation import Variant
-from tokenlight.data.log_odds import log_chance
-from tokenlight.data.target import Head
+from tokenlight.data.target import Head, log_chance
 from tokenlight.data.units import Unit
 from tokenlight.metrics._chance import needs_probabilities
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric

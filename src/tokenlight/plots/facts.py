@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.segments import SegmentShare
+from tokenlight.data.units import SegmentShare
 from tokenlight.plots.groups import TextGroup
 from tokenlight.plots.roles import is_continuation
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
-from tokenlight.data.segments import SegmentShare
+from tokenlight.data.units import SegmentShare
 from tokenlight.plots import facts
 from tokenlight.plots.colours import step
 from tokenlight.plots.facts import number

@@ -21,7 +21,7 @@ except ImportError as missing:
     raise MissingExtra.naming("rich", "cli", "a picture in the terminal") from missing
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.segments import SegmentShare
+from tokenlight.data.units import SegmentShare
 from tokenlight.plots import facts, scene
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import Paint, painter, reading_aid
