@@ -13,19 +13,18 @@ import torch
 
 from tokenlight import registry
 from tokenlight.capture.head import TAKEN
-from tokenlight.capture.pauses import pause
 from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
-from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
+from tokenlight.data.tokens import ExplainMask, Long, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
-from tokenlight.explaining.batch import explain_rows, method_by_method
-from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason
-from tokenlight.explaining.difference import differences, two_passes
+from tokenlight.explaining.batch import explain_packed, method_by_method
+from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason, sample
 from tokenlight.explaining.jobs import jobs, together
 from tokenlight.explaining.options import (
     ExplainKeywords,
     How,
+    Job,
     OneText,
     listed,
     naming,
@@ -34,16 +33,14 @@ from tokenlight.explaining.options import (
     unrolled,
     whole_number,
 )
-from tokenlight.explaining.sample import sample
 from tokenlight.explaining.session import Session
-from tokenlight.explaining.similarity import explain_likeness
 from tokenlight.explaining.stream import answered
 from tokenlight.explaining.token_labels import ENTITIES
+from tokenlight.explaining.two_passes import differences, explain_likeness, two_passes
 from tokenlight.explaining.windows import explain_long, is_long
 from tokenlight.explaining.written import explain_written, share_a_forward
 from tokenlight.files.tables import Example
 from tokenlight.methods._method import Method
-from tokenlight.progress import progress as progress_bar
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation  # what evaluate() hands back
@@ -180,13 +177,15 @@ class Explainer(Session):
         ``method="auto"`` takes one of the most faithful methods measured for this input (the
         Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
         """
+        if batch_tokens is None:
+            batch_tokens = self.live.batch_tokens or self.live.budget
         how = How(
             methods=(),
             seed=whole_number("seed", seed, 0),
             explain_mask=one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
             token_types=one_of("token_types", token_types, ("tokenizer", "zeros")),
             long=one_of("long", long, ("error", "truncate", "stride")),
-            batch_tokens=self._budget(batch_tokens),
+            batch_tokens=whole_number("batch_tokens", batch_tokens, 1),
             batch_size=None if batch_size is None else whole_number("batch_size", batch_size, 1),
             progress=progress,
         )
@@ -270,7 +269,12 @@ class Explainer(Session):
         if isinstance(inputs, Iterator):
             if isinstance(target, list):
                 raise BadInput("a list of targets needs a list of texts, not an iterator.")
-            return self._stream(unrolled(inputs), target, how)
+            quiet = replace(how, progress=False)
+
+            def explain(window: list[Any], first: int) -> list[list[Attribution]]:
+                return self._explain(window, [target] * len(window), quiet, first=first)
+
+            return answered(unrolled(inputs), explain, how.batch_tokens)
         texts, single_text = listed(inputs)
         targets = target if isinstance(target, list) else [target] * len(texts)
         if len(targets) != len(texts):
@@ -310,14 +314,6 @@ class Explainer(Session):
 
         return Mapper(column, {"method": method, "target": target, **how}, self.loading, self)
 
-    def _stream(self, inputs: Iterator[Any], target: Any, how: How) -> Iterator[Attribution]:
-        quiet = replace(how, progress=False)
-
-        def explain(window: list[Any], first: int) -> list[list[Attribution]]:
-            return self._explain(window, [target] * len(window), quiet, first=first)
-
-        return answered(inputs, explain, how.batch_tokens)
-
     @one_reading()
     def _explain(
         self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None
@@ -337,11 +333,10 @@ class Explainer(Session):
     ) -> list[list[Attribution]]:
         among, first = (len(texts), 0) if first is None else (0, first)
         results: list[list[Attribution]] = [[] for _ in texts]
-        work: list[tuple[int, TokenRow, TargetLike]] = []
+        work: list[tuple[int, Job]] = []
         read = together(self, texts, how)
-        with naming(among) as which:
-            for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
-                which.number = first + number
+        for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
+            with naming(None if among == 1 else first + number):
                 results[number] = self._explained_apart(text, target, how)
                 if results[number]:
                     continue
@@ -349,19 +344,12 @@ class Explainer(Session):
                 if share_a_forward(self, asked, how):
                     results[number] = explain_written(self, asked, how)
                 else:
-                    work += [(number, *job) for job in asked]
+                    work += [(number, job) for job in asked]
         if work:
-            self.verify(work[0][1], how)
-        done: list[list[Attribution]] = [[] for _ in work]
-        with progress_bar("explaining", len(work), how.progress) as advance:
-            for pack in self.packs([row for _, row, _ in work], how):
-                rows, asked_of = zip(*(work[i][1:] for i in pack), strict=True)
-                for i, found in zip(pack, explain_rows(self, rows, asked_of, how), strict=True):
-                    done[i] = found
-                advance(len(pack))
-                pause()
+            self.verify(work[0][1][0], how)
+        done = explain_packed(self, [job for _, job in work], how)
         groups: dict[int, list[list[Attribution]]] = {}
-        for (number, _, _), found in zip(work, done, strict=True):
+        for (number, _), found in zip(work, done, strict=True):
             groups.setdefault(number, []).append(found)
         for number, found_by_row in groups.items():
             results[number] = method_by_method(found_by_row, len(how.methods))
@@ -381,16 +369,10 @@ class Explainer(Session):
         given = method if isinstance(method, list) else [method]
         if not given:
             raise BadInput(f"no method was given; known: {', '.join(registry.names('methods'))}.")
-        built = []
-        for one in given:
-            if isinstance(one, Method):
-                built.append(one)
-                continue
-            name, options = registry.asked("methods", one)
-            built.append(Method.asked(name, options, seed=seed, model=self.live.model))
-        return tuple(built)
-
-    def _budget(self, batch_tokens: int | None) -> int:
-        if batch_tokens is None:
-            return self.live.batch_tokens or self.live.budget
-        return whole_number("batch_tokens", batch_tokens, 1)
+        seeded = {"seed": seed, "model": self.live.model}
+        return tuple(
+            one
+            if isinstance(one, Method)
+            else Method.asked(*registry.asked("methods", one), **seeded)
+            for one in given
+        )

@@ -1,6 +1,7 @@
 """Which columns of a file are read, and what is said where they cannot be."""
 
 import csv
+import gzip
 import json
 
 import pytest
@@ -9,7 +10,8 @@ from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, DamagedFile, in_flags
 from tokenlight.evaluation.labels import read_labels
 from tokenlight.files.columns import Columns, taken
-from tokenlight.files.tables import placed_rows, read
+from tokenlight.files.stored import files_at
+from tokenlight.files.tables import numbered_rows, placed_rows, read
 from tokenlight.files.write import write_parquet
 
 
@@ -136,6 +138,12 @@ def test_rows_are_read_one_by_one(tmp_path):
     assert next(rows) == ("line 3 of a.jsonl", {"text": "b"})
     with pytest.raises(DamagedFile, match="line 4"):
         next(rows)
+
+
+def test_a_packed_file_is_read_wherever_it_is_stored(tmp_path):
+    written(tmp_path, "a.jsonl.gz", gzip.compress(b'{"text": "a"}'))
+    (found,) = files_at(str(tmp_path), (".jsonl.gz",))
+    assert list(numbered_rows(found)) == [(1, {"text": "a"})]
 
 
 def test_lines_of_plain_text_have_the_numbers_an_editor_shows(tmp_path):

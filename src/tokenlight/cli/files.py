@@ -20,9 +20,9 @@ from tokenlight.evaluation.shard import text_by_text
 from tokenlight.evaluation.trust import all_trusted
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default import is_auto
-from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
 from tokenlight.explaining.jobs import name_of
 from tokenlight.explaining.options import whole_number
+from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half
 from tokenlight.files.tables import Example
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.dataset import Report
@@ -154,7 +154,7 @@ def _answered(
     def explain(given: Sequence[Example]) -> list[list[Attribution]]:
         return text_by_text(explainer, given, how["method"], others)
 
-    for window in _windows(texts, explainer._budget(None)):
+    for window in _windows(texts, explainer.live.batch_tokens or explainer.live.budget):
         given = [text for _, text in window if not isinstance(text, BadInput)]
         groups = iter(half_by_half(explain, given, OF_ONE_TEXT))
         for where, text in window:

@@ -11,7 +11,7 @@ from tokenlight.data.target import Contrast, TargetLike
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.method_names import Kind, kind_of
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.halves import half_by_half
+from tokenlight.explaining.stream import half_by_half
 from tokenlight.metrics._metric import Case, Metric
 
 _STEPS = ("absolute", "l1_normalise", "max_normalise", "without_special")

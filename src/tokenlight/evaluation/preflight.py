@@ -13,8 +13,8 @@ from tokenlight.errors import BadInput, BadTarget, way
 from tokenlight.evaluation.measure import Known, check
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining import jobs
+from tokenlight.explaining.default import sample
 from tokenlight.explaining.jobs import name_of
-from tokenlight.explaining.sample import sample
 from tokenlight.explaining.token_labels import ENTITIES
 from tokenlight.files.tables import Example
 from tokenlight.metrics._metric import Metric

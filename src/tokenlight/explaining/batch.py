@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from tokenlight.capture.packing import in_halves
+from tokenlight.capture.pauses import pause
 from tokenlight.capture.recompute import NOTE, blocks_of
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Sites, Tape
@@ -21,9 +22,10 @@ from tokenlight.data.attribution import Attribution, frozen
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite
-from tokenlight.explaining.options import How
+from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.session import Session
 from tokenlight.methods._method import Method
+from tokenlight.progress import progress
 from tokenlight.version import VERSION
 
 BEHIND_SIGHT = "patches as the language model is given them; its vision tower is not followed"
@@ -46,6 +48,19 @@ def explain_rows(
         return explain_batch(session, rows[part], targets[part], how, recompute=True)
 
     return in_halves(run, len(rows))
+
+
+def explain_packed(session: Session, jobs: Sequence[Job], how: How) -> list[list[Attribution]]:
+    """The Attributions of each row, pack by pack."""
+    done: list[list[Attribution]] = [[] for _ in jobs]
+    with progress("explaining", len(jobs), how.progress) as advance:
+        for pack in session.packs([row for row, _ in jobs], how):
+            rows, targets = zip(*(jobs[i] for i in pack), strict=True)
+            for i, found in zip(pack, explain_rows(session, rows, targets, how), strict=True):
+                done[i] = found
+            advance(len(pack))
+            pause()
+    return done
 
 
 def explain_batch(

@@ -1,4 +1,5 @@
-"""method="auto": one of the most faithful methods measured for this kind of input, and why.
+"""method="auto": one of the most faithful methods measured for this kind of input, and why; and a text of
+that kind to try it on.
 
 ``default.json`` is made by ``benchmarks/default_method.py`` and nothing else decides: never the clock, never
 the text. A model that the method does not support gets integrated gradients, which need only a gradient.
@@ -9,7 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tokenlight.data.target import TargetLike, TokenTarget
+from tokenlight.data.tokens import Question
 from tokenlight.explaining.session import Session
+from tokenlight.inputs.picture import Picture
 
 AUTO = "auto"
 KINDS = {
@@ -17,6 +23,8 @@ KINDS = {
     "next": "the next token", "cosine": "the likeness of two texts", "image": "a picture",
 }  # fmt: skip
 MEASURES = {"image": "insertion − deletion", "cosine": "fall of the cosine"}  # others: AOPC
+SENTENCE = "The plot is thin, yet the cast makes it a joy to watch."
+QUESTION = "Who makes it a joy to watch?"
 
 
 def is_auto(method: Any) -> bool:
@@ -80,3 +88,24 @@ def reason(kind: str, method: str, refused: object) -> str:
         f"method='auto': {method}, {rank} faithful of {len(means) - 1} methods measured for "
         f"{KINDS[kind]} ({MEASURES.get(kind, 'AOPC')} {means[method]:.2f}; random {means['random']:.2f})"
     )
+
+
+def sample(session: Session) -> tuple[Any, TargetLike]:
+    """A short text of the kind this model reads, and a target it has: what is wrong with it is wrong for
+    every text."""
+    head = session.live.head
+    if head.kind == "span":
+        return Question(question=QUESTION, context=SENTENCE), "predicted"
+    if head.reads == "mask":
+        blank = getattr(session.tokenizer, "mask_token", None) or ""
+        return SENTENCE.replace("thin", blank), "predicted"
+    if head.reads == "token":
+        return SENTENCE, TokenTarget("cast")
+    if head.reads == "image" or session.live.sight is not None:
+        shades = np.add.outer(np.arange(0, 128, 2), np.arange(0, 128, 2))
+        colours = np.stack([shades, 255 - shades, shades // 2], axis=2)
+        beside = None if head.reads == "image" else SENTENCE
+        return Picture(colours.astype("u1"), text=beside), head.usual
+    if head.reads == "pair":
+        return (SENTENCE, QUESTION), "predicted"
+    return SENTENCE, head.usual

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from tokenlight.capture.perturbation import stream_logits
-from tokenlight.data.target import Continuation, NextToken, ResolvedTarget, TargetLike, TokenTarget
-from tokenlight.data.tokens import Question, TokenRow
-from tokenlight.data.units import WRITTEN
-from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, way
-from tokenlight.explaining.options import How
+from tokenlight.data.target import Continuation, NextToken, ResolvedTarget, TokenTarget
+from tokenlight.data.tokens import Question, TokenRow, named, trimmed
+from tokenlight.data.units import WRITTEN, segments_of
+from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel, long_way, way
+from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.session import Session
-from tokenlight.explaining.token_ids import read_ids
 from tokenlight.explaining.token_labels import labelled, masked
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import Encoding, encode, encoded_together
@@ -21,9 +20,10 @@ from tokenlight.inputs.picture import Picture, is_picture
 from tokenlight.inputs.picture_prompt import PictureReader
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
 from tokenlight.inputs.source import begun, foretold
+from tokenlight.inputs.truncation import beginning
 from tokenlight.progress import progress as progress_bar
 
-Job = tuple[TokenRow, TargetLike]
+ONE_TEXT = ("next", "mask", "token")
 
 
 def together(session: Session, texts: Sequence[Any], how: How) -> list[Encoding]:
@@ -79,7 +79,7 @@ def read(session: Session, text: Any, how: How, whole: Encoding = None) -> Token
     if session.live.patches is not None:
         return _pictured(session, text, how)
     if isinstance(text, TokenRow):
-        row = read_ids(session, text, how)
+        row = _read_ids(session, text, how)
     elif session.live.sight is not None:
         row = _sighted(session, text, how)
     else:
@@ -102,24 +102,73 @@ def name_of(session: Session) -> str:
 def check_kind(session: Session, text: object) -> None:
     """Refuse what this model does not read, and say what it does."""
     head, name = session.live.head, name_of(session)
-    wrong = None
-    if is_picture(text):
-        wrong = f"{name} does not read images"
-    elif isinstance(text, Question) and head.kind != "span":
-        wrong = f"{name} does not answer questions"
-    elif isinstance(text, Chat) and head.reads != "next":
-        wrong = f"{name} does not take chats"
-    elif isinstance(text, Context) and head.reads != "next":
-        wrong = f"{name} writes nothing from documents"
-    elif isinstance(text, str | tuple) and head.kind == "span":
+    if isinstance(text, str | tuple) and head.kind == "span":
         give = way("Question(question=…, context=…)", "--question and --context")
         raise BadInput(f"{name} answers questions about a context; give {give}.")
-    elif isinstance(text, tuple) and head.reads in ("next", "mask", "token"):
-        wrong = f"{name} reads one text, not a pair"
-    elif isinstance(text, str) and head.reads == "pair":
-        wrong = f"{name} has no head, so a text alone has no output to explain"
-    if wrong:
-        raise UnsupportedModel(f"{wrong}: {head.does}.")
+    lone, on = "has no head, so a text alone has no output to explain", head.reads == "next"
+    for wrong, why in (
+        (is_picture(text), "does not read images"),
+        (isinstance(text, Question) and head.kind != "span", "does not answer questions"),
+        (isinstance(text, Chat) and not on, "does not take chats"),
+        (isinstance(text, Context) and not on, "writes nothing from documents"),
+        (isinstance(text, tuple) and head.reads in ONE_TEXT, "reads one text, not a pair"),
+        (isinstance(text, str) and head.reads == "pair", lone),
+    ):
+        if wrong:
+            raise UnsupportedModel(f"{name} {why}: {head.does}.")
+
+
+def _read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
+    """A row of ids given instead of a text: padding dropped, ids checked, cut to fit."""
+    if session.live.writes_from_source and given.source is None:
+        raise BadInput(
+            f"{name_of(session)} reads a source and writes after it, and a row of ids "
+            "does not say where the one ends; give the text."
+        )
+    if session.live.sight is not None:
+        return session.live.sight.checked(given)
+    row = trimmed(given, session.pad_id)
+    session.live.check_ids(min(row.ids), max(row.ids))
+    types, count = row.token_types or (0,), session.token_types
+    if count is not None and not 0 <= min(types) <= max(types) < count:
+        raise BadInput(
+            f"token_type_ids run from {min(types)} to {max(types)}, but this model knows 0 to "
+            f"{count - 1}."
+        )
+    return _fitting(session, named(row, session.tokenizer), how)
+
+
+def _fitting(session: Session, row: TokenRow, how: How) -> TokenRow:
+    """The row, cut to what the model reads where that is asked for: special tokens stay, and the
+    beginning of each part; of a prompt, as ever, the end."""
+    limit, head = session.max_tokens, session.live.head
+    if limit is None or len(row) <= limit:
+        return row
+    said = f"the row has {len(row)} tokens but this model reads at most {limit}."
+    if session.tokenizer is None:
+        raise TextTooLong(
+            f"{said} Give fewer ids: without a tokenizer it is not known which of them are special "
+            "and have to stay."
+        )
+    if how.long != "truncate":
+        windows = "" if how.long == "error" else " Windows are made of texts, not of ids."
+        raise TextTooLong(
+            f"{said}{windows} Give {long_way('truncate')} (explain {limit} of the tokens, special ones "
+            f"among them; what is cut is recorded), the text itself with {long_way('stride')}, or fewer "
+            "ids."
+        )
+    parts: Sequence[int | None] = segments_of(row)
+    texts = 1 + max((part for part in parts if part is not None), default=0)
+    if head.reads == "next" or texts > 2:
+        parts, texts = [None if special else 0 for special in row.special], 1
+    stay = beginning(
+        parts,
+        texts,
+        limit,
+        last_only=head.kind == "span",
+        from_left=head.reads == "next" or session.tokenizer.truncation_side == "left",
+    )
+    return replace(row.take(stay), cut=len(row) - len(stay))
 
 
 def _pictured(session: Session, given: Any, how: How) -> TokenRow:

@@ -7,15 +7,16 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
+from tokenlight.data.target import TargetLike
 from tokenlight.data.tokens import ExplainMask, Long, Question, TextInput, TokenRow, Tokens
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, few
-from tokenlight.files.frames import examples_in
-from tokenlight.files.tables import Example
+from tokenlight.files.tables import Example, example
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.picture import Picture, is_picture, is_pictures
 from tokenlight.inputs.prompt import Chat
 from tokenlight.methods._method import Method
 
+Job = tuple[TokenRow, TargetLike]  # a row of tokens and what is asked of it
 OneText = TextInput | Chat | Context | Picture | TokenRow
 
 
@@ -58,29 +59,37 @@ def refuse_arrays(target: Any) -> None:
             )
 
 
-@dataclass(slots=True)
-class Which:
-    """The number of the text that is being read."""
-
-    number: int = 0
-
-
 @contextmanager
-def naming(among: int) -> Iterator[Which]:
-    """An error about one text of many says which it is, counted from 0."""
-    which = Which()
+def naming(number: int | None) -> Iterator[None]:
+    """An error about one text of many says which it is, counted from 0; about the only one it need not."""
     try:
-        yield which
+        yield
     except TokenlightError as refused:
-        if among == 1:
+        if number is None:
             raise
-        raise type(refused)(f"text {which.number} (counted from 0): {refused}") from refused
+        raise type(refused)(f"text {number} (counted from 0): {refused}") from refused
 
 
 def tabled(inputs: Any, column: str | None) -> Any:
-    """The texts of a table, an iterator where it has no length; any other input as it is."""
-    found = examples_in(inputs, column)
-    if found is None and column is not None:
+    """The texts of a table (of pandas or Arrow, a Dataset, an IterableDataset), an iterator where it has no
+    length; any other input as it is. Tables are known by what they offer: no library need be there."""
+    names, rows = getattr(inputs, "column_names", None), None
+    if isinstance(names, Mapping):
+        raise BadInput(
+            f"a {type(inputs).__name__} holds splits ({', '.join(names)}); give one of them, for example "
+            f"x[{next(iter(names), 'test')!r}]."
+        )
+    if hasattr(inputs, "column_names"):
+        rows = inputs.to_pylist() if hasattr(inputs, "to_pylist") else inputs
+    elif hasattr(inputs, "columns") and hasattr(inputs, "itertuples"):
+        header = [str(name) for name in inputs.columns]
+        tuples = inputs.itertuples(index=False, name=None)
+        rows = (dict(zip(header, row, strict=True)) for row in tuples)
+    if rows is not None:
+        numbered = ((f"row {number} of the table", row) for number, row in enumerate(rows, 1))
+        texts = (example(row, where, text=column, marks=False) for where, row in numbered)
+        return list(texts) if hasattr(inputs, "__len__") else texts
+    if column is not None:
         raise BadInput(
             f"text={column!r} names a column, but a {type(inputs).__name__} has none; give a data frame or "
             "a Dataset with it."
@@ -94,7 +103,7 @@ def tabled(inputs: Any, column: str | None) -> Any:
         if np.ndim(values[0][0]) == 0:  # of one text
             values = [v if v is None else [v] if isinstance(v, list) else v[None] for v in values]
         return Tokens.from_ids(*values)
-    return inputs if found is None else list(found) if hasattr(inputs, "__len__") else found
+    return inputs
 
 
 def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
@@ -110,7 +119,14 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
     )
     if single or is_picture(inputs):
         return [inputs], True
-    _refuse_named_columns(inputs)
+    # To go through a mapping or a table gives the names of its columns, which nobody means.
+    names = inputs if isinstance(inputs, Mapping) else getattr(inputs, "columns", None)
+    if names is not None or hasattr(inputs, "column_names"):
+        named = [str(name) for name in (inputs.column_names if names is None else names)]
+        raise BadInput(
+            f"a {type(inputs).__name__} holds columns ({few(named, 6)}), not texts; give one of them, "
+            f"for example x[{(named or ['text'])[0]!r}]."
+        )
     if isinstance(inputs, Iterable) and not isinstance(inputs, bytes | bytearray):
         rows = list(unrolled(inputs))
         if not rows:
@@ -126,18 +142,6 @@ def unrolled(inputs: Iterable[Any]) -> Iterator[Any]:
     """Each text or row by itself; :class:`Tokens` hold several."""
     for entry in inputs:
         yield from entry if isinstance(entry, Tokens) else [entry]
-
-
-def _refuse_named_columns(inputs: Any) -> None:
-    """To go through a mapping or a table gives the names of its columns, which nobody means."""
-    if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
-        names = getattr(inputs, "columns", None)
-        names = getattr(inputs, "column_names", None) if names is None else names
-        named = [str(name) for name in (inputs if names is None else names)]
-        raise BadInput(
-            f"a {type(inputs).__name__} holds columns ({few(named, 6)}), not texts; give one of them, "
-            f"for example x[{(named or ['text'])[0]!r}]."
-        )
 
 
 def whole_number(option: str, value: Any, least: int) -> int:

@@ -1,18 +1,23 @@
-"""Explaining an iterator: in windows that grow, each answered before the next is read."""
+"""Explaining an iterator: in windows that grow, each answered before the next is read; and many things done
+together, where one of them may be refused."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import TokenlightError
-from tokenlight.explaining.halves import half_by_half
+from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
 
 # Texts that are sorted and packed together: few at first, since somebody waits for the first answer.
 SIZES = (1, 7, 56, 448)
 # Then as many as fill some packs: texts of a few tokens each, or so many letters.
 TEXT_TOKENS, PACKS, LETTERS_A_TOKEN, LETTERS = 4, 16, 4, 4096
+# What one text may be refused for; anything else is wrong with the model or the options, for all.
+OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
+T = TypeVar("T")
+R = TypeVar("R")
+E = TypeVar("E", bound=Exception)
 Explain = Callable[[list[Any], int], list[list[Attribution]]]
 
 
@@ -55,3 +60,22 @@ def _windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
             yield window
         if len(window) < size and not full:
             return
+
+
+def half_by_half(
+    work: Callable[[Sequence[T]], Sequence[R]],
+    given: Sequence[T],
+    refusals: type[E] | tuple[type[E], ...],
+) -> list[R | E]:
+    """What ``work`` gives for each of ``given``, done together. Where it refuses them, each half is
+    tried by itself: one that is refused costs itself only."""
+    if not given:
+        return []
+    try:
+        return list(work(given))
+    except refusals as refused:
+        if len(given) == 1:
+            return [refused]
+    half = len(given) // 2
+    first = half_by_half(work, given[:half], refusals)
+    return first + half_by_half(work, given[half:], refusals)

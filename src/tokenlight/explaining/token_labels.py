@@ -10,13 +10,13 @@ import numpy as np
 from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data.answers import one_place
 from tokenlight.data.entities import merged, type_name, types_of
-from tokenlight.data.target import Contrast, ResolvedTarget, TargetLike, TokenTarget
+from tokenlight.data.target import Contrast, ResolvedTarget, TokenTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import word_groups
 from tokenlight.errors import BadInput, BadTarget, UnknownName, way
+from tokenlight.explaining.options import Job
 from tokenlight.explaining.session import Session
 
-Job = tuple[TokenRow, TargetLike]
 ENTITIES = "entities"
 
 
@@ -60,31 +60,20 @@ def labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
         return [_asked(session, row, [firsts[i] for i in name], "predicted") for name in names]
     this = target.this if isinstance(target, Contrast) else target
     kinds = {"predicted", ENTITIES} if typed else set()  # without names any word would be meant
-    fitting = [name for name in names if this in {*kinds, *_called(tags, name)}]
+    called = [[tags[i] for i in name] for name in names]  # and by the type that tags have in common
+    asked_of = zip(names, called, strict=True)
+    fitting = [name for name, own in asked_of if this in {*kinds, *own, type_name(own)}]
     if len(fitting) == 1 and target != ENTITIES:
         return [_asked(session, row, [firsts[i] for i in fitting[0]], target)]
-    raise BadTarget(_say_which(session, row, [[_words(row)[i] for i in n] for n in names], tags))
-
-
-def _called(tags: Sequence[str], name: range) -> set[object]:
-    """What a name may be asked for by: its tags, and the type they have in common."""
-    own = [tags[i] for i in name]
-    return {*own, type_name(own)}
-
-
-def _say_which(
-    session: Session, row: TokenRow, names: list[list[list[int]]], tags: Sequence[str]
-) -> str:
     words = _words(row)
     said = ", ".join(f"{_text(row, word)} {tag}" for word, tag in zip(words, tags, strict=True))
-    example = _text(row, [i for word in (names or [words[:1]])[0] for i in word])
+    example = _text(row, [i for place in (*names, range(1))[0] for i in words[place]])
     one = way(f"TokenTarget({example!r})", f"--token {shlex.quote(example)}")
-    every = way("target='all'", "--target all")
-    found = way("target='entities'", "--target entities")
-    typed = f"{found} for every name, " if types_of(session.live.head.labels) else ""
-    return (
+    every, each = (way(f"target='{t}'", f"--target {t}") for t in ("all", ENTITIES))
+    found = f"{each} for every name, " if typed else ""
+    raise BadTarget(
         f"{type(session.live.model).__name__} labels each token, so say which: {one} or its number, "
-        f"{typed}or {every} for every word. It says: {said}."
+        f"{found}or {every} for every word. It says: {said}."
     )
 
 

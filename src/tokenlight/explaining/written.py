@@ -16,8 +16,7 @@ from tokenlight.capture.tape import Site, Sites
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import NextToken
 from tokenlight.explaining.batch import BatchColumns, Seen, queued_by, shared_by
-from tokenlight.explaining.jobs import Job
-from tokenlight.explaining.options import How
+from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.session import Session
 from tokenlight.methods._method import Method
 

@@ -11,21 +11,29 @@ from tokenlight.errors import BadInput, meant, shown, way
 from tokenlight.files.documents import json_of
 
 QUESTION = ("question", "context")
-PAIRS = (
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("sentence1", "sentence2"),
-    ("text_a", "text_b"),
-)
-TEXTS = ("text", "sentence", "content", "review", "document")
+TEXTS: tuple[tuple[str, ...], ...] = (
+    QUESTION, ("question1", "question2"), ("premise", "hypothesis"), ("sentence1", "sentence2"),
+    ("text_a", "text_b"), ("text",), ("sentence",), ("content",), ("review",), ("document",),
+)  # fmt: skip
 LABELS = ("label", "labels", "class", "target", "sentiment", "category", "y")
-MARKS = ("spans", "rationales", "answers")
-MARKS_FORM = {
+MARKS = {
     "spans": "[[FIRST, END], …] in characters",
     "rationales": "[[FIRST, END], …] in words",
     "answers": '[{"text": …, "answer_start": …}, …]',
 }
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+SEPARATORS = {
+    ";": "semicolons (';'): save it with commas, as .csv",
+    "\t": "tabs ('\\t'): give it the ending .tsv",
+    "|": "bars ('|'): save it with commas, as .csv",
+    ",": "commas (','): give it the ending .csv",
+}
+KINDS = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +57,13 @@ class Columns:
     ) -> "Columns":
         """Found by their usual names, unless ``text`` (two joined by ``+``) and ``label`` name
         them. ``marks``: whether a column of marks is looked for."""
-        if label is not None and label not in row:
-            raise BadInput(_no_column(label, "label", row, where))
-        names = _text_columns(row) if text is None else _named(text, row)
-        usual = (name for name in LABELS if name in row and name not in names)
-        truth = label or next(usual, None)
-        for name in names:
-            if name not in row:
-                raise BadInput(_no_column(name, "text", row, where))
+        usual = (names for names in TEXTS if all(name in row for name in names))
+        names = next(usual, ("text",))
+        if text is not None:
+            names = (text,) if text in row else tuple(text.split("+"))
+        for name, kind in [(label, "label"), *((name, "text") for name in names)]:
+            if name is not None and name not in row:
+                raise BadInput(_no_column(name, kind, row, where))
         if len(names) > 2:
             raise BadInput(
                 f"{' + '.join(names)} are {len(names)} columns; a model reads a text or a pair. "
@@ -64,11 +71,11 @@ class Columns:
             )
         if where.lower().endswith(".parquet"):  # all rows of a column are of one kind
             _refuse_other_kinds(row, names, where)
-        read = {*names} if truth is None else {*names, truth}
-        free = [name for name in MARKS if marks and name not in read]
-        found = next((name for name in free if row.get(name) not in (None, "")), None)
-        unread = tuple(str(name) for name in row if name not in read and name != found)
-        return cls(names, truth, found, unread)
+        truth = label or next((name for name in LABELS if name in row and name not in names), None)
+        free = [name for name in MARKS if marks and name not in (*names, truth)]
+        marked = next((name for name in free if row.get(name) not in (None, "")), None)
+        unread = (str(name) for name in row if name not in (*names, truth, marked))
+        return cls(names, truth, marked, tuple(unread))
 
 
 def taken(found: Iterable[Columns], *, passed_on: bool = False) -> str:
@@ -80,24 +87,20 @@ def taken(found: Iterable[Columns], *, passed_on: bool = False) -> str:
     kinds = list(dict.fromkeys(found))
     if not kinds:
         return ""
-    texts = _joined(" + ".join(one.text) for one in kinds)
-    read = {name for one in kinds for name in one.text}
-    parts = [f"text from {texts}"]
-    truths = [one.label for one in kinds if one.label is not None]
-    marks = [one.marks for one in kinds if one.marks is not None]
+    texts, truths, marks = (
+        list(dict.fromkeys(name for name in names if name))
+        for names in zip(
+            *((" + ".join(one.text), one.label, one.marks) for one in kinds), strict=True
+        )
+    )
+    parts = [f"text from {' or '.join(texts)}"]
     if truths or not passed_on:
-        parts.append(f"label from {_joined(truths)}" if truths else "no label")
-    parts += [f"marks from {_joined(marks)}"] if marks else []
-    read |= {*truths, *marks}
-    every = [
-        name
-        for one in kinds
-        for name in (*one.text, one.label, one.marks, *one.unread)
-        if name is not None and name not in read
-    ]
-    unread = ", ".join(dict.fromkeys(every))
-    others = "passed on" if passed_on else "not read"
-    return ", ".join(parts) + (f"; {others}: {unread}" if unread else "")
+        parts.append(f"label from {' or '.join(truths)}" if truths else "no label")
+    parts += [f"marks from {' or '.join(marks)}"] if marks else []
+    read = {*truths, *marks, *(name for one in kinds for name in one.text)}
+    others = dict.fromkeys(name for one in kinds for name in one.unread if name not in read)
+    kept = f"; {'passed on' if passed_on else 'not read'}: {', '.join(others)}" if others else ""
+    return ", ".join(parts) + kept
 
 
 def given_text(row: Mapping[str, Any], columns: Columns, *, named: bool, where: str) -> TextInput:
@@ -127,44 +130,36 @@ def marked(
         cell = json_of(row[name]) if isinstance(row[name], str) else row[name]
         if cell is None:
             return None
-        pairs = answers_of(cell) if name == "answers" else _pairs(cell)
+        if name != "answers" and isinstance(cell, Mapping):
+            raise TypeError(cell)
+        pairs = answers_of(cell) if name == "answers" else [(_whole(a), _whole(b)) for a, b in cell]
     except (TypeError, ValueError, LookupError) as wrong:
         raise BadInput(
-            f"{where}: its {name!r} is {shown(row[name])}, not {MARKS_FORM[name]}. Mend it, or give "
+            f"{where}: its {name!r} is {shown(row[name])}, not {MARKS[name]}. Mend it, or give "
             "the column another name."
         ) from wrong
-    last = _last_part(given)
-    if name != "rationales":
-        _refuse_beyond(pairs, len(last), "characters", f"{where}: its {name!r}")
-        return pairs
-    words = [match.span() for match in re.finditer(r"\S+", last)]
-    kept = [(a, b) for a, b in pairs if a < b]
-    _refuse_beyond(kept, len(words), "words", f"{where}: its {name!r}")
-    return tuple((words[a][0], words[b - 1][1]) for a, b in kept)
+    last = given.context if isinstance(given, Question) else given
+    last = last if isinstance(last, str) else last[1]
+    size, unit, words = len(last), "characters", list[tuple[int, int]]()
+    if name == "rationales":
+        words = [match.span() for match in re.finditer(r"\S+", last)]
+        size, unit, pairs = len(words), "words", [(a, b) for a, b in pairs if a < b]
+    for first, end in pairs:
+        if not 0 <= first <= end <= size:
+            raise BadInput(
+                f"{where}: its {name!r} marks {first} to {end}, but the text has {size} {unit}. Marks "
+                "are counted from 0, the end one behind the last."
+            )
+    return tuple((words[a][0], words[b - 1][1]) if words else (a, b) for a, b in pairs)
 
 
 def other_separator(there: Sequence[str], where: str) -> str:
     """What to do where the names of all columns stand in one."""
-    if len(there) != 1 or not re.search(r"\.(csv|tsv)(\.gz)?$", where, flags=re.IGNORECASE):
-        return ""
-    sign = next((sign for sign in SEPARATORS if sign in there[0]), None)
-    if sign is None:
-        return ""
-    ending = {"\t": ".tsv", ",": ".csv"}.get(sign)
-    remedy = f"give it the ending {ending}" if ending else "save it with commas, as .csv"
-    return f" Its columns look separated by {SEPARATORS[sign]} ({sign!r}): {remedy}."
-
-
-def _last_part(given: TextInput) -> str:
-    if isinstance(given, Question):
-        return given.context
-    return given if isinstance(given, str) else given[1]
-
-
-def _pairs(cell: Any) -> tuple[tuple[int, int], ...]:
-    if isinstance(cell, Mapping):
-        raise TypeError(cell)
-    return tuple((_whole(a), _whole(b)) for a, b in cell)
+    if len(there) == 1 and re.search(r"\.(csv|tsv)(\.gz)?$", where, flags=re.IGNORECASE):
+        for sign, remedy in SEPARATORS.items():
+            if sign in there[0]:
+                return f" Its columns look separated by {remedy}."
+    return ""
 
 
 def _whole(number: Any) -> int:
@@ -173,62 +168,27 @@ def _whole(number: Any) -> int:
     return operator.index(number)
 
 
-def answers_of(answers: Any) -> tuple[tuple[int, int], ...]:
+def answers_of(answers: Any) -> list[tuple[int, int]]:
     """SQuAD's answers as (first character, behind the last)."""
     if isinstance(answers, Mapping):  # the datasets library's column form
-        answers = [
-            {"text": text, "answer_start": start}
-            for text, start in zip(answers["text"], answers["answer_start"], strict=True)
-        ]
-    starts = [(_whole(one["answer_start"]), one["text"]) for one in answers]
-    if not all(isinstance(text, str) for _, text in starts):
+        found = list(zip(answers["text"], answers["answer_start"], strict=True))
+    else:
+        found = [(one["text"], one["answer_start"]) for one in answers]
+    if not all(isinstance(text, str) for text, _ in found):
         raise TypeError(answers)
-    return tuple((start, start + len(text)) for start, text in starts)
-
-
-def _refuse_beyond(pairs: Iterable[tuple[int, int]], size: int, unit: str, what: str) -> None:
-    for first, end in pairs:
-        if not 0 <= first <= end <= size:
-            raise BadInput(
-                f"{what} marks {first} to {end}, but the text has {size} {unit}. Marks are counted "
-                "from 0, the end one behind the last."
-            )
+    return [(_whole(start), _whole(start) + len(text)) for text, start in found]
 
 
 def _refuse_other_kinds(row: Mapping[str, Any], names: Iterable[str], where: str) -> None:
     """A number, a list or whatever else stands where a text should is not taken for one."""
     for name in names:
-        if row[name] is not None and not isinstance(row[name], str):
+        cell = row[name]
+        if cell is not None and not isinstance(cell, str):
+            kind = KINDS.get(type(cell), f"of type {type(cell).__name__}")
             raise BadInput(
-                f"{where}: its {name!r} is {_kind(row[name])} ({shown(row[name])}), not a text. Name "
-                f"the column of the text with {_flag('text')}, or write a text there."
+                f"{where}: its {name!r} is {kind} ({shown(cell)}), not a text. Name the column of the "
+                f"text with {_flag('text')}, or write a text there."
             )
-
-
-def _kind(cell: Any) -> str:
-    match cell:
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case list() | tuple():
-            return "a list"
-        case Mapping():
-            return "an object"
-    return f"of type {type(cell).__name__}"
-
-
-def _named(text: str, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The column of that name, or the two that a ``+`` joins."""
-    return (text,) if text in row else tuple(text.split("+"))
-
-
-def _text_columns(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns that usually hold the text; ``text`` where there are none."""
-    for names in (QUESTION, *PAIRS, *((name,) for name in TEXTS)):
-        if all(name in row for name in names):
-            return names
-    return ("text",)
 
 
 def _flag(kind: str) -> str:
@@ -237,16 +197,9 @@ def _flag(kind: str) -> str:
 
 def _no_column(name: str, kind: str, row: Mapping[str, Any], where: str) -> str:
     there = [str(column) for column in row]
-    hint = meant(name, there, likeness=0.6)
-    remedy = (
-        f" Name the column of the {kind} with {_flag(kind)}"
-        f"{' (two joined by + for a pair)' if kind == 'text' else ''}."
-    )
+    pair = " (two joined by + for a pair)" if kind == "text" else ""
+    remedy = f" Name the column of the {kind} with {_flag(kind)}{pair}."
     return (
         f"{where} has no column {name!r}, only {', '.join(there)}."
-        f"{other_separator(there, where) or hint + remedy}"
+        f"{other_separator(there, where) or meant(name, there, likeness=0.6) + remedy}"
     )
-
-
-def _joined(names: Iterable[str]) -> str:
-    return " or ".join(dict.fromkeys(names))

@@ -6,7 +6,7 @@ Drop-in for ``json.loads``, ``Path.read_text`` and ``yaml.safe_load``: what is b
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -61,8 +61,12 @@ def json_of(text: str, **hooks: Any) -> Any:
         content = json.loads(text, parse_int=_whole, **hooks)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
-    if text.count("[") + text.count("{") > DEPTH:
-        _refuse_deep(content)
+    level: list[Any] = [[content]] if text.count("[") + text.count("{") > DEPTH else []
+    for _ in range(DEPTH + 2):
+        inside = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [inner for own in inside for inner in own if isinstance(inner, dict | list)]
+    if level:
+        raise ValueError(TOO_DEEP)
     return content
 
 
@@ -93,20 +97,6 @@ def _whole(digits: str) -> int:
             f"a number in it has {len(digits):,} digits, and at most {DIGITS} are read"
         )
     return int(digits)
-
-
-def _refuse_deep(content: Any) -> None:
-    level, depth = [content], 0
-    while level:
-        if depth > DEPTH:
-            raise ValueError(TOO_DEEP)
-        level = [inner for one in level for inner in _inside(one)]
-        depth += 1
-
-
-def _inside(one: Any) -> Iterable[Any]:
-    found = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-    return (inner for inner in found if isinstance(inner, dict | list))
 
 
 def _written_out(node: Any, known: dict[int, int], depth: int = 0) -> int:

@@ -1,16 +1,23 @@
-"""Explanations as columns, one row a text: how they stand in Parquet, and how one is read back.
+"""Explanations as columns, one row a text: how they stand in Parquet, and how they are read back, one or
+a folder of them.
 
 docs/format.md says what each column holds. Scores and logits are rounded to float32; the terms of each
 layer are not kept.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from operator import attrgetter
+from typing import Any, overload
 
 from tokenlight.data.attribution import FORMAT as ATTRIBUTION
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import DamagedFile, MissingExtra
+from tokenlight.errors import DamagedFile
+from tokenlight.files.stored import Folder, filesystem
+from tokenlight.files.write import arrow_type, parquet_bytes
 
 FORMAT = 1  # of the columns; raised when one changes its meaning
 PLACE = {"source": "string", "row": "int64"}
@@ -40,19 +47,24 @@ OWN = {
     "details": "string",
 }
 REASON = {"refused": "string"}
-ROW_DETAILS = ("cut", "at", "names", "anchor", "source", "answer", "asked")
-ROW = ("ids", "attention", "token_types", "pieces", "special", "texts")  # as a TokenRow has them
-PREDICTION = ("index", "ids", "answer_score", "null_score")  # that have no column of their own
+# Columns that hold a field as an Attribution has it, and where it stands there.
+FIELDS = {
+    **{name: name for name in ("scores", "method", "model", "notes")},
+    **{
+        name: f"row.{name}"
+        for name in ("ids", "attention", "token_types", "pieces", "special", "texts")
+    },
+    **{name: f"prediction.{name}" for name in ("labels", "probabilities")},
+    "prediction": "prediction.label",
+    "target": "target.name",
+}
+# Fields that have no column of their own.
+DETAILS = {
+    "target": ("kind", "terms"),
+    "prediction": ("index", "ids", "answer_score", "null_score"),
+    "row": ("cut", "at", "names", "anchor", "source", "answer", "asked"),
+}
 NOWHERE = -1  # where a special token stands in the text; a null would make floats of all in pandas
-
-
-def arrow_type(kind: str) -> Any:
-    """``list<float>`` and its like as Arrow has them."""
-    import pyarrow
-
-    if kind.startswith("list<"):
-        return pyarrow.list_(arrow_type(kind[5:-1]))
-    return pyarrow.type_for_alias(kind)
 
 
 def columns_of(found: Sequence[Attribution | None], fingerprint: str) -> dict[str, list[Any]]:
@@ -63,40 +75,26 @@ def columns_of(found: Sequence[Attribution | None], fingerprint: str) -> dict[st
 
 
 def _row(a: Attribution, fingerprint: str) -> dict[str, Any]:
-    row = a.row
-    spans = [span or (NOWHERE, NOWHERE) for span in row.spans]
-    prediction, target = a.prediction, a.target
-    rest = {
-        "target": {"kind": target.kind, "terms": target.terms},
-        "prediction": {k: getattr(prediction, k) for k in PREDICTION},
-        "row": {name: getattr(row, name) for name in ROW_DETAILS},
-        "extras": dict(a.extras),
-        "versions": dict(a.versions),
-        "seed": a.seed,
-        "steps": a.steps,
-    }
+    spans = [span or (NOWHERE, NOWHERE) for span in a.row.spans]
+    rest: dict[str, Any] = {name: getattr(a, name) for name in ("seed", "steps")}
+    rest |= {name: dict(getattr(a, name)) for name in ("extras", "versions")}
+    for part, names in DETAILS.items():
+        rest[part] = {name: getattr(getattr(a, part), name) for name in names}
     return {
-        "prediction": prediction.label,
-        "probabilities": prediction.probabilities,
-        "target": target.name,
-        "tokens": row.surface,
-        "scores": a.scores,
+        **{name: read(a) for name, read in READ.items()},
+        "tokens": a.row.surface,
         "starts": [start for start, _ in spans],
         "ends": [end for _, end in spans],
-        "segments": [NOWHERE if one is None else one for one in row.segments],
-        "words": [NOWHERE if one is None else one for one in row.words],
-        **{name: getattr(row, name) for name in ROW},
-        "labels": prediction.labels,
-        "logits": [] if prediction.ids else a.logits,  # a vocabulary's are too many
-        "method": a.method,
+        "segments": [NOWHERE if one is None else one for one in a.row.segments],
+        "words": [NOWHERE if one is None else one for one in a.row.words],
+        "logits": [] if a.prediction.ids else a.logits,  # a vocabulary's are too many
         "options": _text(dict(a.options)),
-        "model": a.model,
         "fingerprint": fingerprint,
-        "notes": a.notes,
         "details": _text(rest),
     }
 
 
+READ = {name: attrgetter(path) for name, path in FIELDS.items()}
 _text = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str).encode
 
 
@@ -111,51 +109,131 @@ def table_of(columns: Mapping[str, Any], kept: Any = None) -> Any:
 
 
 def parquet_of(table: Any, said: Mapping[str, Any]) -> bytes:
-    """A table as the bytes of a Parquet file that ``said`` describes; the same table, the same bytes."""
-    parquet = MissingExtra.importing("pyarrow.parquet", "bench", "Parquet output")
-    import pyarrow
-
-    sink = pyarrow.BufferOutputStream()
+    """A table as the bytes of a Parquet file that ``said`` describes."""
     about = {"tokenlight": _text({"format": FORMAT, **said})}
-    parquet.write_table(
-        table.replace_schema_metadata(about), sink, compression="zstd", write_page_checksum=True
-    )
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    described = table.replace_schema_metadata(about)
+    return parquet_bytes(described, compression="zstd", write_page_checksum=True)
 
 
 def attribution_of(row: Mapping[str, Any]) -> Attribution:
     """The explanation that a row of the table holds; columns beside ours are its extras."""
     try:
-        rest = json.loads(row["details"])
+        values = json.loads(row["details"])
+        values |= {"format": ATTRIBUTION, "layers": None, "logits": row["logits"]}
+        values["options"] = json.loads(row["options"])
+        values["extras"]["kept"] = json.loads(_text({n: row[n] for n in row if n not in OWN}))
+        for name, path in FIELDS.items():
+            part, _, field = path.rpartition(".")
+            (values[part] if part else values)[field] = row[name]
+        for name in ("segments", "words"):
+            values["row"][name] = [None if one == NOWHERE else one for one in row[name]]
         spans = zip(row["starts"], row["ends"], strict=True)
-        kept = {name: row[name] for name in row if name not in OWN}
-        values = {
-            "format": ATTRIBUTION,
-            **{name: row[name] for name in ("scores", "logits", "method", "model", "notes")},
-            **{name: rest[name] for name in ("versions", "seed", "steps")},
-            "layers": None,
-            "options": json.loads(row["options"]),
-            "extras": {**rest["extras"], "kept": json.loads(_text(kept))},
-            "target": {**rest["target"], "name": row["target"]},
-            "prediction": {
-                **rest["prediction"],
-                "label": row["prediction"],
-                **{name: row[name] for name in ("labels", "probabilities")},
-            },
-            "row": {
-                **rest["row"],
-                **{name: row[name] for name in ROW},
-                **{
-                    name: [None if one == NOWHERE else one for one in row[name]]
-                    for name in ("segments", "words")
-                },
-                "spans": [None if start == NOWHERE else [start, end] for start, end in spans],
-            },
-        }
+        values["row"]["spans"] = [
+            None if first == NOWHERE else [first, end] for first, end in spans
+        ]
     except (KeyError, TypeError, ValueError) as broken:
         raise DamagedFile(
             f"this row is no explanation ({broken!r}); it was made by another version, or is another "
             "kind of table."
         ) from broken
     return Attribution.from_dict(values)
+
+
+class Explanations(Sequence[Attribution]):
+    """What ``tokenlight explain --file … -o FOLDER`` wrote, as Attributions that are made one by one.
+
+    ``explanations[7]`` reads one block, going through all of them holds one at a time.
+    ``extras["kept"]`` of each has the columns that were kept, and its place.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.folder = Folder(place)
+        try:
+            self.job: dict[str, Any] = json.loads(self.folder.read("job.json") or b"")
+            known = self.job["format"]
+        except OSError as broken:
+            raise DamagedFile(f"{place} cannot be read: {broken}.") from broken
+        except (ValueError, KeyError, TypeError) as broken:
+            raise DamagedFile(
+                f"{place} is a folder without explanations (no job.json that can be read); give a file, "
+                "or what tokenlight explain --file DATA -o FOLDER has written."
+            ) from broken
+        if known != FORMAT:
+            raise DamagedFile(
+                f"{place} has columns of format {known}, and this version of tokenlight reads {FORMAT}."
+            )
+
+    def __repr__(self) -> str:
+        return f"<Explanations of {len(self)} texts in {self.folder.place}>"
+
+    @cached_property
+    def dataset(self) -> Any:
+        """All rows as a ``pyarrow.dataset``, for filters and for other libraries."""
+        return self._dataset("rows")
+
+    @property
+    def refused(self) -> Any:
+        """The texts that were refused, with the reason, as a data frame."""
+        return self._dataset("refused").to_table().to_pandas()
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """A data frame, one row a text; ``columns``: only these, which is faster."""
+        return self.dataset.to_table(columns=columns).to_pandas()
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """How many rows there are up to the end of each file."""
+        return list(accumulate(_asked(one, "count_rows") for one in self._files))
+
+    @cached_property
+    def _files(self) -> list[Any]:
+        return list(self.dataset.get_fragments())
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, which: int) -> Attribution: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[Attribution]: ...
+    def __getitem__(self, which: int | slice) -> Attribution | list[Attribution]:
+        if isinstance(which, slice):
+            return [self[i] for i in range(*which.indices(len(self)))]
+        place = range(len(self))[which]
+        number = bisect_right(self._ends, place)
+        first = self._ends[number - 1] if number else 0
+        return attribution_of(self._table(number).slice(place - first, 1).to_pylist()[0])
+
+    def __iter__(self) -> Iterator[Attribution]:
+        for number in range(len(self._files)):
+            for batch in self._table(number).to_batches(max_chunksize=64):
+                yield from map(attribution_of, batch.to_pylist())
+
+    @cached_property
+    def _table(self) -> Any:
+        """The rows of a file by its number; the last ones read are kept."""
+        import pyarrow.dataset
+
+        check = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+        return lru_cache(maxsize=2)(
+            lambda number: _asked(self._files[number], "to_table", fragment_scan_options=check)
+        )
+
+    def _dataset(self, below: str) -> Any:
+        import pyarrow.dataset
+
+        system, base = filesystem(self.folder.place)
+        names = sorted(f"{base}/{name}" for name in self.folder.sizes(below))
+        return pyarrow.dataset.dataset(names, filesystem=system, format="parquet")
+
+
+def _asked(file: Any, question: str, **how: Any) -> Any:
+    """What a method of a file gives; a damaged one is named."""
+    import pyarrow
+
+    try:
+        return getattr(file, question)(**how)
+    except (pyarrow.ArrowException, OSError) as broken:
+        raise DamagedFile(
+            f"{file.path} is damaged ({broken}); delete it and give the same command again."
+        ) from broken

@@ -8,7 +8,7 @@ from typing import Any
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError
 from tokenlight.files.documents import json_in
-from tokenlight.files.explanations import Explanations
+from tokenlight.files.rows import Explanations
 from tokenlight.files.write import csv_text, json_text, write_bytes, write_parquet, write_text
 
 OWN = (
@@ -69,16 +69,8 @@ def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:
     for a in attributions:
         # The tokens of a continuation are explained from a row each, which share their text.
         own = a.row.texts, a.row.names, None if a.row.texts else a.row.fingerprint
-        question = (
-            a.label,
-            a.target.terms,
-            a.model,
-            a.steps,
-            a.seed,
-            a.row.at,
-            a.row.asked,
-            len(a.row),
-        )
+        asked_of = a.model, a.steps, a.seed, a.row.at, a.row.asked, len(a.row)
+        question = (a.label, a.target.terms, *asked_of)
         if own != text or question in asked:
             number, text, asked = number + 1, own, set()
         asked.add(question)

@@ -1,5 +1,6 @@
 """Where files stand: a folder here, or behind s3://, gs://, hf:// and whatever else fsspec knows."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,10 +60,6 @@ class StoredFile:
         """The last part of its path."""
         return PurePosixPath(self.path).name
 
-    def is_file(self) -> bool:
-        """It was found as one."""
-        return True
-
     def stat(self) -> "StoredFile":
         """Itself, which knows its size."""
         return self
@@ -82,8 +79,7 @@ def files_at(source: str, endings: tuple[str, ...]) -> list[StoredFile]:
             is_folder = system.isdir(path)
             if is_folder:
                 found = [one for one in system.find(path) if one.lower().endswith(endings)]
-                hidden = ("/.", "/_")
-                found = [one for one in found if not any(h in one[len(path) :] for h in hidden)]
+                found = [one for one in found if not re.search("/[._]", one[len(path) :])]
             else:
                 found = [path] if system.exists(path) else system.glob(path)
                 found = [one for one in found if not system.isdir(one)]

@@ -8,7 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
@@ -128,6 +128,10 @@ def placed_rows(
     """The rows of a file or data set one by one, each with its place in words."""
     place = Path(source)
     is_file = ending_of(place) in ENDINGS or place.exists()
+    if is_file and not place.is_file():
+        there = "is a folder; give a file in it." if place.is_dir() else "is not a file."
+        gone = f"does not exist.{_near_files(place)}"
+        raise DamagedFile(f"{place} {there if place.exists() else gone}")
     rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
     kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
     for number, row in rows:
@@ -136,15 +140,12 @@ def placed_rows(
 
 def ending_of(place: Path) -> str:
     """What the name ends in, in small letters; a ``.gz`` behind it does not count."""
-    name = place.name.lower().removesuffix(".gz")
-    return Path(name).suffix
+    return Path(place.name.lower().removesuffix(".gz")).suffix
 
 
 def numbered_rows(place: Path) -> Numbered:
     """The rows of a file, each with its number counted from 1. The number of a line is where an
     editor finds it: empty lines count."""
-    if not place.is_file():
-        raise DamagedFile(_no_file(place))
     reader = READERS.get(ending_of(place))
     if reader is None:
         raise BadInput(
@@ -161,16 +162,6 @@ def numbered_rows(place: Path) -> Numbered:
         raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
 
 
-def _no_file(place: Path) -> str:
-    if place.exists():
-        return (
-            f"{place} is a folder; give a file in it."
-            if place.is_dir()
-            else f"{place} is not a file."
-        )
-    return f"{place} does not exist.{_near_files(place)}"
-
-
 def _near_files(place: Path) -> str:
     there = [one.name for one in place.parent.iterdir()] if place.parent.is_dir() else []
     readable = [name for name in there if ending_of(Path(name)) in ENDINGS]
@@ -181,26 +172,63 @@ def _near_files(place: Path) -> str:
 
 def _not_unicode(place: Path) -> str:
     """Which line is not UTF-8, and what to do."""
-    with _bytes(place) as stream, suppress(OSError, EOFError, zlib.error):  # packed, and damaged
+    with _opened(place) as text, suppress(OSError, EOFError, zlib.error):  # packed, and damaged
+        stream = cast("IO[bytes]", text.buffer)
         for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as broken:
                 wide = number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff"))
-                was = "utf-16" if wide else "latin1"
                 return (
                     f"line {number} of {place.name} is not UTF-8: byte 0x{line[broken.start]:02x} "
                     f"behind {line[: broken.start][-20:].decode('utf-8', 'replace')!r}. Save the file "
-                    f"as UTF-8, for example: iconv -f {was} -t utf-8 OLD > NEW."
+                    f"as UTF-8, for example: iconv -f {'utf-16' if wide else 'latin1'} -t utf-8 OLD > NEW."
                 )
     return f"{place.name} is not UTF-8: its last character is cut off, or the file is damaged."
 
 
-def _lines(place: Path) -> Numbered:
-    with _opened(place, newline=None) as stream:  # cuts at ends of lines only
+@contextmanager
+def _opened(place: Path, newline: str | None = "") -> Iterator[io.TextIOWrapper]:
+    with place.open("rb") as raw:
+        packed = place.name.lower().endswith(".gz")
+        stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as text:
+            yield text
+
+
+def _lines(place: Path, newline: str | None = None) -> Numbered:
+    with _opened(place, newline) as stream:  # cuts at ends of lines only
         for number, line in enumerate(lines_of(stream, place), 1):
             if line.strip():
                 yield number, {"text": line.rstrip("\n")}
+
+
+def _json_lines(place: Path) -> Numbered:
+    # Cut at "\n" alone: JSON strings may hold characters such as U+0085.
+    for number, line in _lines(place, "\n"):
+        try:
+            row = json_of(line["text"])
+        except ValueError as broken:
+            raise DamagedFile(
+                f"line {number} of {place.name} is not valid JSON: {broken}."
+            ) from broken
+        if not isinstance(row, dict):
+            raise BadInput(f"line {number} of {place.name} is not a JSON object.")
+        yield number, row
+
+
+def _json_list(place: Path) -> Numbered:
+    with _opened(place) as stream:
+        text = stream.read(BYTES + 1)
+    try:
+        if len(text) > BYTES:
+            raise ValueError(f"it has more than {BYTES:,} characters; one object a line is .jsonl")
+        content = json_of(text)
+    except ValueError as broken:
+        raise DamagedFile(f"{place.name} is not valid JSON: {broken}.") from broken
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise BadInput(f"{place.name} is not a list of JSON objects; one object a line is .jsonl.")
+    yield from enumerate(content, 1)
 
 
 def _separated(place: Path, sign: str) -> Numbered:
@@ -212,13 +240,11 @@ def _separated(place: Path, sign: str) -> Numbered:
         _refuse_doubles(names, place)
         for number, row in enumerate(rows, 1):
             if len(row) > len(names):
-                where = f"row {number} of {place.name}"
                 kind = "tabs" if sign == "\t" else "commas"
-                remedy = f"; put quotes around a text with {kind}."
-                other = other_separator(names, where)
+                other = other_separator(names, place.name)
                 raise BadInput(
-                    f"{where} has {len(row)} cells, the header {len(names)}"
-                    f"{f'.{other}' if other else remedy}"
+                    f"row {number} of {place.name} has {len(row)} cells, the header {len(names)}"
+                    + (f".{other}" if other else f"; put quotes around a text with {kind}.")
                 )
             yield number, dict(zip_longest(names, row))
 
@@ -226,33 +252,27 @@ def _separated(place: Path, sign: str) -> Numbered:
 def _cells(lines: Iterator[str], sign: str, place: Path) -> Iterator[list[str]]:
     """The cells of each line that is not empty."""
     reader = csv.reader(lines, delimiter=sign, strict=True)
-    while True:
+    row: list[str] | None = []
+    while row is not None:
         first = reader.line_num + 1
         before = csv.field_size_limit(LONGEST)  # holds for the process: for one row only
         try:
             row = next(reader, None)
         except csv.Error as broken:
-            raise DamagedFile(_quotes(str(broken), place, first, reader.line_num)) from broken
+            last, told = reader.line_num, f"cannot be read: {broken}"
+            if "end of data" in told:
+                last, told = first, "opens a quote that is never closed"
+            elif "expected after" in told:
+                since = f" (the row begins in line {first})" if first < last else ""
+                told = f"goes on behind a closing quote{since}"
+            raise DamagedFile(
+                f"line {last} of {place.name} {told}; put the whole text in quotes, and write a quote "
+                'within it twice ("").'
+            ) from broken
         finally:
             csv.field_size_limit(before)
-        if row is None:
-            return
         if row:
             yield row
-
-
-def _quotes(wrong: str, place: Path, first: int, last: int) -> str:
-    """What is wrong with a row of a .csv that goes from line ``first`` to ``last``."""
-    twice = 'write a quote within a quoted text twice ("")'
-    if "end of data" in wrong:
-        return f"line {first} of {place.name} opens a quote that is never closed; close it, or {twice}."
-    if "expected after" in wrong:
-        begun = "" if first == last else f" (the row begins in line {first}: is a quote unclosed?)"
-        return (
-            f"line {last} of {place.name} goes on behind a closing quote{begun}; put the whole text in "
-            f"quotes, and {twice}."
-        )
-    return f"line {last} of {place.name} cannot be read: {wrong}."
 
 
 def _refuse_doubles(names: Sequence[str], place: Path) -> None:
@@ -262,49 +282,6 @@ def _refuse_doubles(names: Sequence[str], place: Path) -> None:
             f"{place.name} has more than one column named {', '.join(map(repr, doubles))}; give each "
             "column a name of its own."
         )
-
-
-def _bytes(place: Path) -> IO[bytes]:
-    if place.name.lower().endswith(".gz"):
-        return cast("IO[bytes]", gzip.open(place, "rb"))
-    return place.open("rb")
-
-
-def _opened(place: Path, *, newline: str | None = "") -> io.TextIOWrapper:
-    return io.TextIOWrapper(_bytes(place), encoding="utf-8-sig", newline=newline)
-
-
-def _json_lines(place: Path) -> Numbered:
-    # splitlines() would also cut at characters such as U+0085, which JSON strings may hold.
-    with _opened(place, newline="\n") as stream:
-        for number, line in enumerate(lines_of(stream, place), 1):
-            if not line.strip():
-                continue
-            try:
-                row = json_of(line)
-            except ValueError as broken:
-                raise DamagedFile(
-                    f"line {number} of {place.name} is not valid JSON: {broken}."
-                ) from broken
-            if not isinstance(row, dict):
-                raise BadInput(f"line {number} of {place.name} is not a JSON object.")
-            yield number, row
-
-
-def _json_list(place: Path) -> Numbered:
-    try:
-        with _opened(place) as stream:
-            text = stream.read(BYTES + 1)
-        if len(text) > BYTES:
-            raise ValueError(f"it has more than {BYTES:,} characters; one object a line is .jsonl")
-        content = json_of(text)
-    except UnicodeDecodeError:
-        raise
-    except ValueError as broken:
-        raise DamagedFile(f"{place.name} is not valid JSON: {broken}.") from broken
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise BadInput(f"{place.name} is not a list of JSON objects; one object a line is .jsonl.")
-    yield from enumerate(content, 1)
 
 
 def _parquet(place: Path) -> Numbered:

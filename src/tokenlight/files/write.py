@@ -76,6 +76,25 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if formula and not number else value
 
 
+def arrow_type(kind: str) -> Any:
+    """``list<float>`` and its like as Arrow has them."""
+    import pyarrow
+
+    if kind.startswith("list<"):
+        return pyarrow.list_(arrow_type(kind[5:-1]))
+    return pyarrow.type_for_alias(kind)
+
+
+def parquet_bytes(table: Any, **how: Any) -> bytes:
+    """An Arrow table as the bytes of a Parquet file; the same table, the same bytes."""
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink, **how)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
 def write_parquet(
     place: Path,
     rows: Sequence[Mapping[str, Any]],
@@ -85,23 +104,15 @@ def write_parquet(
 ) -> bytes:
     """Rows as a Parquet file, written beside and renamed; its bytes are handed back.
 
-    The columns are those that any row has. ``kinds``: column to int64, double, string or
-    list<double>, so that the file is the same whichever values are missing.
+    The columns are those that any row has. ``kinds``: column to its :func:`arrow_type`, so that the file
+    is the same whichever values are missing.
     """
-    parquet = MissingExtra.importing("pyarrow.parquet", "bench", "Parquet output")
-    import pyarrow
-
-    columns = kinds or dict.fromkeys((name for row in rows for name in row), None)
-    types = {None: None, "list<double>": pyarrow.list_(pyarrow.float64())}
-    types |= {kind: pyarrow.type_for_alias(kind) for kind in ("int64", "double", "string")}
-    table = pyarrow.table(
-        {
-            name: pyarrow.array([row.get(name) for row in rows], types[kind])
-            for name, kind in columns.items()
-        }
-    )
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(table, sink)
-    content: bytes = sink.getvalue().to_pybytes()
+    arrow = MissingExtra.importing("pyarrow", "bench", "Parquet output")
+    columns = kinds or dict.fromkeys((name for row in rows for name in row), "")
+    table = {
+        name: arrow.array([row.get(name) for row in rows], arrow_type(kind) if kind else None)
+        for name, kind in columns.items()
+    }
+    content = parquet_bytes(arrow.table(table))
     write_bytes(place, content, durable=durable)
     return content

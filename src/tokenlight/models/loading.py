@@ -197,7 +197,7 @@ def _what_to_give(name: str) -> str:
 def _dtype(dtype: torch.dtype | str) -> torch.dtype | str:
     if isinstance(dtype, torch.dtype) or dtype == "auto":
         return dtype
-    found = getattr(torch, dtype, None)
+    found = getattr(torch, str(dtype), None)
     if not isinstance(found, torch.dtype):
         raise BadInput(f"dtype {dtype!r} is unknown; give float32, bfloat16, float16 or float64.")
     return found

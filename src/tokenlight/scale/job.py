@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenlight.errors import BadInput, in_words
 from tokenlight.explaining.batch import versions
-from tokenlight.explaining.sample import sample
+from tokenlight.explaining.default import sample
 from tokenlight.files.rows import FORMAT, PLACE, REASON, parquet_of, table_of
 from tokenlight.files.stored import Folder
 from tokenlight.files.write import json_text

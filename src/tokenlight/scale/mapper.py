@@ -7,7 +7,7 @@ from typing import Any
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.halves import OF_ONE_TEXT, half_by_half
+from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half
 from tokenlight.files.rows import columns_of, table_of
 from tokenlight.files.tables import example
 from tokenlight.models.embedded import folder_digest

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from tokenlight.errors import TokenlightError, in_words
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.sample import sample
+from tokenlight.explaining.default import sample
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # how a disk says that it takes no more
 
