@@ -14,7 +14,7 @@ from transformers import BertForSequenceClassification, GPT2Config, GPT2ForSeque
 from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Question, Tokens
-from tokenlight.capture import shared_parts
+from tokenlight.capture import turns
 from tokenlight.capture.rescaled import rescaled
 from tokenlight.capture.rewired import rewired
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -74,7 +74,7 @@ def elsewhere(model):
 class TestSharedParts:
     def test_threads_that_would_wait_for_each_other_for_ever_are_refused(self, monkeypatch):
         """Models in a chain, and a hook that explains the first while the last is explained."""
-        monkeypatch.setattr(shared_parts, "PATIENCE", 0.2)
+        monkeypatch.setattr(turns, "PATIENCE", 0.2)
         first, middle, last = tiny_bert(), tiny_bert(), tiny_bert()
         lent(first, middle)
         last.classifier = middle.classifier
@@ -95,8 +95,8 @@ class TestSharedParts:
 
         def crossing():
             begun.wait(5)
-            lowest = shared_parts.locks_of([first.bert])
-            with shared_parts.taken(lowest):
+            lowest = turns.locks_of([first.bert])
+            with turns.taken(lowest):
                 go_on.set()
                 with rewired(middle, attention="own", gradients=False):
                     pass
@@ -161,8 +161,8 @@ class TestSharedParts:
     def test_a_model_takes_one_lock_where_it_shares_nothing(self):
         model = tiny_bert()
         parts = [*model.modules(), model.config]
-        (lock,) = shared_parts.locks_of(parts)
-        assert shared_parts.locks_of(reversed(parts)) == [lock]
+        (lock,) = turns.locks_of(parts)
+        assert turns.locks_of(reversed(parts)) == [lock]
 
     def test_locks_are_taken_in_one_order_whatever_the_order_of_the_parts(self):
         class Part:
@@ -170,19 +170,19 @@ class TestSharedParts:
 
         a, b, c = Part(), Part(), Part()
         for part in (a, b, c):
-            shared_parts.locks_of([part])
-        assert shared_parts.locks_of([a, b, c]) == shared_parts.locks_of([c, a, b])
-        assert len(shared_parts.locks_of([a, b, c])) == 3
+            turns.locks_of([part])
+        assert turns.locks_of([a, b, c]) == turns.locks_of([c, a, b])
+        assert len(turns.locks_of([a, b, c])) == 3
 
     def test_locks_hold_no_part(self):
         gc.collect()
-        before = len(shared_parts._held)
+        before = len(turns._held)
         for pair in SHARING:
             for model in pair():
                 Explainer(model, TOKENIZER).explain(TEXTS)
             del model
         gc.collect()
-        assert len(shared_parts._held) <= before
+        assert len(turns._held) <= before
 
     def test_a_padding_id_lent_to_a_pass_is_not_taken_for_the_models_own(self):
         config = GPT2Config(vocab_size=120, n_embd=32, n_layer=1, n_head=4, pad_token_id=None)

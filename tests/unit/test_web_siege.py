@@ -168,7 +168,7 @@ def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
 
 WORK_WITHOUT_END = """
 import signal, time
-from tokenlight.capture.pauses import pause
+from tokenlight.capture.turns import pause
 from tokenlight.web import measure
 def endless(*_):
     while True:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.unit.served import TEXT, allow_list, asking, refused
-from tokenlight.capture.pauses import pause, pausing
 from tokenlight.capture.rewired import locked
+from tokenlight.capture.turns import pause, pausing
 from tokenlight.errors import BadInput
 from tokenlight.web.explain import Explained, Wanted, explain_batch
 from tokenlight.web.limits import ServerLimits

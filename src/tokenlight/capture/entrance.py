@@ -6,21 +6,83 @@ writes after a source, each comes in once: the source by the encoder, what was w
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.embedding_site import Door
 from tokenlight.capture.live import LiveModel, source_of
-from tokenlight.capture.rewired import rewired
+from tokenlight.capture.loan import hooked
 from tokenlight.capture.transfer import widened
 from tokenlight.data.tokens import TokenRow
+
+Axes = tuple[int, int] | None
 
 
 class _Stopped(Exception):
     pass
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A module and where in its call the embeddings pass: its output, or one of its arguments.
+
+    ``swapped``: two axes that change places to give ``batch token hidden``; ``call``: which of the
+    module's calls in a pass, since a decoder may share its encoder's table; ``ahead``: tokens of the
+    model's own that join what passes only behind the door.
+    """
+
+    path: str
+    argument: int | str | None = None  # None: the output
+    swapped: Axes = None
+    call: int = 0
+    ahead: int = 0
+
+    def open(
+        self, root: nn.Module, tokens: int, replace: Callable[[Tensor], Tensor]
+    ) -> AbstractContextManager[None]:
+        """Within: what passes is handed to ``replace``, ``batch token hidden``. What stands behind
+        the text's ``tokens``, which some models pad by themselves, stays as it is."""
+        calls = count()
+
+        def once(tensor: Tensor) -> Tensor:
+            if next(calls) != self.call:
+                return tensor
+            if tensor.dim() == 4:  # of a convolution: batch hidden row column
+                flat = tensor.flatten(2).transpose(1, 2)
+                return through(flat).transpose(1, 2).reshape(tensor.shape)
+            return turned(through(turned(tensor, self.swapped)), self.swapped)
+
+        def through(tensor: Tensor) -> Tensor:
+            # They pass as zeros, so that what is seen here has a vector for every token.
+            own = tensor.new_zeros(len(tensor), self.ahead, tensor.shape[2])
+            whole = torch.cat((own, tensor), dim=1) if self.ahead else tensor
+            replaced = replace(whole[:, :tokens])[:, self.ahead :]
+            beyond = whole[:, tokens:]
+            return torch.cat((replaced, beyond), dim=1) if beyond.shape[1] else replaced
+
+        def leaving(_module: nn.Module, _arguments: Any, _named: Any, output: Any) -> Any:
+            return (once(output[0]), *output[1:]) if isinstance(output, tuple) else once(output)
+
+        def entering(_module: nn.Module, arguments: Any, named: Any) -> Any:
+            given = dict(enumerate(arguments)) | named
+            given[self.argument] = once(given[self.argument])
+            places = range(len(arguments))
+            return tuple(given.pop(place) for place in places), given
+
+        module = root.get_submodule(self.path)
+        if self.argument is None:
+            return hooked([module], leaving=leaving)
+        return hooked([module], entering=entering)
+
+
+def turned(tensor: Tensor, axes: Axes) -> Tensor:
+    """``tensor`` with two axes swapped, where any are."""
+    return tensor if axes is None else tensor.transpose(*axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +98,36 @@ class Entrance:
     start: int | None = None
     twice: bool = False
 
-    def sizes(self, tokens: int, source: int | None) -> list[int]:
-        """Places at each door for rows of ``tokens``, ``source`` of which are the encoder's alone."""
-        return [tokens] * len(self.doors) if source is None else [source, tokens - source]
+    def split(self, vectors: Tensor, source: int | None) -> Sequence[Tensor]:
+        """``batch place …``, door by door; ``source`` tokens of a row are the encoder's alone."""
+        each = vectors.shape[1] // len(self.doors)
+        return torch.split(
+            vectors, each if source is None else [source, vectors.shape[1] - source], 1
+        )
 
     @contextmanager
     def open(
-        self, root: nn.Module, sizes: Sequence[int], replace: Callable[[int, Tensor], Tensor]
+        self,
+        root: nn.Module,
+        tokens: int,
+        source: int | None,
+        replace: Callable[[int, Tensor], Tensor],
     ) -> Iterator[None]:
-        """Within: what passes door i is handed to ``replace(i, …)``, ``batch token hidden``."""
+        """Within: what passes door i of rows of ``tokens`` is handed to ``replace(i, …)``, ``batch token
+        hidden``."""
+        sizes = [tokens] * len(self.doors) if source is None else [source, tokens - source]
         with ExitStack() as undo:
-            for number, (door, tokens) in enumerate(zip(self.doors, sizes, strict=True)):
-
-                def passing(own: Tensor, number: int = number) -> Tensor:
-                    return replace(number, own)
-
-                undo.enter_context(door.open(root, tokens, passing))
+            for number, (door, size) in enumerate(zip(self.doors, sizes, strict=True)):
+                undo.enter_context(door.open(root, size, partial(replace, number)))
             yield
+
+    def given(
+        self, root: nn.Module, vectors: Tensor, source: int | None
+    ) -> AbstractContextManager[None]:
+        """Within: ``vectors``, ``batch place hidden``, pass in the place of the text's own."""
+        pieces = self.split(vectors, source)
+        tokens = vectors.shape[1] // (1 + self.twice)
+        return self.open(root, tokens, source, lambda door, own: pieces[door].to(own).clone())
 
     def folded(self, values: Tensor, real: Tensor) -> Tensor:
         """``batch place …`` summed to ``batch token …``: what a token brought wherever it is read."""
@@ -131,7 +206,7 @@ def kept(
         entered.tensors.append(tensor.clone())
         return entered.tensors[-1].clone()  # the model may go on to scale it in place
 
-    with entrance.open(live.model, entrance.sizes(real.shape[1], source), keep):
+    with entrance.open(live.model, real.shape[1], source, keep):
         yield entered
 
 
@@ -156,10 +231,8 @@ def embedded(
             raise _Stopped
         return tensor
 
-    with (
-        rewired(live.model, attention="own", gradients=False, filler=filler),
-        entrance.open(live.model, entrance.sizes(width, source_of(rows)), keep),
-        suppress(_Stopped),
-    ):
-        live.call(arguments if own else entrance.arguments(arguments, real))
+    given = arguments if own else entrance.arguments(arguments, real)
+    with suppress(_Stopped):
+        keeping = entrance.open(live.model, width, source_of(rows), keep)
+        live.run((given, real, filler), keeping)
     return torch.cat(passed, dim=1)

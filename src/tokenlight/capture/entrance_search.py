@@ -1,6 +1,5 @@
 """Where a model's entrance is: found by passes over one text, and proved by another."""
 
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from typing import Any, Literal
@@ -9,12 +8,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.embedding_site import Door, Watch
-from tokenlight.capture.entrance import Entrance, embedded
+from tokenlight.capture.entrance import Axes, Door, Entrance, embedded, turned
 from tokenlight.capture.live import LiveModel
+from tokenlight.capture.loan import hooked
 from tokenlight.capture.objective import slopes
 from tokenlight.capture.probe import other_row, telling
-from tokenlight.capture.rewired import rewired, token_embeddings
+from tokenlight.capture.rewired import token_embeddings
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 
@@ -63,45 +62,84 @@ def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
     )
 
 
-def _watched(live: LiveModel, row: TokenRow) -> tuple[Watch, list[Tensor]]:
+class _Watch:
+    """What every module of a pass gives out and takes in, in order, by its path and the number of its
+    call; what is taken in has a place among the arguments."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.made: list[tuple[str, int, None, Any]] = []
+        self.taken: list[tuple[str, int, int | str, Any]] = []
+        self.paths = {module: path for path, module in model.named_modules() if path}
+        self._calls = dict.fromkeys(self.paths.values(), -1)
+        self.hooks = hooked(self.paths, entering=self._enter, leaving=self._leave)
+
+    def _enter(self, module: nn.Module, arguments: Any, named: Any) -> None:
+        path = self.paths[module]
+        self._calls[path] += 1
+        given = [*enumerate(arguments), *named.items()]
+        self.taken.extend((path, self._calls[path], place, value) for place, value in given)
+
+    def _leave(self, module: nn.Module, _arguments: Any, _named: Any, output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) and output else output
+        path = self.paths[module]
+        self.made.append((path, self._calls[path], None, first))
+
+    def doors(self, state: Tensor) -> list[Door]:
+        """Where ``state``, ``batch token hidden``, passed, by its values: modules that give it out,
+        then modules that take it in."""
+        return [
+            Door(path, place, axes, call)
+            for path, call, place, tensor in (*self.made, *self.taken)
+            for axes in _layouts(tensor, state)
+        ]
+
+
+def _layouts(tensor: Any, state: Tensor) -> list[Axes]:
+    """The swap of axes that makes ``tensor`` begin with ``state``; none where none does."""
+    if tensor is state:
+        return [None]
+    if not isinstance(tensor, Tensor) or tensor.dim() != 3 or tensor.dtype != state.dtype:
+        return []
+    layouts: tuple[Axes, ...] = (None, (0, 1), (1, 2))
+    return [axes for axes in layouts if _begins(turned(tensor, axes), state)][:1]
+
+
+def _begins(tensor: Tensor, state: Tensor) -> bool:
+    batch, tokens, width = state.shape
+    fits = tensor.shape[0] == batch and tensor.shape[2] == width and tensor.shape[1] >= tokens
+    return fits and torch.equal(tensor[:, :tokens].detach().to(state.device), state.detach())
+
+
+def _watched(live: LiveModel, row: TokenRow) -> tuple[_Watch, list[Tensor]]:
     """One pass in which every module is watched, and h^0 as the model reports it; h^0 of its decoder
     beside it, where it has one that runs."""
-    watch = Watch()
-    arguments, real, filler = live.inputs([row])
-    with (
-        rewired(live.model, attention="own", gradients=False, filler=filler),
-        ExitStack() as undo,
-    ):
-        for path, module in live.model.named_modules():
-            if path:
-                watch.hang(path, module, undo)
-        outputs = live.call(arguments, output_hidden_states=True)
+    watch, given = _Watch(live.model), live.inputs([row])
+    outputs, _ = live.run(given, watch.hooks, output_hidden_states=True)
     decoded = getattr(outputs, "decoder_hidden_states", None)
     states = [*live.hidden_states_of(outputs)[:1], *(decoded or ())[:1]]
-    tokens = real.shape[1]
+    tokens = given[1].shape[1]
     ends = [tokens, tokens] if row.source is None else [row.source, tokens - row.source]
     return watch, [state[:, :end] for state, end in zip(states, ends, strict=False)]
 
 
 def _tables(
-    live: LiveModel, watch: Watch, row: TokenRow, parts: int
+    live: LiveModel, watch: _Watch, row: TokenRow, parts: int
 ) -> tuple[tuple[Door, ...], int | None]:
     """The token tables, the encoder's and the decoder's, which may be one module that is called
     twice; and the id that the decoder puts before the text, None where it is the text's last."""
-    names = {id(module): name for name, module in live.model.named_modules()}
     modules: list[Any] = [token_embeddings(live.model)[-1]]
     if parts == 2:
         modules.append(live.model.get_decoder().get_input_embeddings())
-    paths = [names[id(module)] for module in modules]
+    paths = [watch.paths[module] for module in modules]
     calls = (0, int(paths[0] == paths[-1]))
     doors = []
     for path, call in zip(paths, calls, strict=False):
-        made = [tensor for name, number, tensor in watch.made if (name, number) == (path, call)]
-        first = len(row) > 1 and made[0].shape[:2] == (len(row), 1)
+        made = next(tensor for *which, _, tensor in watch.made if which == [path, call])
+        first = len(row) > 1 and made.shape[:2] == (len(row), 1)
         doors.append(Door(path, None, (0, 1) if first else None, call))
     if parts == 1 or row.source is not None:
         return tuple(doors), None
-    ids = next(ids for name, n, _, ids in watch.taken if (name, n) == (paths[1], calls[1]))[0]
+    ids = next(ids for *which, _, ids in watch.taken if which == [paths[1], calls[1]])[0]
     if ids[1 : len(row)].tolist() != list(row.ids[:-1]):
         raise UnsupportedModel(
             f"the decoder of {type(live.model).__name__} does not read the text one token later than "
@@ -118,12 +156,8 @@ def _start(live: LiveModel, row: TokenRow, doors: tuple[Door, ...], first: int) 
     def note(_module: nn.Module, arguments: Any, named: Any) -> None:
         seen.append(int((arguments or [*named.values()])[0][0, 0]))
 
-    table = live.model.get_submodule(doors[1].path)
-    handle = table.register_forward_pre_hook(note, with_kwargs=True)
-    try:
+    with hooked([live.model.get_submodule(doors[1].path)], entering=note):
         embedded(live, [changed], len(row), Entrance(doors), own=True)
-    finally:
-        handle.remove()
     return first if seen[-1] == first else None
 
 
@@ -134,9 +168,8 @@ def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entr
         vectors = embedded(live, [other], len(row), entrance)
     except (RuntimeError, IndexError):  # a door of another shape than it seemed
         return False
-    pieces = torch.split(vectors, entrance.sizes(len(row), row.source), dim=1)
     own, wanted = (_logits(live, one) for one in (row, other))
-    got = _logits(live, row, entrance, pieces)
+    got = _logits(live, row, entrance, vectors)
     moved, gap = float((own - wanted).abs().max()), float((got - wanted).abs().max())
     eps = torch.finfo(live.dtype).eps
     # Both passes do the same sums in the same order; what is left is rounding.
@@ -156,8 +189,7 @@ def _refuse_estimated_slopes(
     here, there = (embedded(live, [one], len(row), entrance) for one in (row, other))
     way = there - here
     begin = here.detach().requires_grad_()
-    sizes = entrance.sizes(len(row), row.source)
-    value = _logits(live, row, entrance, torch.split(begin, sizes, dim=1), gradients=True)
+    value = _logits(live, row, entrance, begin)
     total = value.flatten()[0]
     if not own_backwards(total):
         return
@@ -166,7 +198,7 @@ def _refuse_estimated_slopes(
 
     def rise(step: float) -> float:
         ends = [here + sign * step * way for sign in (1, -1)]
-        values = [_logits(live, row, entrance, torch.split(end, sizes, dim=1)) for end in ends]
+        values = [_logits(live, row, entrance, end) for end in ends]
         return float((values[0] - values[1]).flatten()[0]) / (2 * step)
 
     seen = (4 * rise(STEP / 2) - rise(STEP)) / 3  # without the error of the step squared
@@ -198,19 +230,11 @@ def _logits(
     live: LiveModel,
     row: TokenRow,
     entrance: Entrance | None = None,
-    pieces: tuple[Tensor, ...] = (),
-    *,
-    gradients: bool = False,
+    vectors: Tensor | None = None,
 ) -> Tensor:
-    arguments, _, filler = live.inputs([row])
-    with ExitStack() as undo:
-        undo.enter_context(rewired(live.model, attention="own", gradients=gradients, filler=filler))
-        if entrance is not None:
-            undo.enter_context(
-                entrance.open(
-                    live.model,
-                    entrance.sizes(len(row), row.source),
-                    lambda i, own: pieces[i].to(own).clone(),
-                )
-            )
-        return live.logits_of(live.call(arguments), arguments).cpu().double()
+    """Of one text, by itself or with ``vectors`` in the place of its embeddings, on their graph."""
+    given = live.inputs([row])
+    if entrance is None or vectors is None:
+        return live.run(given)[1].cpu().double()
+    entering = entrance.given(live.model, vectors, row.source)
+    return live.run(given, entering, gradients=vectors.requires_grad)[1].cpu().double()

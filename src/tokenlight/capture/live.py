@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cached_property
 from struct import pack
@@ -28,6 +29,8 @@ BATCH_TOKENS = 2048  # on a processor; a GPU takes more
 Pooling = Literal["mean", "cls", "last", "max", "weightedmean", "mean_sqrt_len"]
 Similarity = Literal["cosine", "dot"]
 Route = Literal["seam", "eager"]
+# Arguments of the model, which tokens are real, and what stands in for a missing padding id.
+Inputs = tuple[dict[str, Tensor], Tensor, int | None]
 
 
 class LiveModel:
@@ -134,9 +137,7 @@ class LiveModel:
         """Whether ``module`` stands in the part of the model whose tokens are explained."""
         return module in self._listened
 
-    def inputs(
-        self, rows: Sequence[Any], width: int | None = None
-    ) -> tuple[dict[str, Tensor], Tensor, int | None]:
+    def inputs(self, rows: Sequence[Any], width: int | None = None) -> Inputs:
         """Rows as right-padded arguments of the model; which tokens are real (``batch token``); and
         an id that stands in for the padding id where the model has none."""
         if self.patches is not None:
@@ -246,6 +247,23 @@ class LiveModel:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} itself refuses this pass: {refusal}"
             ) from refusal
+
+    def run(
+        self,
+        given: Inputs,
+        *within: AbstractContextManager[Any],
+        attention: str = "own",
+        gradients: bool = False,
+        **flags: Any,
+    ) -> tuple[Any, Tensor]:
+        """One pass over ``given`` of the model rewired, ``within`` more: its outputs, its logits."""
+        arguments, _, filler = given
+        with ExitStack() as undo:
+            wired = rewired(self.model, attention=attention, gradients=gradients, filler=filler)
+            for context in (wired, *within):
+                undo.enter_context(context)
+            outputs = self.call(arguments, **flags)
+            return outputs, self.logits_of(outputs, arguments)
 
     def generate(self, source: TokenRow, tokens: int) -> list[int]:
         """What the model writes after a source by its own generation config, its start included."""

@@ -5,14 +5,15 @@ block's attention is its output projection; the sum with the block's input shows
 comes after (BERT) or before (GPT-2).
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tokenlight.capture.loan import hooked
 from tokenlight.capture.seam import Listener
 from tokenlight.errors import UnsupportedModel
 
@@ -76,16 +77,12 @@ class MixingListener:
         self._listener = listener
         self._events: list[_Event] = []
 
-    @contextmanager
-    def hearing(self, encoder: nn.Module) -> Iterator[None]:
+    def hearing(self, encoder: nn.Module) -> AbstractContextManager[None]:
         """Within: what they do is heard."""
-        with ExitStack() as undo:
-            for module in encoder.modules():
-                if _is_linear(module) or isinstance(module, nn.LayerNorm) or _is_norm(module):
-                    undo.callback(module.register_forward_hook(self._hear).remove)
-            yield
+        heard = (m for m in encoder.modules() if _is_linear(m) or _is_norm(m))
+        return hooked(heard, leaving=self._hear)
 
-    def _hear(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _hear(self, module: nn.Module, args: Any, _named: Any, output: Any) -> None:
         if args and isinstance(output, Tensor):
             block = len(self._listener.maps)
             self._events.append(_Event(block, module, args[0].detach(), output.detach()))
@@ -128,7 +125,8 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def _is_norm(module: nn.Module) -> bool:
-    return type(module).__name__.endswith("Norm") and next(module.children(), None) is None
+    named = type(module).__name__.endswith("Norm") and next(module.children(), None) is None
+    return named or isinstance(module, nn.LayerNorm)
 
 
 def _matrix(module: nn.Module) -> Tensor:

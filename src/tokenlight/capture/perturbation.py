@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.entrance_search import entrance_of
-from tokenlight.capture.fading import faded
-from tokenlight.capture.live import LiveModel
+from tokenlight.capture.live import LiveModel, source_of
 from tokenlight.capture.packing import kind_of, packs
-from tokenlight.capture.pauses import pause
-from tokenlight.capture.rewired import rewired
+from tokenlight.capture.transfer import sent
+from tokenlight.capture.turns import pause
 from tokenlight.capture.variants import Original, StandIns, Variant, asked_of
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import TextTooLong
@@ -130,13 +129,8 @@ class _Engine:
             pack = waiting.popleft()
             try:
                 chosen = [rows[i] for i in pack]
-                arguments, real, filler = live.inputs(chosen)
-                fading = self._fading(chosen, real)
-                with (
-                    rewired(live.model, attention="own", gradients=False, filler=filler),
-                    fading,
-                ):
-                    logits = live.logits_of(live.call(arguments), arguments)
+                given = live.inputs(chosen)
+                _, logits = live.run(given, self._fading(chosen, given[1]))
             except RuntimeError as error:
                 full = isinstance(error, torch.OutOfMemoryError)
                 if len(pack) == 1 or not (full or "can't allocate memory" in str(error)):
@@ -153,9 +147,23 @@ class _Engine:
         return done
 
     def _fading(self, rows: list[Variant], real: Tensor) -> AbstractContextManager[None]:
+        """Within: of what passes the entrance, random numbers are zero, as each of ``rows`` says."""
         if all(row.fading is None for row in rows):
             return nullcontext()
-        return faded(self.live, entrance_of(self.live, _row(rows[0]), "hidden"), rows, real)
+        entrance, source = entrance_of(self.live, _row(rows[0]), "hidden"), source_of(rows)
+        pieces: list[Tensor] = []
+
+        def fade(door: int, own: Tensor) -> Tensor:
+            if not pieces:
+                gone = np.zeros((*real.shape, own.shape[2]), dtype=bool)
+                for number, row in enumerate(rows):
+                    if row.fading is not None:
+                        gone[number, : len(row)] = row.fading.gone(own.shape[2])
+                places = entrance.spread(sent(gone, real.device), real)
+                pieces.extend(entrance.split(places, source))
+            return own.masked_fill(pieces[door].to(own.device), 0.0)
+
+        return entrance.open(self.live.model, real.shape[1], source, fade)
 
 
 def _variant(given: TokenRow | Variant) -> Variant:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -15,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
-from tokenlight.capture.rewired import rewired, token_embeddings
+from tokenlight.capture.loan import hooked
+from tokenlight.capture.rewired import token_embeddings
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite, UnsupportedModel
 
@@ -108,19 +107,12 @@ def _spoilt(weight: str) -> str:
 def _of_a_part(live: LiveModel, row: TokenRow, weights: Sequence[str]) -> list[str]:
     """Those of ``weights`` whose modules take part in a pass and read all of them: a pooling layer
     may be of no use to the head, and of a table of positions only some rows are read."""
-    took: set[str] = set()
-    with ExitStack() as undo:
-        for owner in {weight.rpartition(".")[0] for weight in weights}:
-            module = live.model.get_submodule(owner)
-            if owner and not isinstance(module, nn.Embedding):
-                note = partial(_note, took, owner)
-                undo.callback(module.register_forward_hook(note).remove)
+    owners = {weight: live.model.get_submodule(weight.rpartition(".")[0]) for weight in weights}
+    took: list[nn.Module] = []
+    watched = {own for own in owners.values() if not isinstance(own, nn.Embedding)} - {live.model}
+    with hooked(watched, entering=lambda module, *_: took.append(module)):
         _probe(live, row, None)
-    return [weight for weight in weights if weight.rpartition(".")[0] in took]
-
-
-def _note(took: set[str], owner: str, *_: Any) -> None:
-    took.add(owner)
+    return [weight for weight, owner in owners.items() if owner in took]
 
 
 def _is_checked(weight: Tensor) -> bool:
@@ -298,30 +290,21 @@ def _padding_gap(live: LiveModel, row: TokenRow) -> float:
 
 def _probe(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0) -> Tensor:
     """Logits of one row: of the bare model, or (``wanted``) with its attention listened to."""
-    arguments, outputs = _passed(live, row, wanted, padding)
-    logits = live.logits_of(outputs, arguments).cpu().double()
+    logits = _passed(live, row, wanted, padding)[1].cpu().double()
     return logits[:, : len(row)] if live.head.kind == "span" else logits
 
 
 def _passed(
     live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0, **flags: bool
-) -> tuple[dict[str, Tensor], Any]:
-    """The arguments of one pass over a row, and what the model gives for them."""
-    arguments, real, filler = live.inputs([row], len(row) + padding)
+) -> tuple[Any, Tensor]:
+    """What the model gives for one row, and its logits."""
+    given = live.inputs([row], len(row) + padding)
     if wanted and live.route == "eager":
         flags["output_attentions"] = True
     crosses = live.writes_from_source
-    listener = seam.Listener(wanted or "nothing", real, live.listens_to, crosses=crosses)
-    with (
-        rewired(
-            live.model,
-            attention="own" if wanted is None else live.listened,
-            gradients=False,
-            filler=filler,
-        ),
-        seam.listening(listener),
-    ):
-        return arguments, live.call(arguments, **flags)
+    listener = seam.Listener(wanted or "nothing", given[1], live.listens_to, crosses=crosses)
+    attention = "own" if wanted is None else live.listened
+    return live.run(given, seam.listening(listener), attention=attention, **flags)
 
 
 def _where(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None) -> str:
@@ -329,7 +312,7 @@ def _where(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None) -> str:
     spoilt = spoilt_weights(live.model)
     if spoilt:
         return _spoilt(spoilt[0])
-    _, outputs = _passed(live, row, wanted, output_hidden_states=True)
+    outputs, _ = _passed(live, row, wanted, output_hidden_states=True)
     for layer, hidden in enumerate(live.hidden_states_of(outputs)):
         if not bool(torch.isfinite(hidden).all()):
             return f"hidden state {layer} (0 is the embedding) is the first that is not finite"

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from tokenlight.capture.entrance import embedded
 from tokenlight.capture.entrance_search import At, entrance_of
+from tokenlight.capture.live import Inputs
 from tokenlight.capture.objective import Objective, Of, slopes
 from tokenlight.capture.packing import in_halves
-from tokenlight.capture.pauses import pause
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
-from tokenlight.capture.rewired import rewired
 from tokenlight.capture.transfer import sent, widened
+from tokenlight.capture.turns import pause
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput
@@ -123,20 +123,15 @@ class Rerun:
             return self._pass(self._everyone, vectors.to(self.live.dtype), at, "target")
 
     def _pass(self, examples: Tensor, vectors: Tensor, at: At, of: Of) -> Tensor:
-        tables, filler = self._inputs
-        entrance = entrance_of(self.live, self.recording.rows[0], at)
-        sizes = entrance.sizes(self.recording.real.shape[1], self.recording.rows[0].source)
-        pieces = torch.split(vectors, sizes, dim=1)
-        gradients = vectors.requires_grad
-        with (
-            rewired(self.live.model, attention="own", gradients=gradients, filler=filler),
-            entrance.open(
-                self.live.model, sizes, lambda door, own: pieces[door].to(own.device).clone()
-            ),
-        ):
-            chosen = {name: table[examples.to(table.device)] for name, table in tables.items()}
-            logits = self.live.logits_of(self.live.call(chosen), chosen)
-            return self.objective(logits, examples, of)
+        first = self.recording.rows[0]
+        tables, real, filler = self._inputs
+        entering = entrance_of(self.live, first, at).given(self.live.model, vectors, first.source)
+        chosen = {name: table[examples.to(table.device)] for name, table in tables.items()}
+        given, gradients = (chosen, real, filler), vectors.requires_grad
+        with torch.set_grad_enabled(gradients):
+            return self.objective(
+                self.live.run(given, entering, gradients=gradients)[1], examples, of
+            )
 
     def embedded(self, rows: Sequence[TokenRow], at: At = "hidden") -> Tensor:
         """h^0 of other tokens (one row an example, as long as it): ``batch place hidden``."""
@@ -195,9 +190,8 @@ class Rerun:
 
     @cached_property
     @torch.inference_mode(mode=False)
-    def _inputs(self) -> tuple[dict[str, Tensor], int | None]:
-        arguments, _, filler = self.live.inputs(self.recording.rows, self.recording.real.shape[1])
-        return arguments, filler
+    def _inputs(self) -> Inputs:
+        return self.live.inputs(self.recording.rows, self.recording.real.shape[1])
 
 
 def _normal(tensor: Tensor) -> Tensor:

@@ -1,13 +1,14 @@
 """DeepLIFT's rescale rule: activations whose gradient is the slope between text and baseline."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import activations
 
+from tokenlight.capture.loan import hooked
 from tokenlight.capture.rewired import locked
 
 Rescale = Literal["modules", "activations", "none"]
@@ -28,15 +29,16 @@ class _Rescaled(torch.autograd.Function):
         return gradients[0] * slope, None, None
 
 
-def _slope(module: nn.Module, before: Tensor, after: Tensor) -> Tensor:
-    """Δ out / Δ in between the first half of the batch (texts) and the second (baselines)."""
+def _rescale(module: nn.Module, arguments: Any, _named: Any, after: Tensor) -> Any:
+    """With Δ out / Δ in between the first half of the batch (texts) and the second (baselines)."""
+    (before,) = arguments
     below, above = (tensor.detach().chunk(2) for tensor in (before, after))
     rise, run = above[0] - above[1], below[0] - below[1]
     with torch.enable_grad():
         inside = before.detach().requires_grad_(True)
         (own,) = torch.autograd.grad(module.forward(inside.clone()).sum(), inside)
     slope = torch.where(run.abs() < TOO_CLOSE, own.chunk(2)[0], rise / run)
-    return torch.cat((slope, slope))
+    return _Rescaled.apply(before, after, torch.cat((slope, slope)))  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -47,19 +49,8 @@ def rescaled(model: nn.Module, which: Rescale) -> Iterator[None]:
     """
     kinds: tuple[type[nn.Module], ...] = () if which == "none" else MODULES
     if which == "activations":
-        kinds += tuple(
-            found
-            for found in vars(activations).values()
-            if isinstance(found, type) and issubclass(found, nn.Module)
-        )
-
-    def hook(module: nn.Module, arguments: Any, output: Any) -> Any:
-        (before,) = arguments
-        return _Rescaled.apply(before, output, _slope(module, before, output))  # type: ignore[no-untyped-call]
-
-    with ExitStack() as undo:
-        undo.enter_context(locked(model))
-        for module in model.modules():
-            if isinstance(module, kinds):
-                undo.callback(module.register_forward_hook(hook).remove)
+        found = (own for own in vars(activations).values() if isinstance(own, type))
+        kinds += tuple(own for own in found if issubclass(own, nn.Module))
+    chosen = [module for module in model.modules() if isinstance(module, kinds)]
+    with locked(model), hooked(chosen, leaving=_rescale):
         yield

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from tokenlight.capture import graph_breaks, seam
-from tokenlight.capture.loan import lent
-from tokenlight.capture.shared_parts import Numbered, locks_of, taken
+from tokenlight.capture import seam
+from tokenlight.capture.graph import breaks_refused
+from tokenlight.capture.loan import hooked, lent
+from tokenlight.capture.turns import Numbered, locks_of, taken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.tracing import modules_of
 
@@ -86,11 +87,10 @@ def rewired(
         undo.enter_context(torch.inference_mode(mode=False))
         undo.enter_context(torch.set_grad_enabled(gradients))
         if gradients:
-            for number in wiring.embeddings:
-                undo.callback(modules[number].register_forward_hook(_begin_graph).remove)
+            tables = [modules[number] for number in wiring.embeddings]
+            undo.enter_context(hooked(tables, leaving=_begin_graph))
             if whole and not wiring.unbroken:
-                for handle in graph_breaks.refused(model, modules):
-                    undo.callback(handle.remove)
+                undo.enter_context(breaks_refused(model, modules))
         yield
         wiring.unbroken |= gradients and whole
 
@@ -183,12 +183,12 @@ def merging(name: str, states: Sequence[Tensor] = ()) -> str:
     )
 
 
-def _begin_graph(_module: nn.Module, _args: Any, output: Any) -> Any:
+def _begin_graph(_module: nn.Module, _args: Any, _named: Any, output: Any) -> Any:
     # The copy is no leaf, so a model may go on to scale its embeddings in place.
     if isinstance(output, Tensor):
         return output.detach().requires_grad_(True).clone()
     first, *others = output
-    return (_begin_graph(_module, _args, first), *others)
+    return (_begin_graph(_module, _args, _named, first), *others)
 
 
 @contextmanager

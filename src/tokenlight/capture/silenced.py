@@ -5,7 +5,6 @@ clean pass, so that what leaves it shows that block alone.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -13,36 +12,28 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
+from tokenlight.capture.graph import blocks_of
 from tokenlight.capture.live import LiveModel
+from tokenlight.capture.loan import hooked
 from tokenlight.capture.packing import in_halves
-from tokenlight.capture.pauses import pause
-from tokenlight.capture.recompute import blocks_of
 from tokenlight.capture.rerun import WIDER
-from tokenlight.capture.rewired import rewired
 from tokenlight.capture.tape import Recording
+from tokenlight.capture.turns import pause
 from tokenlight.errors import UnsupportedModel
 
 States = list[Tensor]  # one a block, each ``pass token hidden``
 
 
 class _Blocks:
-    """What enters and what leaves each block, in the order in which they run."""
+    """What enters and what leaves each block, in the order in which they run; where a ``clean`` pass is
+    given, what entered there enters again, for ``examples``."""
 
     def __init__(self, live: LiveModel, clean: States | None, examples: Tensor) -> None:
         self.entered, self.left = States(), States()
         self._clean, self._examples = clean, examples
-        self._modules = [
-            block for block in blocks_of(live.model) if any(map(live.listens_to, block.modules()))
-        ]
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        with ExitStack() as undo:
-            for block in self._modules:
-                hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
-                undo.callback(hook.remove)
-                undo.callback(block.register_forward_hook(self._leave).remove)
-            yield
+        blocks = blocks_of(live.model)
+        heard = [block for block in blocks if any(map(live.listens_to, block.modules()))]
+        self.hooks = hooked(heard, entering=self._enter, leaving=self._leave)
 
     def _enter(self, _block: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         first, *others = given or (named.pop("hidden_states"),)
@@ -52,7 +43,7 @@ class _Blocks:
             first = self._clean[number][self._examples.to(first.device)]
         return (first, *others), named
 
-    def _leave(self, _block: nn.Module, _given: Any, output: Any) -> None:
+    def _leave(self, _block: nn.Module, _given: Any, _named: Any, output: Any) -> None:
         self.left.append(output if isinstance(output, Tensor) else output[0])
 
 
@@ -103,14 +94,10 @@ def _passed(
     recording: Recording, clean: States | None, examples: Tensor, tokens: Tensor | None
 ) -> _Blocks:
     live = recording.live
-    arguments, _, filler = live.inputs(recording.rows, recording.real.shape[1])
+    arguments, real, filler = live.inputs(recording.rows, recording.real.shape[1])
     chosen = {name: table[examples.to(table.device)] for name, table in arguments.items()}
     blocks = _Blocks(live, clean, examples)
     listener = seam.Listener("nothing", recording.real, live.listens_to, silent=tokens)
-    with (
-        rewired(live.model, attention=live.listened, gradients=False, filler=filler),
-        seam.listening(listener),
-        blocks.watched(),
-    ):
-        live.call(chosen)
+    within = seam.listening(listener), blocks.hooks
+    live.run((chosen, real, filler), *within, attention=live.listened)
     return blocks

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 import transformers
 
+from tokenlight.capture.graph import NOTE, blocks_of
 from tokenlight.capture.packing import in_halves
-from tokenlight.capture.pauses import pause
-from tokenlight.capture.recompute import NOTE, blocks_of
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Sites, Tape
 from tokenlight.capture.transfer import Fetched
+from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution, frozen
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow

@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from tokenlight.capture.pauses import pause
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site, Sites
+from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import NextToken
 from tokenlight.explaining.batch import BatchColumns, Seen, queued_by, shared_by

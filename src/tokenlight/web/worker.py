@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from tokenlight.capture.pauses import pausing
+from tokenlight.capture.turns import pausing
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import BUSY, Refusal, caught, closing
 

@@ -1,22 +1,33 @@
-"""Locks by parts: what two models share, an encoder or a config, is used by one thread at a time."""
+"""Turns: what two models share, an encoder or a config, is used by one thread at a time; and between
+two passes through a model, whoever drives the work may do something else first."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
 from weakref import ReferenceType, ref
 
+from tokenlight.capture.loan import lent
 from tokenlight.errors import BadInput
 
 Numbered = tuple[int, threading.RLock]
 PATIENCE = 60.0  # seconds
-_here = threading.local()  # numbers of the locks this thread holds
 _guard = threading.Lock()
 _numbers = count()
 # By the id of a part, since configs have no hash; each forgets its place as it dies.
 _held: dict[int, tuple[ReferenceType[Any], Numbered]] = {}
+
+
+class _Here(threading.local):
+    between: Callable[[], None] | None = None
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []  # of the locks this thread holds
+
+
+_here = _Here()
 
 
 def locks_of(parts: Iterable[Any]) -> list[Numbered]:
@@ -30,11 +41,9 @@ def locks_of(parts: Iterable[Any]) -> list[Numbered]:
         found: dict[int, threading.RLock] = {}
         own: Numbered = next(_numbers), threading.RLock()
         for part in parts:
-            place = id(part)
-            known = _held.get(place)
-            if known is None or known[0]() is not part:
-                known = _held[place] = ref(part, partial(_forget, place)), own
-            found.update((known[1],))
+            # No lock is taken to forget it: Python may let a part go while one is held.
+            weak = ref(part, partial(_held.pop, id(part)))
+            found.update((_held.setdefault(id(part), (weak, own))[1],))
         return sorted(found.items())
 
 
@@ -45,7 +54,7 @@ def taken(locks: Sequence[Numbered]) -> Iterator[None]:
     A thread that holds a later one already (a hook that explains another model) cannot keep to the
     order: it waits for a while, and is refused rather than left waiting for ever.
     """
-    mine: list[int] = _here.__dict__.setdefault("numbers", [])
+    mine = _here.numbers
     before = len(mine)
     with ExitStack() as undo:
         for number, lock in locks:
@@ -62,13 +71,16 @@ def taken(locks: Sequence[Numbered]) -> Iterator[None]:
         yield
 
 
-def holding() -> bool:
-    """Whether this thread holds any lock, so that a model is not as it was loaded."""
-    return bool(_here.__dict__.get("numbers"))
+def pausing(between: Callable[[], None] | None) -> AbstractContextManager[None]:
+    """Within, on this thread, ``between`` is called from pass to pass, while no model is rewired. It
+    may use the same model, and ends the work by raising. None: there are no pauses."""
+    return lent([_here], between=between)
 
 
-def _forget(place: int, gone: ReferenceType[Any]) -> None:
-    # No lock is taken: this runs wherever Python lets the part go, maybe while one is held.
-    known = _held.get(place)
-    if known is not None and known[0] is gone:
-        del _held[place]
+def pause() -> None:
+    """A place to pause, passed over where this thread holds a model: its weights may be changed for
+    a while. What is done in a pause makes none itself, unless it asks for them anew."""
+    between = _here.between
+    if between is not None and not _here.numbers:
+        with pausing(None):
+            between()
