@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tokenlight.capture.objective import terms_of
 from tokenlight.capture.transfer import sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import UnsupportedModel
@@ -28,9 +30,9 @@ class Route:
     """How relevance is sent down.
 
     ``rules``: the rule set; a rewritten gradient is caught at h^0 alone. ``top_only``: no lower than the
-    last block's attention map. ``spread``:
-    the row of an answer position is laid over all tokens, as the official question-answering code
-    does. ``gates``: block (0 is the lowest) to gate; ``key`` then tells these gates from others.
+    last block's attention map. ``spread``: the row of an answer position is laid over all tokens, as the
+    official question-answering code does. ``gates``: block (0 is the lowest) to gate; ``key`` then tells
+    these gates from others.
     """
 
     rules: RuleSet
@@ -44,10 +46,9 @@ class Route:
 class Flow:
     """Relevance where it was caught; layers in order, bottom first.
 
-    ``hidden``: at h^l, each ``batch token hidden`` (with ``top_only`` at the last alone, of a
-    rewritten gradient at h^0 alone);
-    ``attention``: at A^l, each ``batch head query key``; ``start``: ``batch``, what was put in;
-    ``contexts``: what arrived before each gate.
+    ``hidden``: at h^l, each ``batch token hidden`` (with ``top_only`` at the last alone, of a rewritten
+    gradient at h^0 alone); ``attention``: at A^l, each ``batch head query key``; ``start``: ``batch``,
+    what was put in; ``contexts``: what arrived before each gate.
     """
 
     hidden: list[Tensor]
@@ -67,8 +68,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     rewritten gradient, which is linear, takes several logits at once."""
     passage, logits = recording.passage, recording.logits
     assert passage is not None, "this recording was made without a site of relevance"
-    put = [(i, *place, w) for i, target in enumerate(targets) for place, w in target.terms]
-    *places, weights = zip(*put, strict=True)
+    places, weights = terms_of(targets)
     at = tuple(sent(places, logits.device))
     seed = torch.zeros_like(logits)
     value = sent(weights, logits.device, logits.dtype)
@@ -87,12 +87,19 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
             (top,) = torch.autograd.grad(logits, recording.hidden[-1:], seed, retain_graph=True)
             real = recording.real.to(top)
             source = recording.hidden[-1]
-            put_in = (
-                top.sum(dim=1, keepdim=True) * (real / real.sum(dim=1, keepdim=True))[..., None]
-            )
+            shares = (real / real.sum(dim=1, keepdim=True))[..., None]
+            put_in = top.sum(dim=1, keepdim=True) * shares
         found = torch.autograd.grad(source, caught, put_in, retain_graph=True, allow_unused=True)
     start = seed.flatten(1).sum(dim=1)
-    layers = _layers(hidden, found)
+    layers = []
+    for layer, relevance in enumerate(found[: len(hidden)]):
+        if relevance is None:
+            raise UnsupportedModel(
+                f"no relevance arrives at hidden state {layer} (0 is the embedding) as this model "
+                "reports it, so nothing can be said of its tokens; choose a method that reads no "
+                "layer, such as occlusion."
+            )
+        layers.append(relevance)
     if rewritten:
         start = torch.where(seed == 0, 0, seed * logits.detach()).flatten(1).sum(dim=1)
         pairs = zip(hidden, layers, strict=True)
@@ -108,20 +115,6 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     return flow
 
 
-def _layers(hidden: Sequence[Tensor], found: Sequence[Tensor | None]) -> list[Tensor]:
-    """What arrived at each layer, which is never nothing."""
-    arrived = []
-    for layer, relevance in enumerate(found[: len(hidden)]):
-        if relevance is None:
-            raise UnsupportedModel(
-                f"no relevance arrives at hidden state {layer} (0 is the embedding) as this model "
-                "reports it, so nothing can be said of its tokens; choose a method that reads no "
-                "layer, such as occlusion."
-            )
-        arrived.append(relevance)
-    return arrived
-
-
 @contextmanager
 def _gated(recording: Recording, gates: Mapping[int, Gate]) -> Iterator[dict[int, Tensor]]:
     """Put ``gates`` in the way of relevance at the attention contexts, for one pass; gives what
@@ -133,15 +126,12 @@ def _gated(recording: Recording, gates: Mapping[int, Gate]) -> Iterator[dict[int
         )
     arrived: dict[int, Tensor] = {}
 
-    def hook(block: int, gate: Gate) -> Gate:
-        def through(relevance: Tensor) -> Tensor:
-            arrived[block] = relevance
-            return gate(relevance)
-
-        return through
+    def through(block: int, relevance: Tensor) -> Tensor:
+        arrived[block] = relevance
+        return gates[block](relevance)
 
     with ExitStack() as undo:
-        for block, gate in gates.items():
+        for block in gates:
             context: Any = recording.contexts[block]  # register_hook is not typed
-            undo.callback(context.register_hook(hook(block, gate)).remove)
+            undo.callback(context.register_hook(partial(through, block)).remove)
         yield arrived

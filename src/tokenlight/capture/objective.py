@@ -1,16 +1,18 @@
-"""The number whose gradient is taken, for many passes over the same examples at once."""
+"""The number whose gradient is taken, for many passes over the same examples at once; and which tokens
+the head reads for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tokenlight.capture.transfer import sent
+from tokenlight.capture.transfer import Fetched, sent
 from tokenlight.data.target import Head, ResolvedTarget
-from tokenlight.errors import BadTarget, UnsupportedModel
+from tokenlight.errors import BadTarget, NotFinite, UnsupportedModel
 
 Of = Literal["target", "loss"]
 
@@ -111,12 +113,20 @@ class Objective:
         return torch.where(self.one_class[examples], whole, softplus(-value))
 
 
-def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
-    """Σ over examples of each one's target, read in one step; examples do not touch each other."""
+def terms_of(
+    targets: Sequence[ResolvedTarget],
+) -> tuple[list[tuple[int, ...]], tuple[float, ...]]:
+    """Where in a batch of logits each term of the targets stands, axis by axis, and its weight."""
     terms = [
         (i, *place, weight) for i, target in enumerate(targets) for place, weight in target.terms
     ]
     *places, weights = zip(*terms, strict=True)
+    return places, weights
+
+
+def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
+    """Σ over examples of each one's target, read in one step; examples do not touch each other."""
+    places, weights = terms_of(targets)
     chosen = logits[tuple(sent(places, logits.device))]
     if all(weight == 1 for weight in weights):
         return chosen.sum()
@@ -132,3 +142,31 @@ def first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:
                 "NaN or infinity; check the weights, or load the model in float32 or bfloat16."
             )
     return f"the head gives NaN or infinity for text {example} of the batch."
+
+
+@dataclass(frozen=True, eq=False)
+class Readout:
+    """Which tokens the head reads: where the gradient at the last hidden state is not zero.
+
+    ``weights``: ``batch token``, equal over the rows that are read, summing to one. ``single``:
+    ``batch``, true where one token alone is read ([CLS], the last token, a span's start).
+    """
+
+    weights: Tensor
+    single: Tensor
+
+    @property
+    def own(self) -> Tensor:
+        """``batch token``: the one token that is read, where there is only one."""
+        return (self.weights > 0) & self.single[:, None]
+
+
+def read_somewhere(count: Fetched, targets: Sequence[ResolvedTarget]) -> None:
+    """Refuse targets of which the head reads no token at all."""
+    unread = np.flatnonzero(count.arrived() == 0)
+    if len(unread):
+        raise NotFinite(
+            f"the target {targets[unread[0]].name!r} has gradient zero at every token of text "
+            f"{unread[0]} of the batch, so the token the head reads cannot be found; the head may be "
+            "saturated or dead for this text."
+        )

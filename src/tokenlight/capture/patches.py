@@ -1,6 +1,7 @@
 """Models that read pictures: where their patches stand among the tokens, and pixels from rows."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight.capture.canvas import painted
 from tokenlight.capture.rewired import merging, patch_embedding, rewired
 from tokenlight.data.image import HIDDEN, PatchImage
 from tokenlight.data.tokens import TokenRow
@@ -47,25 +47,23 @@ class Patches:
             raise BadInput(
                 f"the picture has {len(image.pixels)} channels but this model reads {self.channels}."
             )
-        return patch_row(image, self.special(image.pixels.shape))
+        shape = image.pixels.shape
+        if shape not in self._special:
+            self._special[shape] = self._find(shape)
+        return patch_row(image, self._special[shape])
 
     @property
     def ahead(self) -> int:
         """How many tokens of its own the model puts before the patches; known once it has read."""
         return len(next(iter(self._special.values())))
 
-    def special(self, shape: tuple[int, ...]) -> tuple[str, ...]:
+    @torch.inference_mode(mode=False)
+    def _find(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Names of the tokens before the patches of a picture of ``shape``.
 
         Found by two passes: a change in two patches must change h^0 at their two tokens and nowhere
         else, so that a patch's score belongs to the patch.
         """
-        if shape not in self._special:
-            self._special[shape] = self._find(shape)
-        return self._special[shape]
-
-    @torch.inference_mode(mode=False)
-    def _find(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         rows, columns = shape[1] // self.patch[0], shape[2] // self.patch[1]
         blank = torch.zeros(2, *shape, device=self.weight.device, dtype=self.weight.dtype)
         blank[1, :, : self.patch[0], -self.patch[1] :] = 1.0
@@ -95,17 +93,14 @@ class Patches:
         return self._names(ahead)
 
     def _names(self, ahead: int) -> tuple[str, ...]:
+        around = (m for m in self.model.modules() if self.embedding in m.children())
         names: list[str] = []
-        for module in self.model.modules():
-            own = module._parameters
-            if any(child is self.embedding for child in module.children()):
-                for parameter, piece in OWN_TOKENS.items():
-                    found = own.get(parameter)
-                    if found is not None:
-                        several = found.shape[1] if found.dim() == 3 else 1
-                        names += [
-                            piece if several == 1 else f"{piece[:-1]}{i}]" for i in range(several)
-                        ]
+        for own, (parameter, piece) in product(around, OWN_TOKENS.items()):
+            found = own._parameters.get(parameter)
+            if found is not None:
+                several = found.shape[1] if found.dim() == 3 else 1
+                each = (f"{piece[:-1]}{i}]" for i in range(several))
+                names += [piece] if several == 1 else each
         return tuple(names) if len(names) == ahead else tuple(f"[{i}]" for i in range(ahead))
 
     def pixel_values(self, rows: Sequence[Any]) -> Tensor:
@@ -117,13 +112,35 @@ class Patches:
             )
         ids = np.stack([np.asarray(row.ids) for row in rows])
         patches = images[0].grid(ids)
-        self._only_patches(ids[:, : ids.shape[1] - patches[0].size])
-        return painted(self.weight, images, patches == HIDDEN)
-
-    def _only_patches(self, special: np.ndarray) -> None:
-        if (special == HIDDEN).any():
+        if (ids[:, : ids.shape[1] - patches[0].size] == HIDDEN).any():
             raise BadInput(
                 "the tokens before the patches ([CLS] and its like) are the model's own and show "
                 "nothing of the picture, so they cannot be hidden; leave special tokens in place "
                 "(protect_special=True, special='keep')."
             )
+        return painted(self.weight, images, patches == HIDDEN)
+
+
+def painted(weight: Tensor, images: Sequence[PatchImage], hidden: np.ndarray) -> Tensor:
+    """``batch channel height width``, where ``weight`` is and in its dtype; ``hidden``: ``batch row
+    column``, true where a patch is."""
+    shapes = {image.pixels.shape for image in images}
+    if len(shapes) > 1:
+        raise BadInput(
+            f"the pictures have different sizes after preprocessing ({sorted(shapes)}); give "
+            "pictures of one size together, or one by one."
+        )
+    unique = {id(image): image for image in images}
+    order = {key: i for i, key in enumerate(unique)}
+    chosen = torch.tensor([order[id(image)] for image in images], device=weight.device)
+
+    def sent(parts: list[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.stack(parts)).to(weight.device, weight.dtype)[chosen]
+
+    pixels = sent([image.pixels for image in unique.values()])
+    if not hidden.any():
+        return pixels
+    height, width = images[0].patch
+    veil = torch.from_numpy(hidden).to(weight.device)[:, None]
+    veil = veil.repeat_interleave(height, 2).repeat_interleave(width, 3)
+    return torch.where(veil, sent([image.filling for image in unique.values()]), pixels)

@@ -5,9 +5,9 @@ from :class:`Original`.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -19,11 +19,11 @@ from tokenlight.capture.live import LiveModel, source_of
 from tokenlight.capture.packing import kind_of, packs
 from tokenlight.capture.transfer import sent
 from tokenlight.capture.turns import pause
-from tokenlight.capture.variants import Original, StandIns, Variant, asked_of
+from tokenlight.capture.variants import Original, StandIns, Variant
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import TextTooLong
 
-__all__ = ["Original", "StandIns", "Variant", "key_of", "stream_logits"]
+__all__ = ["Original", "StandIns", "Variant", "stream_logits"]
 
 # Sequences that are looked at together: sorted, freed of duplicates, packed.
 WINDOW = {"cpu": 1024, "cuda": 16384}
@@ -33,6 +33,7 @@ AHEAD = {"cpu": 0, "cuda": 1}
 # No graph is held, so a batch may be wider than one of an explanation. On a CPU wider batches are
 # no faster, since their activations leave the cache.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
+Packs = list[tuple[list[int], Tensor]]  # which rows, and their logits, not yet fetched
 
 
 def stream_logits(
@@ -48,38 +49,33 @@ def stream_logits(
     attention and no graph; out of memory halves the batch and goes on. Logits that are not finite
     are handed on as they are, for the caller knows what they mean.
     """
-    waiting = iter(sequences)
+    waiting = (one if isinstance(one, Variant) else Variant.of(one) for one in sequences)
     device = live.device.type if live.device.type in WINDOW else "cpu"
     engine = _Engine(live, batch_tokens or live.batch_tokens or BATCH_TOKENS[device])
     room = min(WINDOW[device], max(16, LOGITS // max(1, len(live.head.labels))))
-    launched: deque[_Window] = deque()
-    while True:
-        window = list(islice(waiting, room))
-        if window:
-            launched.append(engine.launched(window))
-        while launched and (not window or len(launched) > AHEAD[device]):
-            yield from launched.popleft().answers()
-        if not window:
-            return
+    launched: deque[Iterator[np.ndarray]] = deque()
+    while window := list(islice(waiting, room)):
+        keys = [variant.key for variant in window]
+        unique: dict[Hashable, Variant] = {}
+        for key, variant in zip(keys, window, strict=True):
+            unique.setdefault(key, variant)
+        launched.append(_answers(keys, unique, engine.launched([*unique.values()])))
+        if len(launched) > AHEAD[device]:
+            yield from launched.popleft()
+    while launched:
+        yield from launched.popleft()
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Sequences on their way through the model: where each stands among the unique ones, and the
-    logits of each pack, not yet fetched."""
-
-    order: list[int]
-    lengths: list[int]
-    packs: list[tuple[list[int], Tensor]]
-
-    def answers(self) -> Iterator[np.ndarray]:
-        """Logits in the order of the window; here the device is waited for."""
-        found: list[np.ndarray] = [np.empty(0)] * len(self.lengths)
-        for pack, logits in self.packs:
-            values = logits.cpu().double().numpy()
-            for i, row in zip(pack, values, strict=True):
-                found[i] = row[: self.lengths[i]] if row.ndim == 2 else row
-        return (found[i] for i in self.order)
+def _answers(
+    keys: list[Hashable], unique: dict[Hashable, Variant], packs: Packs
+) -> Iterator[np.ndarray]:
+    """The logits of the text of each key, in order; here the device is waited for."""
+    texts, found = list(unique.items()), {}
+    for pack, logits in packs:
+        for i, values in zip(pack, logits.cpu().double().numpy(), strict=True):
+            key, variant = texts[i]
+            found[key] = values[: len(variant)] if values.ndim == 2 else values
+    yield from (found[key] for key in keys)
 
 
 class _Engine:
@@ -88,27 +84,17 @@ class _Engine:
     def __init__(self, live: LiveModel, budget: int) -> None:
         self.live, self.budget = live, budget
 
-    def launched(self, window: Sequence[TokenRow | Variant]) -> _Window:
-        """A window without its duplicates, through the model."""
-        places: dict[bytes, int] = {}
-        rows: list[Variant] = []
-        order: list[int] = []
-        for sequence in window:
-            row = _variant(sequence)
-            place = places.setdefault(key_of(row), len(rows))
-            if place == len(rows):
-                rows.append(row)
-            order.append(place)
-        lengths = [len(row.ids) for row in rows]
-        ids = np.concatenate([row.ids for row in rows])
-        parts = [max(row.source or 0, len(row) - (row.source or 0)) for row in rows]
-        _check(self.live, max(parts), ids)
-        self.live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
-        return _Window(order, lengths, self._run(rows, lengths))
-
-    def _run(self, rows: list[Variant], lengths: list[int]) -> list[tuple[list[int], Tensor]]:
-        live = self.live
-        everything = list(range(len(rows)))
+    def launched(self, rows: list[Variant]) -> Packs:
+        """Rows without duplicates, through the model."""
+        live, ids = self.live, np.concatenate([row.ids for row in rows])
+        longest = max(max(row.source or 0, len(row) - (row.source or 0)) for row in rows)
+        if live.max_tokens is not None and longest > live.max_tokens:
+            raise TextTooLong(
+                f"a changed text has {longest} tokens but this model reads at most {live.max_tokens}."
+            )
+        live.check_ids(int(ids.min()), int(ids.max()))
+        live.verify(_row(rows[0]), maps=False)  # is it proof against padding?
+        lengths, everything = [len(row) for row in rows], list(range(len(rows)))
         # Without any id to pad with, each row goes alone: it needs none.
         alone = live.patches is None and live.filler(rows) is None
         kinds = [kind_of(row) for row in rows]
@@ -124,7 +110,7 @@ class _Engine:
             return deque([chosen[i] for i in group] for group in found)
 
         waiting = deque([i] for i in everything) if alone else packed(everything)
-        done: list[tuple[list[int], Tensor]] = []
+        done = Packs()
         while waiting:
             pack = waiting.popleft()
             try:
@@ -166,47 +152,9 @@ class _Engine:
         return entrance.open(self.live.model, real.shape[1], source, fade)
 
 
-def _variant(given: TokenRow | Variant) -> Variant:
-    if isinstance(given, Variant):
-        return given
-    types = given.token_types
-    return Variant(
-        np.asarray(given.ids, dtype=np.int32),
-        np.asarray(given.attention, dtype=np.int8),
-        None if types is None else np.asarray(types, dtype=np.int8),
-        **asked_of(given),
-    )
-
-
 def _row(variant: Variant) -> TokenRow:
     types = None if variant.token_types is None else variant.token_types[None]
     row = Tokens.from_ids(variant.ids[None], variant.attention[None], types).rows[0]
     return replace(
         row, at=variant.at, anchor=variant.anchor, image=variant.image, source=variant.source
     )
-
-
-def key_of(row: Variant) -> bytes:
-    """Equal for rows that the model cannot tell apart."""
-    # The length first: else the bytes of a short row could read as those of a longer one.
-    types = b"" if row.token_types is None else row.token_types.tobytes()
-    place = b"" if row.at is None else row.at.to_bytes(4, "little")
-    anchor = b"" if row.anchor is None else np.array(row.anchor).tobytes()
-    image = b"" if row.image is None else row.image.digest.encode()
-    length = (len(row.ids), row.source or 0, len(row.answer), *row.answer, *row.asked)
-    tokens = (
-        np.array(length, dtype=np.int32).tobytes()
-        + row.ids.tobytes()
-        + row.attention.tobytes()
-        + types
-    )
-    fading = b"" if row.fading is None else row.fading.key
-    return tokens + b"|" + place + anchor + image + fading
-
-
-def _check(live: LiveModel, longest: int, ids: np.ndarray) -> None:
-    if live.max_tokens is not None and longest > live.max_tokens:
-        raise TextTooLong(
-            f"a changed text has {longest} tokens but this model reads at most {live.max_tokens}."
-        )
-    live.check_ids(int(ids.min()), int(ids.max()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -46,26 +46,31 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     row = telling(live, replace(row, answer=()))
     bare = _probe(live, row, None)
     for weight in _of_a_part(live, row, spoilt) if spoilt else ():
-        raise NotFinite(f"{name} gives NaN or infinity: {_spoilt(weight)}.")
+        raise NotFinite(f"{name} gives NaN or infinity: the weight {weight} holds NaN or infinity.")
     if not bool(torch.isfinite(bare).all()):
         raise NotFinite(f"{name} gives NaN or infinity: {_where(live, row, None)}.")
     # Norms and softmax of many families compute in float32 whatever the model's dtype.
-    if not torch.equal(bare, _probe(live, row, None)):
-        _check_repeating(live, row, bare)
-    precision = max(torch.finfo(live.dtype).eps, FLOAT32) ** 0.5
-    allowed = precision * max(1.0, float(bare.abs().max()))
+    eps, own_eps = max(torch.finfo(live.dtype).eps, FLOAT32), torch.finfo(live.dtype).eps
+    size = max(1.0, float(bare.abs().max()))
+    gap = float((bare - _probe(live, row, None)).abs().max())
+    if not gap <= 32 * eps * size:
+        raise UnsupportedModel(
+            f"{name} gives other logits each time it reads the same text (they differ by {gap:.2g}): "
+            "it draws at random. Fix its seed, such as config.hash_seed."
+        )
+    allowed = eps**0.5 * size
     if live.head.reads == "next":
         _check_writing(live, row, allowed)
     # Pictures are never padded: those of one size go together. Of texts only those that padding
     # leaves alone but for rounding in the model's own dtype: MPT counts its bias from the end of the
     # padded row and rounds the sum to float32, which divisions by next to nothing then make large.
-    rounding = min(allowed, 1e4 * torch.finfo(live.dtype).eps * max(1.0, float(bare.abs().max())))
+    rounding = min(allowed, 1e4 * own_eps * size)
     _padding_proof[model] = live.patches is None and _padding_gap(live, row) <= rounding
     if maps:
         if live.patches is None:
             # Where logits hardly depend on the text, another computation moves them as little.
             moved = float((bare - _probe(live, other_row(live, row), None)).abs().max())
-            rounding = 32 * max(torch.finfo(live.dtype).eps, FLOAT32) * float(bare.abs().max())
+            rounding = 32 * eps * float(bare.abs().max())
             allowed = min(allowed, rounding + moved / 100)
         _check_maps(live, row, bare, allowed)
         _routes[model] = live.route
@@ -84,24 +89,22 @@ def spoilt_weights(model: nn.Module, but: Sequence[Any] = ()) -> list[str]:
     weight, and each device is asked once. Weights that lie on a disk or are quantised go unseen.
     """
     left_out = {id(weight) for weight in but}
-    named = [
-        (name, weight)
-        for name, weight in model.named_parameters()
-        if id(weight) not in left_out and _is_checked(weight)
-    ]
-    found, known = [], dict(named)
-    for name in _without_finite_sum(named):
-        weight = known[name]
-        # The sum of huge numbers may be infinite; a mask that is kept as a weight holds −inf by right.
-        values = weight.detach()
-        good = torch.isfinite(values) if weight.requires_grad else ~torch.isnan(values)
-        if not bool(good.all()):
-            found.append(name)
+    sums: dict[torch.device, list[tuple[str, Tensor, Tensor]]] = {}
+    for name, weight in model.named_parameters():
+        if id(weight) not in left_out and _is_checked(weight):
+            # In its own dtype: on a CPU a sum in another takes twenty times as long.
+            total = weight.detach().sum().float()
+            sums.setdefault(weight.device, []).append((name, weight, total))
+    found = []
+    for own in sums.values():
+        finite = torch.isfinite(torch.stack([total for _, _, total in own])).tolist()
+        for name, weight in (own[i][:2] for i, fine in enumerate(finite) if not fine):
+            # Huge numbers may sum to infinity; a mask that is kept as a weight holds −inf by right.
+            values = weight.detach()
+            good = torch.isfinite(values) if weight.requires_grad else ~torch.isnan(values)
+            if not bool(good.all()):
+                found.append(name)
     return found
-
-
-def _spoilt(weight: str) -> str:
-    return f"the weight {weight} holds NaN or infinity"
 
 
 def _of_a_part(live: LiveModel, row: TokenRow, weights: Sequence[str]) -> list[str]:
@@ -120,21 +123,6 @@ def _is_checked(weight: Tensor) -> bool:
     return plain and weight.dtype in CHECKED and not weight.is_meta and weight.numel() > 0
 
 
-def _without_finite_sum(named: Iterable[tuple[str, Tensor]]) -> list[str]:
-    sums: dict[torch.device, dict[str, Tensor]] = {}
-    for name, weight in named:
-        # In its own dtype: on a CPU a sum in another takes twenty times as long.
-        sums.setdefault(weight.device, {})[name] = weight.detach().sum().float()
-    return [
-        name
-        for found in sums.values()
-        for name, finite in zip(
-            found, torch.isfinite(torch.stack([*found.values()])).tolist(), strict=True
-        )
-        if not finite
-    ]
-
-
 def telling(live: LiveModel, row: TokenRow) -> TokenRow:
     """A row like ``row`` on which two computations that differ give different logits.
 
@@ -151,37 +139,34 @@ def telling(live: LiveModel, row: TokenRow) -> TokenRow:
         width = live.model.config.get_text_config().hidden_size
         row = replace(row, anchor=tuple(np.cos(np.arange(width)).tolist()))
     seen = {i for i, attended in zip(row.ids, row.attention, strict=True) if attended}
-    added = _plain_ids(live, row)[: max(0, DIFFERENT_TOKENS - len(seen))]
     room = PROBE_TOKENS if live.max_tokens is None else min(PROBE_TOKENS, live.max_tokens)
-    added = added[: max(0, room - 1)]
+    added = _plain_ids(live, row)[: max(0, min(DIFFERENT_TOKENS - len(seen), room - 1))]
     if not added:
         return row
     row = _short(row, room - len(added))
-    places = slice(len(row) - 1, len(row) - 1 + len(added))
-    longer = row.take([*range(len(row) - 1), *[len(row) - 1] * (len(added) + 1)])
-    ids, attention = list(longer.ids), list(longer.attention)
-    ids[places], attention[places] = added, [1] * len(added)
-    return replace(longer, ids=tuple(ids), attention=tuple(attention))
+    last = len(row) - 1
+    longer = row.take([*range(last), *[last] * (len(added) + 1)])
+    ids = (*row.ids[:last], *added, row.ids[last])
+    attention = (*row.attention[:last], *[1] * len(added), row.attention[last])
+    return replace(longer, ids=ids, attention=attention)
 
 
 def _telling_writer(live: LiveModel, row: TokenRow, source: int) -> TokenRow:
     """A short source, and behind the decoder's start as many tokens as leave the two unlike in
     length, so that one's attention to the other shows by its shape."""
-    plain = _plain_ids(live, row)
     kept = min(source, PROBE_TOKENS // 2)
-    start = row.take([*range(kept - 1), source - 1, source])
-    added = plain[: DIFFERENT_TOKENS - (kept == DIFFERENT_TOKENS + 1)]
-    longer = start.take([*range(len(start)), *[len(start) - 1] * len(added)])
-    if kept < DIFFERENT_TOKENS:  # a source of a word or two tells little
-        longer = replace(longer.take([*[0] * (DIFFERENT_TOKENS - 1 - kept), *range(len(longer))]))
-    ids = [*longer.ids[: len(longer) - len(added)], *added]
-    return replace(longer, ids=tuple(ids), attention=(1,) * len(ids), at=None)
+    added = _plain_ids(live, row)[: DIFFERENT_TOKENS - (kept == DIFFERENT_TOKENS + 1)]
+    few = [0] * (DIFFERENT_TOKENS - 1 - kept if kept < DIFFERENT_TOKENS else 0)  # they tell little
+    begun = row.take([*few, *range(kept - 1), source - 1, source])
+    longer = begun.take([*range(len(begun)), *[len(begun) - 1] * len(added)])
+    ids = (*begun.ids, *added)
+    return replace(longer, ids=ids, attention=(1,) * len(ids), at=None)
 
 
 def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
     """Ids that mean nothing special to the model and are not in ``row``, from all over the
     vocabulary; one id at least is left for padding."""
-    taken = {*row.ids, *special_ids(live), *getattr(live.tokenizer, "all_special_ids", ())}
+    taken = {*row.ids, *_special_ids(live)}
     step = max(1, live.vocabulary // (4 * DIFFERENT_TOKENS))
     spread = (i for start in range(step) for i in range(start, live.vocabulary, step))
     free = list(islice((i for i in spread if i not in taken), 1, 2 * DIFFERENT_TOKENS + 1))
@@ -192,9 +177,9 @@ def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
     return [i for i, finite in zip(free, numbers, strict=True) if finite]
 
 
-def special_ids(live: LiveModel) -> set[int]:
-    """Ids that the model's config names: padding, start, end and their like."""
-    found: set[int] = set()
+def _special_ids(live: LiveModel) -> set[int]:
+    """Ids that the tokenizer and the model's config name: padding, start, end and their like."""
+    found: set[int] = {*getattr(live.tokenizer, "all_special_ids", ())}
     for config in (live.model.config, live.model.config.get_text_config()):
         for name, value in vars(config).items():
             if name.endswith(("token_id", "token_index")) and value is not None:
@@ -205,29 +190,17 @@ def special_ids(live: LiveModel) -> set[int]:
 def other_row(live: LiveModel, row: TokenRow, *, ends: bool = False) -> TokenRow:
     """A row like ``row`` with other tokens in all places that hold no special one; with ``ends``, in
     the last place, too."""
-    special = {*special_ids(live), *getattr(live.tokenizer, "all_special_ids", ())}
+    special = _special_ids(live)
     plain = _plain_ids(live, row) or [i for i in row.ids[::-1] if i not in special] or [0]
+    last = len(row) - 1 if ends else None
     ids = [
-        own
-        if own in special and not (ends and place == len(row) - 1)
-        else plain[place % len(plain)]
+        own if own in special and place != last else plain[place % len(plain)]
         for place, own in enumerate(row.ids)
     ]
     if row.image is not None:  # a text with a picture: another picture
         turned = np.ascontiguousarray(-row.image.pixels[:, ::-1, ::-1])
         row = replace(row, image=replace(row.image, pixels=turned))
     return replace(row, ids=tuple(ids))
-
-
-def _check_repeating(live: LiveModel, row: TokenRow, bare: Tensor) -> None:
-    """Refuse a model that draws numbers as it goes: its scores would be those of one draw."""
-    gap = float((bare - _probe(live, row, None)).abs().max())
-    eps = max(torch.finfo(live.dtype).eps, FLOAT32)
-    if not gap <= 32 * eps * max(1.0, float(bare.abs().max())):
-        raise UnsupportedModel(
-            f"{type(live.model).__name__} gives other logits each time it reads the same text (they "
-            f"differ by {gap:.2g}): it draws at random. Fix its seed, such as config.hash_seed."
-        )
 
 
 def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
@@ -311,7 +284,7 @@ def _where(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None) -> str:
     """The first weight or hidden state that is not finite, in words."""
     spoilt = spoilt_weights(live.model)
     if spoilt:
-        return _spoilt(spoilt[0])
+        return f"the weight {spoilt[0]} holds NaN or infinity"
     outputs, _ = _passed(live, row, wanted, output_hidden_states=True)
     for layer, hidden in enumerate(live.hidden_states_of(outputs)):
         if not bool(torch.isfinite(hidden).all()):

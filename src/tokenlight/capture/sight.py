@@ -12,7 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import sdpa_mask
 
 from tokenlight.capture.attention import one_per_query_head
-from tokenlight.capture.canvas import painted
+from tokenlight.capture.patches import painted
 from tokenlight.capture.rewired import rewired, token_embeddings
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import WRITTEN
@@ -26,9 +26,8 @@ PREFIX = ("paligemma",)
 
 def image_token(model: PreTrainedModel) -> int | None:
     """The id that stands for a patch among a language model's tokens; None where it reads none."""
-    if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
-        return None
-    if not hasattr(_seer(model), "get_image_features"):
+    reads = not model.config.is_encoder_decoder and model.main_input_name == "input_ids"
+    if not reads or not hasattr(_seer(model), "get_image_features"):
         return None
     names = ("image_token_id", "image_token_index")
     found = (getattr(model.config, name, None) for name in names)
@@ -91,14 +90,13 @@ class Sight:
 
     @torch.inference_mode(mode=False)
     def grid(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Rows and columns of the vectors a picture of ``channel height width`` becomes."""
-        if shape not in self._grids:
-            self._grids[shape] = self._find(shape)
-        return self._grids[shape]
+        """Rows and columns of the vectors a picture of ``channel height width`` becomes.
 
-    def _find(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Proved by a pass in which no place of the picture attends to another: what changes in one
-        cell must then change its vector and no other."""
+        Proved by a pass in which no place of the picture attends to another: what changes in one
+        cell must then change its vector and no other.
+        """
+        if shape in self._grids:
+            return self._grids[shape]
         name, (channels, height, width) = type(self.model).__name__, shape
         weight = self._weight
         # Not zero: some models take a picture of zeros for padding.
@@ -128,6 +126,7 @@ class Sight:
                 "not stand for the cells of one grid, row by row: it resamples the picture, or reads "
                 "several views of it. Scores could not be laid over it."
             )
+        self._grids[shape] = rows, columns
         return rows, columns
 
     def _vectors(self, pixels: Tensor) -> Tensor:

@@ -18,9 +18,14 @@ from tokenlight.capture.entrance import Entered
 from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
-from tokenlight.capture.objective import first_not_finite, slopes, sum_of_targets
+from tokenlight.capture.objective import (
+    Readout,
+    first_not_finite,
+    read_somewhere,
+    slopes,
+    sum_of_targets,
+)
 from tokenlight.capture.parts import Parts
-from tokenlight.capture.readout import Readout, read_somewhere
 from tokenlight.capture.rerun import Rerun
 from tokenlight.capture.transfer import Fetched, dotted, sent, widened
 from tokenlight.data.target import ResolvedTarget

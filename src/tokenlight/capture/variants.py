@@ -1,7 +1,7 @@
 """Texts with tokens taken away: deleted, replaced or hidden, and all that must stay in step."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,6 @@ class Fading:
 
     kept: np.ndarray
     seed: int
-
-    @property
-    def key(self) -> bytes:
-        """Equal where what fades is."""
-        return self.seed.to_bytes(8, "little") + self.kept.tobytes()
 
     def gone(self, hidden: int) -> np.ndarray:
         """``token hidden``: true where a number becomes zero."""
@@ -51,8 +46,25 @@ class Variant:
     fading: Fading | None = None  # what is left of the embeddings
     asked: tuple[int, ...] = ()  # or labels, at these tokens
 
+    @classmethod
+    def of(cls, row: TokenRow) -> "Variant":
+        """A text as it is, its attention too."""
+        types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
+        ids, attention = np.array(row.ids, dtype=np.int32), np.array(row.attention, dtype=np.int8)
+        return cls(ids, attention, types, **asked_of(row))
+
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for texts that the model cannot tell apart."""
+        arrays = (self.ids, self.attention, self.token_types)
+        tokens = [None if array is None else array.tobytes() for array in arrays]
+        image = None if self.image is None else self.image.digest
+        fading = None if self.fading is None else (self.fading.seed, self.fading.kept.tobytes())
+        asked = self.at, self.anchor, self.source, self.answer, self.asked
+        return *tokens, *asked, image, fading
 
     def place_of(self, position: int) -> int | None:
         """Where the original's token ``position`` stands now; None where it is gone."""
@@ -111,9 +123,8 @@ class Original:
         self.row = row
         self.stand_ins = stand_ins
         special = np.array(row.special, dtype=bool)
-        self._ids = np.array(row.ids, dtype=np.int32)
-        self._attention = np.array(row.attention, dtype=np.int8) | special.astype(np.int8)
-        self._types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
+        own = Variant.of(row)
+        self._whole = replace(own, attention=own.attention | special.astype(np.int8))
         # Structural special tokens are never ranked; [UNK] is a token of the text. Nor is the token
         # that the head is asked about, nor what was written: without it there would be no question.
         ranked = ~special
@@ -121,11 +132,11 @@ class Original:
         self.rankable: np.ndarray = np.flatnonzero(ranked)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.row)
 
     def unchanged(self) -> Variant:
         """The text as it is."""
-        return self._variant(self._ids, self._attention)
+        return self._whole
 
     def without(self, positions: Sequence[int] | np.ndarray) -> Variant:
         """Delete tokens: those behind them move up."""
@@ -134,32 +145,46 @@ class Original:
                 "a patch cannot be deleted: the picture would lose its grid. Hide it instead: give "
                 "perturb='mask', which shows the picture's filling in its place."
             )
-        keep = np.ones(len(self._ids), dtype=bool)
+        whole = self._whole
+        keep = np.ones(len(self), dtype=bool)
         keep[_places(positions)] = False
-        source = None if self.row.source is None else int(keep[: self.row.source].sum())
+        source = None if whole.source is None else int(keep[: whole.source].sum())
         if not keep.any() or source == 0:
-            return self._emptied(keep)
-        types = None if self._types is None else self._types[keep]
-        places, at, asked = np.flatnonzero(keep), self.row.at, self.row.asked
-        for own in (*asked, *([] if at is None else [at])):
+            return self._emptied(np.flatnonzero(keep))
+        for own in (*whole.asked, *([] if whole.at is None else [whole.at])):
             if not keep[own]:
                 raise BadInput(f"token {own} is the one that is asked about; it cannot be deleted.")
-        moved = np.searchsorted(places, asked)
-        return self._variant(
-            self._ids[keep],
-            self._attention[keep],
-            token_types=types,
+        places = np.flatnonzero(keep)
+        return replace(
+            whole,
+            ids=whole.ids[keep],
+            attention=whole.attention[keep],
+            token_types=None if whole.token_types is None else whole.token_types[keep],
             places=places,
-            at=None if at is None else int(np.searchsorted(places, at)),
-            asked=tuple(map(int, moved)),
+            at=None if whole.at is None else int(np.searchsorted(places, whole.at)),
+            asked=tuple(map(int, np.searchsorted(places, whole.asked))),
             source=source,
+        )
+
+    def _emptied(self, left: np.ndarray) -> Variant:
+        """The token ``pad`` in the place of a text or of a source; what was written stays."""
+        whole = self._whole
+        ids = np.concatenate(([self.stand_ins.pad], whole.ids[left])).astype(np.int32)
+        return replace(
+            whole,
+            ids=ids,
+            attention=np.ones(len(ids), dtype=np.int8),
+            token_types=None if whole.token_types is None else np.zeros(len(ids), dtype=np.int8),
+            places=np.concatenate(([-1], left)),
+            at=None,
+            source=None if whole.source is None else 1,
         )
 
     def replaced(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
         """Put the id ``by`` (default: [PAD]) in the place of tokens; it is attended to like them."""
-        ids = self._ids.copy()
+        ids = self._whole.ids.copy()
         ids[_places(positions)] = self.stand_ins.pad if by is None else by
-        return self._variant(ids, self._attention)
+        return replace(self._whole, ids=ids)
 
     def hidden(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
         """Put the id ``by`` (default: [MASK]) in the place of tokens and attention 0 on it.
@@ -169,36 +194,20 @@ class Original:
         """
         if self.row.image is not None:
             return self.replaced(positions, by)  # what is filled in hides a patch by itself
-        where = _places(positions)
-        ids, attention = self._ids.copy(), self._attention.copy()
-        ids[where] = self.stand_ins.mask if by is None else by
-        attention[where] = 0
+        variant = self.replaced(positions, self.stand_ins.mask if by is None else by)
+        attention = variant.attention.copy()
+        attention[_places(positions)] = 0
         parts = np.split(attention, [self.row.source or 0])
         unread = any(len(part) and not part.any() for part in parts)
-        return self._variant(ids, self._attention if unread else attention)
+        return variant if unread else replace(variant, attention=attention)
 
     def faded(self, kept: np.ndarray, seed: int) -> Variant:
         """Each number of the embedding of token i stays with probability ``kept[i]``."""
-        fading = Fading(kept.astype(np.float32), seed)
-        return self._variant(self._ids, self._attention, fading=fading)
-
-    def _variant(self, ids: np.ndarray, attention: np.ndarray, **changed: Any) -> Variant:
-        own = {"token_types": self._types, **asked_of(self.row), **changed}
-        return Variant(ids, attention, **own)
+        return replace(self._whole, fading=Fading(kept.astype(np.float32), seed))
 
     def taken(self, positions: Sequence[int] | np.ndarray) -> Variant:
         """Take tokens away as fits the input: deleted from a text, hidden in a picture."""
         return self.without(positions) if self.row.image is None else self.replaced(positions)
-
-    def _emptied(self, keep: np.ndarray) -> Variant:
-        """The token ``pad`` in the place of a text or of a source; what was written stays."""
-        left = np.flatnonzero(keep)
-        ids = np.concatenate(([self.stand_ins.pad], self._ids[left])).astype(np.int32)
-        types = None if self._types is None else np.zeros(len(ids), dtype=np.int8)
-        places = np.concatenate(([-1], left))
-        source = None if self.row.source is None else 1
-        ones = np.ones(len(ids), dtype=np.int8)
-        return self._variant(ids, ones, token_types=types, places=places, at=None, source=source)
 
 
 def _places(positions: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ Tokens are taken in the order of their scores, as AOPC takes them, and whole wor
 both are held against random orders and random choices of the same text, which are asked once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from math import comb, factorial
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.capture.live import LiveModel
-from tokenlight.capture.perturbation import Original, StandIns, Variant, key_of, stream_logits
+from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
 from tokenlight.data.attribution import Attribution
 from tokenlight.explainer import Explainer
 from tokenlight.metrics._chance import chance
@@ -37,11 +37,11 @@ class Asked:
 
     def __init__(self, live: LiveModel) -> None:
         self.live = live
-        self.answers: dict[bytes, np.ndarray] = {}
+        self.answers: dict[Hashable, np.ndarray] = {}
 
     def logits(self, variants: Sequence[Variant]) -> list[np.ndarray]:
         """The logits of each, in order."""
-        keys = [key_of(variant) for variant in variants]
+        keys = [variant.key for variant in variants]
         new = {
             key: variant
             for key, variant in zip(keys, variants, strict=True)
