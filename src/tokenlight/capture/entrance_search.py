@@ -1,7 +1,7 @@
 """Where a model's entrance is: found by passes over one text, and proved by another."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -101,13 +101,13 @@ def _layouts(tensor: Any, state: Tensor) -> list[Axes]:
     if not isinstance(tensor, Tensor) or tensor.dim() != 3 or tensor.dtype != state.dtype:
         return []
     layouts: tuple[Axes, ...] = (None, (0, 1), (1, 2))
-    return [axes for axes in layouts if _begins(turned(tensor, axes), state)][:1]
-
-
-def _begins(tensor: Tensor, state: Tensor) -> bool:
-    batch, tokens, width = state.shape
-    fits = tensor.shape[0] == batch and tensor.shape[2] == width and tensor.shape[1] >= tokens
-    return fits and torch.equal(tensor[:, :tokens].detach().to(state.device), state.detach())
+    begun = {axes: turned(tensor.detach(), axes)[:, : state.shape[1]] for axes in layouts}
+    same = (
+        axes
+        for axes, own in begun.items()
+        if own.shape == state.shape and torch.equal(own.to(state.device), state.detach())
+    )
+    return list(islice(same, 1))
 
 
 def _watched(live: LiveModel, row: TokenRow) -> tuple[_Watch, list[Tensor]]:

@@ -130,9 +130,8 @@ def _classifier(model: PreTrainedModel, labels: tuple[str, ...]) -> Head:
         )
     if problem == "regression" or (problem is None and config.num_labels == 1):
         return Head("classification", labels, "regression", reads)
-    if problem == "multi_label_classification":
-        return Head("classification", labels, "multi", reads)
-    return Head("classification", labels, reads=reads)
+    several = problem == "multi_label_classification"
+    return Head("classification", labels, "multi" if several else "single", reads)
 
 
 def taken_in_words() -> str:

@@ -60,7 +60,13 @@ class LiveModel:
         self.patches = Patches(self.model) if self.head.reads == "image" else None
         token = image_token(self.model) if self.head.reads == "next" else None
         self.sight = None if token is None else Sight(self.model, token, self.accepts)
-        self._refuse_without_numbers()
+        # Weights that lie on a disk are meta tensors, too, and come when their module is called.
+        offloaded = any(hasattr(module, "_hf_hook") for module in self.model.modules())
+        if not offloaded and self.device.type == "meta":
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} lies on the meta device: its weights have shapes but "
+                "no numbers. Load them, for example with from_pretrained."
+            )
         self.vocabulary = VOCABULARY
         if self.patches is None:
             words = len(self._embedding.weight)  # type: ignore[arg-type]
@@ -82,15 +88,6 @@ class LiveModel:
         if self.sight is not None:  # what its vision tower attends to is no text's
             self.encoder = self.sight.language
         self._listened = set((self.model if self.writes_from_source else self.encoder).modules())
-
-    def _refuse_without_numbers(self) -> None:
-        # Weights that lie on a disk are meta tensors, too, and come when their module is called.
-        offloaded = any(hasattr(module, "_hf_hook") for module in self.model.modules())
-        if not offloaded and self.device.type == "meta":
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} lies on the meta device: its weights have shapes but "
-                "no numbers. Load them, for example with from_pretrained."
-            )
 
     @property
     def listened(self) -> str:
@@ -116,8 +113,7 @@ class LiveModel:
     @property
     def dtype(self) -> torch.dtype:
         """The floating dtype of the model's embeddings: what it computes in."""
-        found: torch.dtype = self.model.dtype
-        return found
+        return self.model.dtype  # type: ignore[no-any-return]
 
     @property
     def max_tokens(self) -> int | None:
@@ -176,10 +172,8 @@ class LiveModel:
         kinds = [name for name in TYPES if name in self.accepts]
         if kinds and any(own is not None for own in types):
             # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
-            given = [
-                (0,) * len(row) if row.token_types is None else row.token_types for row in rows
-            ]
-            arguments[kinds[0]] = table(given, 0)
+            own = [(0,) * len(i) if t is None else t for i, t in zip(ids, types, strict=True)]
+            arguments[kinds[0]] = table(own, 0)
         if sight is not None:
             arguments["pixel_values"] = sight.pixels(rows)
         if source is not None:
@@ -212,18 +206,15 @@ class LiveModel:
         if self.head.reads in ("next", "mask", "token"):
             before = source_of(rows) or 0
             (foretold,) = {len(row.answer) for row in rows}
-            if rows[0].asked and not foretold:  # what stands at several tokens, all of it
-                return {"at": torch.tensor([row.asked for row in rows]) - before}
             if foretold:
-                ends = [len(row) - before for row in rows]
-                at = [
-                    row.asked or range(end - foretold, end)
-                    for row, end in zip(rows, ends, strict=True)
-                ]
+                ends = [(row, len(row) - before) for row in rows]
+                at = [[*(row.asked or range(end - foretold, end))] for row, end in ends]
                 ids = torch.tensor([row.answer for row in rows])
-                return {"at": torch.tensor([list(own) for own in at]), "answer": ids}
-            ends = [(len(row) - 1 if row.at is None else row.at) - before for row in rows]
-            return {"at": torch.tensor(ends)}
+                return {"at": torch.tensor(at), "answer": ids}
+            if rows[0].asked:  # what stands at several tokens, all of it
+                return {"at": torch.tensor([row.asked for row in rows]) - before}
+            last = [len(row) - 1 if row.at is None else row.at for row in rows]
+            return {"at": torch.tensor(last) - before}
         if self.head.reads == "pair":
             # Passes that read attention or vectors alone compare with nothing.
             anchors = [(0.0,) if row.anchor is None else row.anchor for row in rows]
@@ -365,11 +356,10 @@ class LiveModel:
     def hidden_states_of(self, outputs: Any) -> tuple[Tensor, ...]:
         """h^0 … h^L, each ``batch token hidden``; none where the model does not give them. Of one
         that writes from a source, its encoder's and behind them its decoder's."""
-        if self.writes_from_source:
-            names = ["encoder_hidden_states", "decoder_hidden_states"]
-        else:
-            encoders = self.model.config.is_encoder_decoder
-            names = ["encoder_hidden_states" if encoders else "hidden_states"]
+        names = ["hidden_states"]
+        if self.model.config.is_encoder_decoder:
+            parts = ["encoder", "decoder"][: 1 + self.writes_from_source]
+            names = [f"{part}_hidden_states" for part in parts]
         found = [state for name in names for state in getattr(outputs, name, None) or ()]
         return tuple(found) if all(isinstance(state, Tensor) for state in found) else ()
 

@@ -108,11 +108,12 @@ class MixingListener:
         normed_before = any(not _is_linear(e.module) and _same(e.given, given) for e in before)
         last = next((e for e in norms if _same(e.output, leaving)), None)
         last_norm = None if last is None else _norm(last)
-        if normed_before and last is not None and not isinstance(last.module, nn.LayerNorm):
+        if last is not None and normed_before and not isinstance(last.module, nn.LayerNorm):
             # The last norm of a stack: what another kind does is known of an RMSNorm alone.
-            last_norm = None if last_norm is None or last_norm.centres else last_norm
+            last_norm = None if _norm(last).centres else last_norm
+        matrix: Any = projection.module.weight
         return Mixing(
-            _matrix(projection.module),
+            (matrix if isinstance(projection.module, nn.Linear) else matrix.T).detach(),
             given,
             stream if normed_before else first.output,
             None if normed_before else _norm(first),
@@ -127,12 +128,6 @@ def _is_linear(module: nn.Module) -> bool:
 def _is_norm(module: nn.Module) -> bool:
     named = type(module).__name__.endswith("Norm") and next(module.children(), None) is None
     return named or isinstance(module, nn.LayerNorm)
-
-
-def _matrix(module: nn.Module) -> Tensor:
-    weight = module.weight
-    assert isinstance(weight, Tensor)
-    return weight.detach() if isinstance(module, nn.Linear) else weight.detach().T
 
 
 def _norm(event: _Event) -> RecordedNorm:

@@ -113,20 +113,10 @@ class Objective:
         return torch.where(self.one_class[examples], whole, softplus(-value))
 
 
-def terms_of(
-    targets: Sequence[ResolvedTarget],
-) -> tuple[list[tuple[int, ...]], tuple[float, ...]]:
-    """Where in a batch of logits each term of the targets stands, axis by axis, and its weight."""
-    terms = [
-        (i, *place, weight) for i, target in enumerate(targets) for place, weight in target.terms
-    ]
-    *places, weights = zip(*terms, strict=True)
-    return places, weights
-
-
 def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
     """Σ over examples of each one's target, read in one step; examples do not touch each other."""
-    places, weights = terms_of(targets)
+    terms = [(i, *place, w) for i, target in enumerate(targets) for place, w in target.terms]
+    *places, weights = zip(*terms, strict=True)
     chosen = logits[tuple(sent(places, logits.device))]
     if all(weight == 1 for weight in weights):
         return chosen.sum()

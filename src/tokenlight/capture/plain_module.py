@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from tokenlight.capture.loan import lent
 from tokenlight.errors import UnsupportedModel
 
 TRIED = 16  # tokens of the row of zeros that is asked for the number of labels
@@ -52,18 +53,14 @@ class PlainForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
 
     def _labels_of_a_trial(self, embedding: nn.Embedding) -> int:
         ids = torch.zeros(1, TRIED, dtype=torch.long, device=embedding.weight.device)
-        before = self.module.training
-        self.module.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), lent([*self.modules()], training=False):
                 logits = self(ids, torch.ones_like(ids)).logits
         except (TypeError, ValueError, RuntimeError, LookupError) as refused:
             raise UnsupportedModel(
                 f"{type(self.module).__name__} cannot be called with token ids alone ({refused}); give a "
                 "module that takes (input_ids) or (input_ids, attention_mask), batch × token."
             ) from refused
-        finally:
-            self.module.train(before)
         if logits.dim() != 2 or len(logits) != 1:
             raise UnsupportedModel(
                 f"{type(self.module).__name__} gives {tuple(logits.shape)} for one text; a classifier "

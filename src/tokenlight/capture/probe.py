@@ -89,7 +89,7 @@ def spoilt_weights(model: nn.Module, but: Sequence[Any] = ()) -> list[str]:
     weight, and each device is asked once. Weights that lie on a disk or are quantised go unseen.
     """
     left_out = {id(weight) for weight in but}
-    sums: dict[torch.device, list[tuple[str, Tensor, Tensor]]] = {}
+    sums: dict[torch.device, list[tuple[str, nn.Parameter, Tensor]]] = {}
     for name, weight in model.named_parameters():
         if id(weight) not in left_out and _is_checked(weight):
             # In its own dtype: on a CPU a sum in another takes twenty times as long.

@@ -143,8 +143,11 @@ def attend(
         key, value = (one_per_query_head(t, query.shape[1]) for t in (key, value))
     listens = listener.wanted != "nothing" and listener.listens_to(module)
     if listens:
-        if not listener.crosses:
-            _only_self_attention(module, query, key)
+        if not listener.crosses and query.shape[2] != key.shape[2]:
+            raise UnsupportedModel(
+                f"{type(module).__name__} attends from {query.shape[2]} to {key.shape[2]} tokens; "
+                "tokenlight explains self-attention, where each token attends to the same tokens."
+            )
         listener.heard.append(module)
         listener.sunk = listener.sunk or sinks is not None
     if listens and listener.wanted == "maps":
@@ -171,14 +174,6 @@ def attend(
 
 AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, sdpa_mask)
-
-
-def _only_self_attention(module: nn.Module, query: Tensor, key: Tensor) -> None:
-    if query.shape[2] != key.shape[2]:
-        raise UnsupportedModel(
-            f"{type(module).__name__} attends from {query.shape[2]} to {key.shape[2]} tokens; "
-            "tokenlight explains self-attention, where each token attends to the same tokens."
-        )
 
 
 def _refuse_unknown(module: nn.Module, others: dict[str, Any]) -> None:
