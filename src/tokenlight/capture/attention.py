@@ -1,8 +1,5 @@
 """Attention written out: maps, fused output, and the attention each token receives, under any mask."""
 
-import threading
-import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -12,6 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_blind = WeakTensorKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def mask_of(
     """What a layer hands over, as one of these."""
     # No mask on a causal module means: causal. transformers leaves it to the kernel's own flag.
     causal = causal and given is None and query.shape[2] > 1
-    allowed = given if given is not None and given.dtype == torch.bool else None
-    added = given if given is not None and given.dtype != torch.bool else None
+    bools = given is not None and given.dtype == torch.bool
+    allowed, added = (given, None) if bools else (None, given)
     if bias is not None:
         added = bias if added is None else added + bias
     if causal and added is not None:
@@ -95,27 +95,16 @@ def _softmaxed(scores: Tensor, mask: Mask, how: Scoring, first: int) -> Tensor:
         scores = torch.cat((scores, sinks), dim=-1)
     maps = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     maps = maps if how.sinks is None else maps[..., :keys]
-    if allowed is not None and mask.allowed is not None and _blind(mask.allowed):
+    if allowed is not None and mask.allowed is not None and _is_blind(mask.allowed):
         maps = maps.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
     return maps
 
 
-class _LastMask(threading.local):
-    """The mask that the blocks of a pass share, and what was asked of it."""
-
-    mask: Callable[[], Tensor | None] = staticmethod(lambda: None)
-    blind: bool = False
-
-
-_last = _LastMask()
-
-
-def _blind(allowed: Tensor) -> bool:
+def _is_blind(allowed: Tensor) -> bool:
     """Whether some query sees no key; asked once of a mask that all blocks share."""
-    if _last.mask() is not allowed:
-        _last.blind = not bool(allowed.any(dim=-1).all())
-        _last.mask = weakref.ref(allowed)
-    return _last.blind
+    if allowed not in _blind:
+        _blind[allowed] = not bool(allowed.any(dim=-1).all())
+    return bool(_blind[allowed])
 
 
 def _rows(mask: Tensor, rows: slice) -> Tensor:

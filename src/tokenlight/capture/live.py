@@ -245,10 +245,14 @@ class LiveModel:
         *within: AbstractContextManager[Any],
         attention: str = "own",
         gradients: bool = False,
+        examples: Tensor | None = None,
         **flags: Any,
     ) -> tuple[Any, Tensor]:
-        """One pass over ``given`` of the model rewired, ``within`` more: its outputs, its logits."""
+        """One pass of the rewired model, ``within`` more, over ``given`` or the ``examples`` of it that
+        are named, as often as they are: its outputs and its logits."""
         arguments, _, filler = given
+        if examples is not None:
+            arguments = {k: table[examples.to(table.device)] for k, table in arguments.items()}
         with ExitStack() as undo:
             wired = rewired(self.model, attention=attention, gradients=gradients, filler=filler)
             for context in (wired, *within):

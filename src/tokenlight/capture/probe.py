@@ -268,7 +268,7 @@ def _probe(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: 
 
 
 def _passed(
-    live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0, **flags: bool
+    live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0, **flags: Any
 ) -> tuple[Any, Tensor]:
     """What the model gives for one row, and its logits."""
     given = live.inputs([row], len(row) + padding)

@@ -124,14 +124,11 @@ class Rerun:
 
     def _pass(self, examples: Tensor, vectors: Tensor, at: At, of: Of) -> Tensor:
         first = self.recording.rows[0]
-        tables, real, filler = self._inputs
         entering = entrance_of(self.live, first, at).given(self.live.model, vectors, first.source)
-        chosen = {name: table[examples.to(table.device)] for name, table in tables.items()}
-        given, gradients = (chosen, real, filler), vectors.requires_grad
+        gradients = vectors.requires_grad
         with torch.set_grad_enabled(gradients):
-            return self.objective(
-                self.live.run(given, entering, gradients=gradients)[1], examples, of
-            )
+            passed = self.live.run(self._inputs, entering, gradients=gradients, examples=examples)
+            return self.objective(passed[1], examples, of)
 
     def embedded(self, rows: Sequence[TokenRow], at: At = "hidden") -> Tensor:
         """h^0 of other tokens (one row an example, as long as it): ``batch place hidden``."""

@@ -94,10 +94,9 @@ def _passed(
     recording: Recording, clean: States | None, examples: Tensor, tokens: Tensor | None
 ) -> _Blocks:
     live = recording.live
-    arguments, real, filler = live.inputs(recording.rows, recording.real.shape[1])
-    chosen = {name: table[examples.to(table.device)] for name, table in arguments.items()}
+    given = live.inputs(recording.rows, recording.real.shape[1])
     blocks = _Blocks(live, clean, examples)
     listener = seam.Listener("nothing", recording.real, live.listens_to, silent=tokens)
     within = seam.listening(listener), blocks.hooks
-    live.run((chosen, real, filler), *within, attention=live.listened)
+    live.run(given, *within, attention=live.listened, examples=examples)
     return blocks
