@@ -24,7 +24,7 @@ from tests.tolerance import FLOAT32, close
 from tokenlight import Attribution, Contrast, Explainer, Tokens
 from tokenlight.capture.rewired import rewired
 from tokenlight.errors import BadInput, TextTooLong, UnknownName, UnsupportedModel
-from tokenlight.explaining.batch import explain_batch
+from tokenlight.explaining.batch import queue_batch
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
@@ -123,13 +123,13 @@ class TestWhatComesOut:
         explainer = Explainer(tiny_bert(), TOKENIZER)
         sizes = []
 
-        def short_of_memory(explainer, rows, targets, how):
+        def short_of_memory(explainer, rows, targets, how, **again):
             sizes.append(len(rows))
             if len(rows) > 1:
                 raise torch.OutOfMemoryError("no room")
-            return explain_batch(explainer, rows, targets, how)
+            return queue_batch(explainer, rows, targets, how, **again)
 
-        monkeypatch.setattr("tokenlight.explaining.batch.explain_batch", short_of_memory)
+        monkeypatch.setattr("tokenlight.explaining.batch.queue_batch", short_of_memory)
         found = explainer.explain(TEXTS, "attcat")
         assert sizes[0] == 3
         for one, other in zip(found, EXPLAINER.explain(TEXTS, "attcat"), strict=True):

@@ -3,7 +3,8 @@ the head reads for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from tokenlight.capture.transfer import Fetched, sent
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import Head, ResolvedTarget, TargetLike
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadTarget, NotFinite, UnsupportedModel
 
 Of = Literal["target", "loss"]
@@ -113,14 +115,49 @@ class Objective:
         return torch.where(self.one_class[examples], whole, softplus(-value))
 
 
+class Predicted(Sequence[ResolvedTarget]):
+    """The class that each example's logits are largest for, the first of equals: chosen on the device at
+    once, and named on the host for whoever looks at it, which waits for the logits."""
+
+    @torch.inference_mode(mode=False)
+    def __init__(self, head: Head, logits: Tensor, fetched: Fetched) -> None:
+        self._head, self._fetched = head, fetched
+        self.places = logits.detach().argmax(dim=1, keepdim=True)  # batch 1
+
+    @staticmethod
+    def choose(head: Head, targets: Sequence[TargetLike], logits: Tensor) -> bool:
+        """Whether ``targets`` can be so chosen: all of them are one predicted class."""
+        classes = head.kind == "classification" and head.usual == "predicted"
+        return classes and logits.dim() == 2 and all(own == "predicted" for own in targets)
+
+    @cached_property
+    def _named(self) -> list[ResolvedTarget]:
+        return [self._head.of_class(i) for i in self._fetched.arrived().argmax(axis=1).tolist()]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._named[place]
+
+
 def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
     """Σ over examples of each one's target, read in one step; examples do not touch each other."""
+    if isinstance(targets, Predicted):
+        return logits.gather(1, targets.places.to(logits.device)).sum()
     terms = [(i, *place, w) for i, target in enumerate(targets) for place, w in target.terms]
     *places, weights = zip(*terms, strict=True)
     chosen = logits[tuple(sent(places, logits.device))]
     if all(weight == 1 for weight in weights):
         return chosen.sum()
     return (chosen * sent(weights, logits.device, logits.dtype)).sum()
+
+
+def shortened(head: Head, logits: np.ndarray, rows: Sequence[TokenRow]) -> list[np.ndarray]:
+    """The logits of each row: of a span head, those of its own tokens."""
+    if head.kind != "span":
+        return list(logits)
+    return [values[: len(row)] for values, row in zip(logits, rows, strict=True)]
 
 
 def first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:

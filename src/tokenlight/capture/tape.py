@@ -19,9 +19,11 @@ from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.mixing import Mixing
 from tokenlight.capture.objective import (
+    Predicted,
     Readout,
     first_not_finite,
     read_somewhere,
+    shortened,
     slopes,
     sum_of_targets,
 )
@@ -113,30 +115,29 @@ class Recording:
         return values
 
     def shortened(self) -> list[np.ndarray]:
-        """The logits of each example: of a span head, those of its own tokens."""
-        if self.live.head.kind != "span":
-            return list(self.read)
-        return [values[: len(row)] for values, row in zip(self.read, self.rows, strict=True)]
+        """The logits of each example."""
+        return shortened(self.live.head, self.read, self.rows)
 
     @torch.inference_mode(mode=False)
     def tape(self, targets: Sequence[ResolvedTarget], *, last: bool) -> "Tape":
         """The recording seen from ``targets``, one an example; ``last`` lets the graph go."""
+        targets = targets if isinstance(targets, Predicted) else tuple(targets)
         with torch.enable_grad():
             value = sum_of_targets(self.logits, targets)
         wanted = self._wanted()
         if not wanted:
-            return Tape(self, tuple(targets))
+            return Tape(self, targets)
         named = {f"{kind} {layer}": tensor for (kind, layer), tensor in wanted}
         again = not last or self._goes_down_again(targets)
         found = slopes(self.live.model, value, named, retain_graph=again)
         gradients: dict[str, dict[int, Tensor]] = {kind: {} for (kind, _), _ in wanted}
         for ((kind, layer), tensor), gradient in zip(wanted, found, strict=True):
             gradients[kind][layer] = gradient.to(tensor.dtype)
-        return Tape(self, tuple(targets), gradients)
+        return Tape(self, targets, gradients)
 
     def _goes_down_again(self, targets: Sequence[ResolvedTarget]) -> bool:
         """Whether the graph has a use after the gradients: relevance, a rerun, an answer's sides."""
-        sides = any(target.kind == "span" and len(target.terms) > 1 for target in targets)
+        sides = self.live.head.kind == "span" and any(len(target.terms) > 1 for target in targets)
         return sides or self.passage is not None or Site.GRAPH in self.sites
 
     def _wanted(self) -> list[tuple[tuple[str, int], Tensor]]:
@@ -162,7 +163,7 @@ class Tape:
     """
 
     recording: Recording
-    targets: tuple[ResolvedTarget, ...]
+    targets: Sequence[ResolvedTarget]
     _gradients: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
     _parts: dict[tuple[object, ...], "Tape"] = field(default_factory=dict)
@@ -174,7 +175,7 @@ class Tape:
         """With gradients rewritten by ``rules`` (needs Site.RELEVANCE_GRADIENT), or the model's own."""
         return self if rules is self.rules else self._seen_from(self.targets, rules)
 
-    def _seen_from(self, targets: tuple[ResolvedTarget, ...], rules: RuleSet | None) -> "Tape":
+    def _seen_from(self, targets: Sequence[ResolvedTarget], rules: RuleSet | None) -> "Tape":
         key = targets, rules and rules.name
         if key not in self._parts:
             with carrying(self.recording.passage, rules):
@@ -190,7 +191,7 @@ class Tape:
     @property
     def spans(self) -> bool:
         """Whether the targets are answer spans: then the rows read are those of answer tokens."""
-        return self.targets[0].kind == "span"
+        return self.recording.live.head.kind == "span"
 
     @cached_property
     def real(self) -> Tensor:
@@ -330,27 +331,26 @@ class Tape:
         """Each logit of the target by itself, with its weight (``batch``): relevance of a sum is not
         the sum of relevances, so a contrast or a span goes down once a logit."""
         return self._parted(
-            [
-                [(weight, replace(target, terms=((place, 1.0),))) for place, weight in target.terms]
-                for target in self.targets
-            ]
+            lambda own: [(weight, replace(own, terms=((at, 1.0),))) for at, weight in own.terms]
         )
 
     @property
     def sides(self) -> list[tuple[Tensor, "Tape"]]:
         """An answer's start and its end by themselves, weight 1 (``batch``; 0 where the target has no
         such side): its map is the sum of theirs. Any other target stays whole."""
-        return self._parted([[(1.0, side) for side in t.sides] for t in self.targets])
+        return self._parted(lambda own: [(1.0, side) for side in own.sides])
 
     def _parted(
-        self, parts: Sequence[Sequence[tuple[float, ResolvedTarget]]]
+        self, split: Callable[[ResolvedTarget], list[tuple[float, ResolvedTarget]]]
     ) -> list[tuple[Tensor, "Tape"]]:
         """The targets that each example's target falls into, with their weights, turn by turn.
 
         Never kept: this tape may be among them, and a tape that held itself would hold its graph,
         the largest thing there is, until Python looks for cycles.
         """
-        found = []
+        if isinstance(self.targets, Predicted):  # of one logit each
+            return [(torch.ones_like(self.lengths, dtype=self._dtype), self)]
+        found, parts = [], [split(own) for own in self.targets]
         for turn in range(max(map(len, parts))):
             # Targets with fewer parts than others ride along with weight 0.
             weights, targets = zip(

@@ -289,6 +289,10 @@ class Head:
             )
         predicted = target == "predicted"
         index = int(np.argmax(logits)) if predicted else self.label_index(target, row)
+        return self.of_class(index)
+
+    def of_class(self, index: int) -> ResolvedTarget:
+        """The target that is one class, or one token of a vocabulary."""
         label = self.labels[index]
         name = f"‘{label.strip() or label}’" if self.writes else label
         return ResolvedTarget("class", name, (((index,), 1.0),))

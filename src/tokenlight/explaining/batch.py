@@ -1,9 +1,10 @@
 """One batch through the model: recorded once, seen from each target, made into Attributions.
 
-Everything that does not wait for the scores is done while the device computes them.
+In two steps: all that the device shall do is queued, then its answers are collected. Between the two
+the next batch is queued.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -13,9 +14,10 @@ import torch
 import transformers
 
 from tokenlight.capture.graph import NOTE, blocks_of
-from tokenlight.capture.packing import in_halves
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.objective import Predicted, shortened
 from tokenlight.capture.recording import record
-from tokenlight.capture.tape import Sites, Tape
+from tokenlight.capture.tape import Recording, Site, Sites, Tape
 from tokenlight.capture.transfer import Fetched
 from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution, frozen
@@ -32,83 +34,149 @@ BEHIND_SIGHT = "patches as the language model is given them; its vision tower is
 SUNK = "each row of attention sums to less than one: this model leaves some to a sink, no token"
 
 
-def explain_rows(
-    session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
-) -> list[list[Attribution]]:
-    """One batch through the model; where memory does not suffice, in halves, and of a single text that
-    is still too long each block is computed again on the way back."""
-
-    def run(part: slice) -> list[list[Attribution]]:
-        try:
-            return explain_batch(session, rows[part], targets[part], how)
-        except torch.OutOfMemoryError:
-            if part.stop - part.start > 1 or not blocks_of(session.live.model):
-                raise
-        torch.cuda.empty_cache()  # behind the except: the error holds what was computed so far
-        return explain_batch(session, rows[part], targets[part], how, recompute=True)
-
-    return in_halves(run, len(rows))
-
-
 def explain_packed(session: Session, jobs: Sequence[Job], how: How) -> list[list[Attribution]]:
     """The Attributions of each row, pack by pack."""
     done: list[list[Attribution]] = [[] for _ in jobs]
+    packs = session.packs([row for row, _ in jobs], how)
     with progress("explaining", len(jobs), how.progress) as advance:
-        for pack in session.packs([row for row, _ in jobs], how):
-            rows, targets = zip(*(jobs[i] for i in pack), strict=True)
-            for i, found in zip(pack, explain_rows(session, rows, targets, how), strict=True):
-                done[i] = found
+        for pack, found in explain_packs(session, jobs, packs, how):
+            for i, group in zip(pack, found, strict=True):
+                done[i] = group
             advance(len(pack))
             pause()
     return done
 
 
-def explain_batch(
+def explain_packs(
+    session: Session, jobs: Sequence[Job], packs: Sequence[Sequence[int]], how: How
+) -> Iterator[tuple[Sequence[int], list[list[Attribution]]]]:
+    """Each pack, places of rows that go through the model together, with the Attributions of each row.
+
+    A pack is queued before the one ahead of it is waited for, so that the device never waits for
+    Python; its graph is gone by then. A pack that memory does not hold goes in halves, and of a single
+    text that is still too long each block is computed again on the way back.
+    """
+    waiting, ahead = [*reversed(packs)], None
+
+    def queued(pack: Sequence[int], *, recompute: bool = False) -> tuple[Sequence[int], Batch]:
+        rows, targets = zip(*(jobs[i] for i in pack), strict=True)
+        return pack, queue_batch(session, rows, targets, how, recompute=recompute)
+
+    while waiting or ahead:
+        pack, behind, fits = waiting.pop() if waiting else (), None, True
+        try:
+            behind = queued(pack) if pack else None
+        except torch.OutOfMemoryError:
+            if len(pack) == 1 and not blocks_of(session.live.model):
+                raise
+            fits = False
+        if ahead:
+            yield ahead[0], ahead[1].results()
+        if not fits:
+            torch.cuda.empty_cache()  # behind the except: the error holds what was computed so far
+            half = len(pack) // 2
+            if half:
+                waiting += [pack[half:], pack[:half]]
+            else:
+                behind = queued(pack, recompute=True)
+        ahead = behind
+
+
+def queue_batch(
     session: Session,
     rows: Sequence[TokenRow],
     targets: Sequence[TargetLike],
     how: How,
     *,
     recompute: bool = False,
-) -> list[list[Attribution]]:
-    """The Attributions of each row, method by method, each by its targets in order."""
+) -> "Batch":
+    """All that the device shall do for a batch; it is waited for where a target, or a method, must know
+    what the model says before it can go on."""
     sites: Sites = frozenset().union(*(method.sites for method in how.methods))
     masked = [session.masked(row, how) for row in rows]
     recording = record(session.live, masked, sites, budget=how.batch_tokens, recompute=recompute)
     # With [CLS] hidden a model says something else: the prediction is that of the text as it is.
     plain = recording if how.explain_mask == "none" else record(session.live, rows, frozenset())
+    turns, counts = _turns(session, rows, targets, plain)
+    queued = []
+    for number, chosen in enumerate(turns):
+        tape = recording.tape(chosen, last=number == len(turns) - 1)
+        queued.append((tape.targets, queued_by(how.methods, tape), tape.checks))
+    passes = Pass(masked, recording.fetched, recording.sunk), Pass(rows, plain.fetched)
+    return Batch(session, how, *passes, counts, queued, [NOTE] if recompute else [])
+
+
+def _turns(
+    session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], said: Recording
+) -> tuple[list[Sequence[ResolvedTarget]], list[int]]:
+    """Targets that are explained one after the other, one an example each time; and how many of them
+    each example has: those with fewer than others ride along with their last one."""
     head = session.live.head
+    if Predicted.choose(head, targets, said.logits):
+        return [Predicted(head, said.logits, said.fetched)], [1] * len(rows)
     # Where no target waits for the logits, the backward is under way before they are read.
     waits = any(head.depends_on_logits(target) for target in targets)
-    logits = plain.shortened() if waits else [np.empty(0)] * len(rows)
+    logits = said.shortened() if waits else [np.empty(0)] * len(rows)
     resolved = [
         head.resolve(target, values, row)
         for target, values, row in zip(targets, logits, rows, strict=True)
     ]
-    found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
-    rounds = max(len(options) for options in resolved)
-    for turn in range(rounds):
-        # Examples with fewer targets than others ride along with their last one.
-        chosen = [options[min(turn, len(options) - 1)] for options in resolved]
-        tape = recording.tape(chosen, last=turn == rounds - 1)
-        # All is queued before scores are waited for; some methods ask the device a question first.
-        queued = queued_by(how.methods, tape)
-        seen = Seen(session, masked, recording.shortened(), plain.shortened(), recording.sunk)
-        notes = [method.note(tape) for method in how.methods]
-        extras = [method.extras(tape) for method in how.methods]
-        checks = tape.checks
-        del tape
-        if turn == rounds - 1:
-            del recording, plain  # taking the graph apart is work too
-        for check in checks:
-            check()
-        for number, one in enumerate(queued):
-            shared = shared_by(session, how, number, [notes[number], NOTE if recompute else None])
-            columns = BatchColumns(seen, shared, chosen, *one.arrived(rows), extras[number])
-            for i, options in enumerate(resolved):
-                if turn < len(options):
-                    found[i][number, turn] = Attribution.later(partial(columns.fields, i))
-    return [[entry[key] for key in sorted(entry)] for entry in found]
+    counts = [len(options) for options in resolved]
+    turns = range(max(counts))
+    return [[own[min(turn, len(own) - 1)] for own in resolved] for turn in turns], counts
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a forward pass says of each row, on its way from the device; no graph is held."""
+
+    rows: Sequence[TokenRow]
+    logits: Fetched
+    sunk: bool = False
+
+    def read(self, live: LiveModel, sites: Sites) -> list[np.ndarray]:
+        """The logits of each row; here the device is waited for."""
+        values = self.logits.arrived()
+        if not np.isfinite(values).all():
+            record(live, self.rows, sites).read  # noqa: B018 - which says where it went wrong
+            raise NotFinite("the model gives NaN or infinity for a text of the batch.")
+        return shortened(live.head, values, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that the device works at. ``own``: the pass that is explained; ``plain``: that of the texts
+    as they are, which predicts; ``queued``: turn by turn targets, scores by method, and what is to be
+    asked before they are believed; ``counts``: how many turns each row has."""
+
+    session: Session
+    how: How
+    own: Pass
+    plain: Pass
+    counts: list[int]
+    queued: list[tuple[Sequence[ResolvedTarget], list["Queued"], list[Callable[[], None]]]]
+    notes: list[str]
+
+    def results(self) -> list[list[Attribution]]:
+        """The Attributions of each row, method by method, each by its targets in order."""
+        session, rows = self.session, self.own.rows
+        sites = frozenset[Site]().union(*(method.sites for method in self.how.methods))
+        logits = self.own.read(session.live, sites)
+        said = logits
+        if self.plain.logits is not self.own.logits:
+            said = self.plain.read(session.live, frozenset())
+        seen = Seen(session, rows, logits, said, self.own.sunk)
+        found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
+        for turn, (targets, scores, checks) in enumerate(self.queued):
+            for check in checks:
+                check()
+            for number, one in enumerate(scores):
+                shared = shared_by(session, self.how, number, [one.note, *self.notes])
+                columns = BatchColumns(seen, shared, targets, *one.arrived(rows), one.extras)
+                for i, count in enumerate(self.counts):
+                    if turn < count:
+                        found[i][number, turn] = Attribution.later(partial(columns.fields, i))
+        return [[entry[key] for key in sorted(entry)] for entry in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +269,7 @@ class Queued:
             )
         self.name, self.dtype = method.name, tape.recording.logits.dtype
         self.values = Fetched(raw)
+        self.note, self.extras = method.note(tape), method.extras(tape)
 
     def arrived(self, rows: Sequence[TokenRow]) -> tuple[np.ndarray, np.ndarray | None]:
         """The numbers; refused where one of a text's is not finite."""

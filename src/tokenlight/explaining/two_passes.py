@@ -22,9 +22,9 @@ from tokenlight.data.target import Above, Continuation, Contrast, Prediction, Re
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, short, way
-from tokenlight.explaining.batch import explain_rows
+from tokenlight.explaining.batch import explain_packs
 from tokenlight.explaining.jobs import check_target, name_of
-from tokenlight.explaining.options import How
+from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.session import Session
 from tokenlight.inputs.encode import encode
 
@@ -71,7 +71,8 @@ def explain_likeness(session: Session, text: Any, target: Any, how: How) -> list
     ]
     session.verify(anchored[0], how)
     # Each alone: a text gives the same scores whatever it is compared beside.
-    first, second = (explain_rows(session, [row], ["predicted"], how)[0] for row in anchored)
+    jobs: list[Job] = [(row, "predicted") for row in anchored]
+    (first,), (second,) = (own for _, own in explain_packs(session, jobs, [[0], [1]], how))
     return [_both(a, b) for a, b in zip(first, second, strict=True)]
 
 

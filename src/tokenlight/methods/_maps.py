@@ -93,6 +93,8 @@ def over_sides(tape: Tape, score: Callable[[Tape], Tensor], *, alike: bool = Fal
     if not alike:
         return weighted(tape.sides, score)
     scores = score(tape)
+    if not tape.spans:
+        return scores
     sides = [len(target.sides) for target in tape.targets]
     times = sent(sides, scores.device, scores.dtype)
     return times[:, None] * scores

@@ -1,0 +1,112 @@
+"""Batches in two steps: the next is queued before the one ahead is waited for, and nothing is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tokenlight import Explainer
+from tokenlight.capture.objective import Predicted
+from tokenlight.capture.transfer import Fetched
+from tokenlight.errors import NotFinite
+from tokenlight.explaining import batch
+
+TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
+ONE_EACH = {"batch_size": 1}
+
+
+@pytest.fixture
+def explainer():
+    return Explainer(tiny_bert(), tiny_tokenizer())
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """What is queued and what is collected, by the size of the batch, in order."""
+    seen: list[tuple[str, int]] = []
+    queue, collect = batch.queue_batch, batch.Batch.results
+
+    def queue_batch(session, rows, *given, **named):
+        seen.append(("queue", len(rows)))
+        if len(rows) > short_of[0]:
+            raise torch.OutOfMemoryError("no room")
+        return queue(session, rows, *given, **named)
+
+    def results(self):
+        seen.append(("collect", len(self.counts)))
+        return collect(self)
+
+    short_of = [1 << 30]
+    monkeypatch.setattr(batch, "queue_batch", queue_batch)
+    monkeypatch.setattr(batch.Batch, "results", results)
+    return seen, short_of
+
+
+def test_a_batch_is_queued_before_the_one_ahead_is_waited_for(explainer, steps):
+    explainer.explain(TEXTS[:3], "attcat", **ONE_EACH)
+    names = [name for name, _ in steps[0]]
+    assert names == ["queue", "queue", "collect", "queue", "collect", "collect"]
+
+
+def test_halves_of_a_batch_that_memory_does_not_hold_stand_where_it_stood(explainer, steps):
+    expected = explainer.explain(TEXTS, "attcat", batch_tokens=20)
+    steps[1][0] = 1
+    found = explainer.explain(TEXTS, "attcat", batch_tokens=20)
+    assert max(size for name, size in steps[0] if name == "queue") > 1
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.text == theirs.text
+        np.testing.assert_allclose(ours.scores, theirs.scores, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["attcat", "attnlrp", "gae", "grad_x_input", "transatt", "lime"])
+def test_a_class_chosen_on_the_device_is_the_one_named_by_number(explainer, method):
+    for one in explainer.explain(TEXTS, method):
+        again = explainer.explain(one.text, method, target=one.prediction.index)
+        assert one.target == again.target
+        assert one.target.name == one.prediction.label
+        np.testing.assert_allclose(one.scores, again.scores, atol=1e-12)
+
+
+def test_nobody_waits_for_the_logits_of_a_predicted_class(explainer, monkeypatch):
+    explainer.explain(TEXTS, "attcat")
+    asked: list[str] = []
+    arrived, queue = Fetched.arrived, batch.queue_batch
+
+    def watched(self):
+        asked.append("asked")
+        return arrived(self)
+
+    def queue_batch(*given, **named):
+        found = queue(*given, **named)
+        assert not asked
+        return found
+
+    monkeypatch.setattr(Fetched, "arrived", watched)
+    monkeypatch.setattr(batch, "queue_batch", queue_batch)
+    explainer.explain(TEXTS, ["attcat", "attnlrp", "grad_x_input", "gae", "raw_att", "cam"])
+    assert asked
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_of_equal_logits_the_first_is_predicted(explainer, dtype):
+    logits = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.1, -0.0, 0.0, 0.1], [5.0, 5.0, 5.0, 5.0]])
+    logits = logits.to(dtype)
+    chosen = Predicted(explainer.live.head, logits, Fetched(logits))
+    expected = np.argmax(Fetched(logits).arrived(), axis=1)
+    np.testing.assert_array_equal(chosen.places[:, 0].numpy(), expected)
+
+
+def test_inside_inference_mode_a_class_is_chosen_too(explainer):
+    expected = explainer.explain(TEXTS[0], "attcat")
+    with torch.inference_mode():
+        np.testing.assert_array_equal(explainer.explain(TEXTS[0], "attcat").scores, expected.scores)
+
+
+def test_where_the_model_gives_nan_it_is_named_for_a_predicted_class(explainer):
+    explainer.explain(TEXTS, "attcat", **ONE_EACH)
+    with torch.no_grad():
+        explainer.model.bert.encoder.layer[1].output.dense.weight.fill_(torch.nan)
+    with pytest.raises(NotFinite, match=r"hidden state 2 \(0 is the embedding\) of text 0"):
+        explainer.explain(TEXTS, "attcat", **ONE_EACH)
