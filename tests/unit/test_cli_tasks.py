@@ -247,8 +247,8 @@ class TestDocuments:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--document", "FILE"), "--document needs --model"),
-            (("TEXT", "--document", "FILE", "--model", "M"), "in the place of a text"),
+            (("--document", "FILE"), "needs --model: the default one, tokenlight/sentiment,"),
+            (("TEXT", "--document", "FILE", "--model", "M"), "--document replaces TEXT"),
             (("--document", "none.txt", "--model", "M"), "no readable UTF-8 file"),
             (("--document", "FILE", "--document", "FILE", "--model", "M"), "leave one out"),
         ],

@@ -22,8 +22,11 @@ def given(tmp_path, bert_folder):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--gpus-per-worker", "1"), "--gpus-per-worker is for a Ray cluster; give --engine ray"),
-        (("--address", "here:1"), "--address is for a Ray cluster; give --engine ray"),
+        (
+            ("--gpus-per-worker", "1"),
+            "--gpus-per-worker 1.0 belongs to a Ray cluster; give --engine ray",
+        ),
+        (("--address", "here:1"), "--address here:1 belongs to a Ray cluster; give --engine ray"),
         (
             ("--engine", "ray", "--gpus-per-worker", "0.5", "--device", "cpu"),
             "--gpus-per-worker 0.5 asks for GPUs, and --device cpu for none",
@@ -46,7 +49,7 @@ def test_many_files_need_a_folder_and_workers_need_many_texts(given, tokenlight)
     _, _, errors = tokenlight(*given)
     assert "say where to, with -o FOLDER" in " ".join(errors.split())
     _, _, errors = tokenlight(*given, "--keep", "id")
-    assert "--keep belongs to many texts; give --file DATA -o FOLDER" in " ".join(errors.split())
+    assert "--keep id belongs to many texts; give --file DATA -o FOLDER" in " ".join(errors.split())
 
 
 def test_a_folder_is_explained_kept_columns_and_precision_included(

@@ -1,19 +1,15 @@
 """``tokenlight bench``: a suite of measurements in one command, stopped and gone on with at will."""
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from tokenlight.cli.failures import INTERRUPTED, clean, complain, tell, writing
-from tokenlight.cli.options import Address, EngineName, Verbose, Workers
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.cli import options as option
+from tokenlight.cli.console import UNFINISHED, clean, complain, resumable, table, tell, writing
+from tokenlight.cli.options import flag
+from tokenlight.errors import TokenlightError
 from tokenlight.progress import progress
-
-UNFINISHED = 1  # some part is missing; the same command continues
 
 bench = typer.Typer(
     name="bench",
@@ -27,73 +23,41 @@ NAMED = "[NAME=]PATH"
 @bench.command()
 @clean
 def run(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE",
-            help="A shipped suite's name, such as quick or attcat_table1, or a .yaml file.",
-        ),
-    ],
+    suite: str = option.argument(
+        "SUITE", "A shipped suite's name, such as quick or attcat_table1, or a .yaml file."
+    ),
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the run into.")],
-    models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--models",
-            metavar=NAMED,
-            help="Model to use; NAME is a data set, a model of the suite, or MODEL/DATA; without "
-            "NAME it is used for all. Repeat for several.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(envvar="TOKENLIGHT_DATA", help="Folder with one subfolder per data set."),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="At most N examples of each data set."),
-    ] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Download nothing; use embedded models instead.")
-    ] = False,
-    engine: EngineName = None,
-    workers: Workers = None,
-    address: Address = None,
-    device: Annotated[str, typer.Option(help="Device for each worker: cpu, cuda …")] = "cpu",
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Maximum tokens per batch.", show_default="the suite's"
-        ),
-    ] = None,
-    slice_: Annotated[
-        int | None,
-        typer.Option(
-            "--slice",
-            min=1,
-            metavar="N",
-            help="Examples per part; use more on a GPU, which small parts leave idle.",
-            show_default="the suite's",
-        ),
-    ] = None,
-    lm: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lm", metavar=NAMED, help="Language model for the decoded methods; NAME as above."
-        ),
-    ] = None,
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--heads",
-            metavar=NAMED,
-            help="Heads file for mask_lrp, from tokenlight heads; NAME as above.",
-        ),
-    ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Rerun parts with failed examples.")
-    ] = False,
-    verbose: Verbose = False,  # noqa: ARG001 - read by clean
+    output: Path = flag("Folder to write the run into.", "--output -o", ...),
+    models: list[str] | None = flag(
+        "Model to use; NAME is a data set, a model of the suite, or MODEL/DATA; without NAME it is "
+        "used for all. Repeat for several.",
+        metavar=NAMED,
+    ),
+    data: Path | None = flag("Folder with one subfolder per data set.", envvar="TOKENLIGHT_DATA"),
+    limit: int | None = flag("At most N examples of each data set.", min=1, metavar="N"),
+    offline: bool = flag("Download nothing; use embedded models instead.", "--offline", False),
+    engine: option.Engines | None = option.ENGINE,
+    workers: int | None = option.WORKERS,
+    address: str | None = option.ADDRESS,
+    device: str = flag("Device for each worker: cpu, cuda …", default="cpu"),
+    batch_tokens: int | None = flag(
+        "Maximum tokens per batch.", min=1, metavar="N", show_default="the suite's"
+    ),
+    slice_: int | None = flag(
+        "Examples per part; use more on a GPU, which small parts leave idle.",
+        "--slice",
+        min=1,
+        metavar="N",
+        show_default="the suite's",
+    ),
+    lm: list[str] | None = flag(
+        "Language model for the decoded methods; NAME as above.", metavar=NAMED
+    ),
+    heads: list[str] | None = flag(
+        "Heads file for mask_lrp, from tokenlight heads; NAME as above.", metavar=NAMED
+    ),
+    retry_failed: bool = flag("Rerun parts with failed examples.", "--retry-failed", False),
+    verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by clean
 ) -> None:
     """Run SUITE into a folder.
 
@@ -104,12 +68,11 @@ def run(
         from tokenlight.bench.run import run_suite
         from tokenlight.bench.store import RunFolder
         from tokenlight.scale.engine import Engine
-        from tokenlight.scale.worker import DiskFull
 
     request = Request(
-        models=_pairs("--models", models),
-        lms=_pairs("--lm", lm),
-        heads=_pairs("--heads", heads),
+        models=option.pairs("--models", models),
+        lms=option.pairs("--lm", lm),
+        heads=option.pairs("--heads", heads),
         data=data,
         limit=limit,
         offline=offline,
@@ -117,26 +80,17 @@ def run(
         batch_tokens=batch_tokens,
         slice=slice_,
     )
-    try:
-        with writing(output):
-            finished = run_suite(
-                suite,
-                output,
-                request,
-                engine=Engine(engine or "local", workers, address),
-                again=retry_failed,
-                tell=tell,
-            )
-    except KeyboardInterrupt:
-        kept = "nothing was begun"
-        with suppress(TokenlightError):
+
+    def kept() -> str:
+        try:
             done, total = RunFolder.open(output).progress()
-            kept = f"{done} of {total} parts are kept in {output}"
-        tell(f"stopped: {kept}; the same command continues from there.")
-        raise typer.Exit(INTERRUPTED) from None
-    except DiskFull as full:
-        complain(str(full))
-        raise typer.Exit(UNFINISHED) from None
+        except TokenlightError:
+            return "nothing was begun"
+        return f"{done} of {total} parts are kept in {output}"
+
+    made_by = Engine(engine or "local", workers, address)
+    with resumable(kept), writing(output):
+        finished = run_suite(suite, output, request, engine=made_by, again=retry_failed, tell=tell)
     for line in finished.in_words():
         print(line)
     for part, trouble in finished.failed_parts:
@@ -151,78 +105,54 @@ def run(
 @bench.command()
 @clean
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")],
-    verbose: Verbose = False,  # noqa: ARG001 - read by clean
+    folder: Path = option.argument("FOLDER", "Folder of a run."),
+    verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by clean
 ) -> None:
     """Show which parts of a run are done, failed or missing.
 
     It also says how long the rest may take.
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from tokenlight.bench.status import in_time
     from tokenlight.bench.status import status as status_of
-    from tokenlight.plots.characters import in_line
-    from tokenlight.plots.terminal import console_on
+    from tokenlight.plots.characters import visible
 
-    found = status_of(folder)
-    console = console_on(sys.stdout)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("model", "data", "method", "parts", "time", ""):
-        table.add_column(name, justify="right" if name in ("parts", "time") else "left")
+    found, rows = status_of(folder), []
     for one in found.cells:
-        told = one.cell.reason and f"not run: {one.cell.reason}"
         kinds = ((one.damaged, "damaged"), (one.failed, "failed"))
         counts = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
-        told = told or (f"{counts}: {one.trouble}" if counts else "")
-        told = told or (f"{one.failed_examples} examples failed" if one.failed_examples else "")
-        names = (one.cell.model, one.cell.data, one.cell.method)
+        told = one.failed_examples and f"{one.failed_examples} examples failed"
+        told = f"{counts}: {one.trouble}" if counts else told
+        told = f"not run: {one.cell.reason}" if one.cell.reason else told
         parts = f"{one.done}/{one.total}" if one.cell.runs else "–"
         taken = in_time(one.seconds) if one.done else ""
-        table.add_row(*map(Text, map(in_line, (*names, parts, taken, told))))
-    console.print(table)
+        rows.append((one.cell.model, one.cell.data, one.cell.method, parts, taken, told or ""))
+    table(rows, ("model", "data", "method", "parts", "time", ""), right=("parts", "time"))
     missing = found.total - found.done - found.damaged - found.failed
     damaged = f", {found.damaged} damaged" if found.damaged else ""
-    console.print(
+    worker = f"; now worked on by {found.worker}" if found.worker else ""
+    print(
         f"{found.done} of {found.total} parts done{damaged}, {found.failed} failed, {missing} missing"
-        + (f"; now worked on by {found.worker}" if found.worker else ""),
-        soft_wrap=True,
-        highlight=False,
+        f"{visible(worker)}"
     )
     if found.left:
-        console.print(f"about {in_time(found.left)} of work left for one worker", highlight=False)
+        print(f"about {in_time(found.left)} of work left for one worker")
     elif found.done == found.total:
-        console.print(f"complete; see: tokenlight bench report {in_line(str(folder))}")
+        print(f"complete; see: tokenlight bench report {visible(str(folder))}")
 
 
 @bench.command()
 @clean
 def report(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of a run, finished or not.")
-    ],
-    form: Annotated[
-        str, typer.Option("--format", "-f", help="md, latex, csv or html.", metavar="FORMAT")
-    ] = "md",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write to this file instead of the terminal (html: of FOLDER/report.html).",
-        ),
-    ] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option("--figures", help="Folder for the images that the md report links to."),
-    ] = None,
-    timings: Annotated[
-        bool,
-        typer.Option(
-            help="Include seconds and passes; without them, equal results give equal files."
-        ),
-    ] = True,
+    folder: Path = option.argument("FOLDER", "Folder of a run, finished or not."),
+    form: str = flag("md, latex, csv or html.", "--format -f", "md", metavar="FORMAT"),
+    output: Path | None = flag(
+        "Write to this file instead of the terminal (html: of FOLDER/report.html).",
+        "--output -o",
+    ),
+    figures: Path | None = flag("Folder for the images that the md report links to."),
+    timings: bool = flag(
+        "Include seconds and passes; without them, equal results give equal files.", default=True
+    ),
 ) -> None:
     """Report on a run: our numbers beside the published ones.
 
@@ -240,16 +170,3 @@ def report(
         console_on(sys.stdout).print(Markdown(text))
     else:
         typer.echo(text, nl=output is not None or form == "html")
-
-
-def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    """``NAME=PATH`` entries; a bare PATH is for everything."""
-    found: dict[str, str] = {}
-    for entry in given or ():
-        name, equals, path = entry.rpartition("=")
-        if not path or (equals and not name):
-            raise BadInput(f"cannot read {option} {entry!r}: give NAME=PATH, or a PATH for all.")
-        if name in found:
-            raise BadInput(f"{option} names {name or 'everything'} twice.")
-        found[name] = path
-    return found

@@ -1,13 +1,13 @@
 """``tokenlight diff``: what moved between two models, precisions or prompts; fails a build."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from tokenlight import registry
 from tokenlight.cli import options as option
-from tokenlight.cli.failures import clean, spare, writing
+from tokenlight.cli.console import clean, spare, writing
+from tokenlight.cli.options import flag
 from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
 
@@ -16,52 +16,34 @@ MOVED = 1  # exit status where something moved beyond a limit
 
 @clean
 def diff(
-    a: Annotated[
-        str, typer.Argument(metavar="A", help="Model before: embedded model, folder or hub id.")
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Model after; may be A again.")],
-    data: option.Data,
+    a: str = option.argument("A", "Model before: embedded model, folder or hub id."),
+    b: str = option.argument("B", "Model after; may be A again."),
+    data: str = option.DATA,
     *,
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            "-x",
-            metavar=option.METHOD,
-            help="How to explain; auto takes one of the most faithful measured. "
-            "See: tokenlight methods.",
-            autocompletion=option.completed,
-        ),
-    ] = "auto",
-    limit: option.Limit = None,
-    text: option.TextColumn = None,
-    dtype_a: Annotated[
-        str | None, typer.Option(help="Precision of A, such as bfloat16.", show_default="float32")
-    ] = None,
-    dtype_b: Annotated[
-        str | None, typer.Option(help="Precision of B.", show_default="float32")
-    ] = None,
-    prompt_a: Annotated[
-        str, typer.Option(help="What A reads; {text} stands for the text.")
-    ] = "{text}",
-    prompt_b: Annotated[
-        str, typer.Option(help="What B reads; {text} stands for the text.")
-    ] = "{text}",
-    max_flips: Annotated[
-        float, typer.Option(help="Largest share of predictions that may change.")
-    ] = 0.01,
-    min_focus: Annotated[
-        float, typer.Option(help="Smallest mean rank correlation of the words' scores, A with B.")
-    ] = 0.8,
-    max_drop: Annotated[
-        float, typer.Option(help="Largest fall of the mean AOPC (faithfulness), A to B.")
-    ] = 0.02,
-    json: Annotated[Path | None, typer.Option(help="Write the comparison as JSON.")] = None,
-    seed: option.Seed = 0,
-    device: option.Device = None,
-    batch_tokens: option.BatchTokens = None,
-    batch_size: option.BatchSize = None,
-    verbose: option.Verbose = False,
+    method: str = flag(
+        "How to explain; auto takes one of the most faithful measured. See: tokenlight methods.",
+        "--method -x",
+        "auto",
+        metavar=option.SPEC,
+        autocompletion=option.completed,
+    ),
+    limit: int | None = option.LIMIT,
+    text: str | None = option.COLUMN,
+    dtype_a: str | None = flag("Precision of A, such as bfloat16.", show_default="float32"),
+    dtype_b: str | None = flag("Precision of B.", show_default="float32"),
+    prompt_a: str = flag("What A reads; {text} stands for the text.", default="{text}"),
+    prompt_b: str = flag("What B reads; {text} stands for the text.", default="{text}"),
+    max_flips: float = flag("Largest share of predictions that may change.", default=0.01),
+    min_focus: float = flag(
+        "Smallest mean rank correlation of the words' scores, A with B.", default=0.8
+    ),
+    max_drop: float = flag("Largest fall of the mean AOPC (faithfulness), A to B.", default=0.02),
+    json: Path | None = flag("Write the comparison as JSON."),
+    seed: int = option.SEED,
+    device: str | None = option.DEVICE,
+    batch_tokens: int | None = option.BATCH_TOKENS,
+    batch_size: int | None = option.BATCH_SIZE,
+    verbose: bool = option.VERBOSE,
 ) -> None:
     """Compare what two models decide on DATA, and by which words.
 

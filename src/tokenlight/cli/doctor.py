@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tokenlight import registry
-from tokenlight.cli.failures import clean
-from tokenlight.cli.options import Device, ModelArgument, Verbose
+from tokenlight.cli import options as option
+from tokenlight.cli.console import clean, table
 from tokenlight.errors import in_words
 
 if TYPE_CHECKING:
@@ -19,37 +17,30 @@ if TYPE_CHECKING:
 
 @clean
 def doctor(
-    model: ModelArgument,
-    device: Device = None,
-    verbose: Verbose = False,
+    model: str = option.MODEL,
+    device: str | None = option.DEVICE,
+    verbose: bool = option.VERBOSE,
 ) -> None:
     """Try every method on MODEL; say which work, and why the others do not."""
-    from rich.table import Table
     from rich.text import Text
 
     from tokenlight.cli.loading import loaded
     from tokenlight.evaluation.preflight import attempt
-    from tokenlight.plots.characters import in_line
-    from tokenlight.plots.terminal import console_on
 
-    console = console_on(sys.stdout)
     explainer = loaded(model, device=device, verbose=verbose)
-    about = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for fact, value in facts(explainer).items():
-        about.add_row(Text(fact, style="dim"), Text(in_line(value)))
-    console.print(about)
-    console.print()
-    report = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table((Text(fact, style="dim"), value) for fact, value in facts(explainer).items())
+    print()
     attempt(explainer, "random")  # the first run checks the model, which no method should pay for
-    worked = 0
+    rows: list[tuple[Text, str, Text | str]] = []
     for name in registry.names("methods"):
         trouble, seconds = attempt(explainer, name)
-        worked += trouble is None
-        good = Text("ok", style="green") if trouble is None else Text("no", style="bold red")
-        said = f"{1000 * seconds:.0f} ms" if trouble is None else in_line(in_words(trouble))
-        report.add_row(good, Text(name), Text(said, style="dim" if trouble is None else ""))
-    console.print(report)
-    if not worked:
+        if trouble is None:
+            told = Text(f"{1000 * seconds:.0f} ms", style="dim")
+            rows.append((Text("ok", style="green"), name, told))
+        else:
+            rows.append((Text("no", style="bold red"), name, in_words(trouble)))
+    table(rows)
+    if not any(str(good) == "ok" for good, _, _ in rows):
         raise typer.Exit(1)
 
 
@@ -72,11 +63,13 @@ def facts(explainer: Explainer) -> dict[str, str]:
         names = {"single": "one of", "multi": "any of", "regression": "a number,"}[head.problem]
         kind = f"classification: {names} {len(head.labels)} label{'s' * (len(head.labels) != 1)}"
     routes = {"seam": "seam (its attention runs through tokenlight)", "eager": "its own eager path"}
+    more = f" … and {len(head.labels) - 12} more" if len(head.labels) > 12 else ""
+    labels = ", ".join(head.labels[:12]) + more or "none"
     return {
         "model": explainer.name,
         "family": f"{config.model_type} ({type(live.model).__name__})",
         "head": kind,
-        "labels": f"{len(head.labels):,} tokens" if head.writes else _few(head.labels),
+        "labels": f"{len(head.labels):,} tokens" if head.writes else labels,
         "layers": str(getattr(config, "num_hidden_layers", "unknown")),
         "heads": str(getattr(config, "num_attention_heads", "unknown")),
         "attention": routes[live.route],
@@ -84,8 +77,3 @@ def facts(explainer: Explainer) -> dict[str, str]:
         "device": str(live.device),
         "max tokens": str(explainer.max_tokens or "no limit known"),
     }
-
-
-def _few(labels: Sequence[str], most: int = 12) -> str:
-    more = f" … and {len(labels) - most} more" if len(labels) > most else ""
-    return ", ".join(labels[:most]) + more or "none"

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from tokenlight import registry
 from tokenlight.cli import options as option
+from tokenlight.cli.console import REFUSED, clean, complain, resumable, spare, tell, writing
 from tokenlight.cli.explain import parsed
-from tokenlight.cli.failures import INTERRUPTED, REFUSED, clean, complain, spare, tell, writing
+from tokenlight.cli.options import flag
 from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
 
@@ -20,39 +21,31 @@ NO_LABEL = ", no label", ", no label (--label COLUMN names one)"
 @clean
 @in_flags()
 def evaluate(
-    data: option.Data,
+    data: str = option.DATA,
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for rows, summary, curves and report.")
-    ],
-    model: option.ModelOption = option.SENTIMENT,
-    method: Annotated[list[str] | None, option.methods("auto and random")] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar=option.METHOD,
-            help="How to measure, such as aopc or comprehensiveness; repeat for several.",
-            show_default="aopc and lodds",
-        ),
-    ] = None,
-    target: Annotated[
-        str, typer.Option(help="What to explain: predicted, a label, its number, or all of them.")
-    ] = "predicted",
-    limit: option.Limit = None,
-    text: option.TextColumn = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column of DATA that holds the true label.")
-    ] = None,
-    split: option.Split = None,
-    long: option.Long = "truncate",
-    seed: option.Seed = 0,
-    device: option.Device = None,
-    batch_tokens: option.BatchTokens = None,
-    batch_size: option.BatchSize = None,
-    dtype: option.DType = None,
-    quantize: option.Quantize = None,
-    verbose: option.Verbose = False,
+    output: Path = flag("Folder for rows, summary, curves and report.", "--output -o", default=...),
+    model: str = flag(option.A_MODEL, "--model -m", option.SENTIMENT),
+    method: list[str] | None = option.methods("auto and random"),
+    metric: list[str] | None = flag(
+        "How to measure, such as aopc or comprehensiveness; repeat for several.",
+        metavar=option.SPEC,
+        show_default="aopc and lodds",
+    ),
+    target: str = flag(
+        "What to explain: predicted, a label, its number, or all of them.", default="predicted"
+    ),
+    limit: int | None = option.LIMIT,
+    text: str | None = option.COLUMN,
+    label: str | None = flag("Column of DATA that holds the true label."),
+    split: str | None = option.SPLIT,
+    long: option.Long = option.long("truncate"),
+    seed: int = option.SEED,
+    device: str | None = option.DEVICE,
+    batch_tokens: int | None = option.BATCH_TOKENS,
+    batch_size: int | None = option.BATCH_SIZE,
+    dtype: str | None = option.DTYPE,
+    quantize: option.Quantized | None = option.QUANTIZE,
+    verbose: bool = option.VERBOSE,
 ) -> None:
     """Measure how faithful explanations are on DATA.
 
@@ -81,30 +74,17 @@ def evaluate(
     built(metrics)  # a wrong name is found before a model is loaded
     for name in (name for name, _ in methods if name not in ("auto", "best")):
         registry.find("methods", name)
-    explainer = loaded(
-        model,
-        batch=(batch_tokens, batch_size),
-        verbose=verbose,
-        device=device,
-        dtype=dtype,
-        quantize=quantize,
-    )
+    place = {"device": device, "dtype": dtype, "quantize": quantize}
+    explainer = loaded(model, batch=(batch_tokens, batch_size), verbose=verbose, **place)
     # Before the folder is claimed: of several methods one may fail, but not all of them.
     optional = all(options for _, options in methods)
     if optional and len(refused := refused_options(explainer, methods, seed)) == len(methods):
         raise refused[0]
     methods = _without_best(explainer, methods, [example.text for example in examples], seed)
     job = Experiment(methods, metrics, {"target": target, "long": long}, seed, data, columns)
-    try:
-        with writing(output):
-            evaluation, _ = evaluate_file(explainer, examples, job, output)
-    except KeyboardInterrupt:
-        done = finished(output)
-        tell(
-            f"stopped: {done} of {len(examples)} texts are kept in {output}; the same command "
-            "continues from there."
-        )
-        raise typer.Exit(INTERRUPTED) from None
+    kept = f"of {len(examples)} texts are kept in {output}"
+    with resumable(lambda: f"{finished(output)} {kept}"), writing(output):
+        evaluation, _ = evaluate_file(explainer, examples, job, output)
     print(evaluation.table())
     for line in differences_in_words(evaluation):
         print(line)
@@ -137,14 +117,14 @@ def _without_best(
 ) -> list[tuple[str, dict[str, Any]]]:
     """``best`` and ``auto`` replaced by the methods that they are."""
     names = {}
-    if any(name == "auto" for name, _ in methods):
+    if ("auto", {}) in methods:
         names["auto"] = explainer.default_method(next(iter(texts), ""))
         print(f"auto: {names['auto']}, the default for this kind of input")
-    if any(name == "best" for name, _ in methods):
+    if ("best", {}) in methods:
         from tokenlight.evaluation.choose import best
 
         choice = best(explainer, texts, seed=seed)
         print(f"best: {choice.reason}")
         names["best"] = choice.method
-    chosen = [(names[name], {}) if name in names else (name, options) for name, options in methods]
+    chosen = [(names.get(name, name), options) for name, options in methods]
     return [pair for i, pair in enumerate(chosen) if pair not in chosen[:i]]

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from tokenlight.cli.failures import INTERRUPTED, complain, tell
+from tokenlight.cli.console import INTERRUPTED, complain, tell
 from tokenlight.cli.inputs import TextFile
 from tokenlight.cli.outputs import Output
 from tokenlight.data.attribution import Attribution

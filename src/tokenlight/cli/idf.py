@@ -1,31 +1,31 @@
 """``tokenlight idf``: how rare each token is in a corpus, for views over many texts."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from tokenlight.cli.failures import clean, spare, writing
+from tokenlight.cli import options as option
+from tokenlight.cli.console import clean, spare, writing
 from tokenlight.cli.loading import hushed
-from tokenlight.cli.options import DATA, SENTIMENT, Limit, Split, TextColumn, Verbose
+from tokenlight.cli.options import flag
 from tokenlight.errors import in_flags
 
 
 @clean
 def idf(
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help=f"The texts: a {DATA}")],
+    corpus: str = option.argument("CORPUS", f"The texts: a {option.TEXTS}"),
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", "-m", help="Model whose tokenizer counts: embedded model, folder or hub id."
-        ),
-    ] = SENTIMENT,
-    text: TextColumn = None,
-    limit: Limit = None,
-    split: Split = None,
-    verbose: Verbose = False,
+    output: Path = flag("JSON file to write.", "--output -o", ...),
+    model: str = flag(
+        "Model whose tokenizer counts: embedded model, folder or hub id.",
+        "--model -m",
+        option.SENTIMENT,
+    ),
+    text: str | None = option.COLUMN,
+    limit: int | None = option.LIMIT,
+    split: str | None = option.SPLIT,
+    verbose: bool = option.VERBOSE,
 ) -> None:
     """Count in how many texts of CORPUS each token occurs.
 
@@ -40,12 +40,11 @@ def idf(
     tokenizer = tokenizer_of(model)
     texts = []
     with in_flags():
-        examples = read(corpus, text=text, limit=limit, split=split, marks=False)
-    for example in examples:  # a pair or a question is counted as one document
-        given: Any = example.text
-        if isinstance(given, Question):
-            given = given.question, given.context
-        texts.append(given if isinstance(given, str) else "\n".join(given))
+        for example in read(corpus, text=text, limit=limit, split=split, marks=False):
+            given: Any = example.text  # a pair or a question is counted as one document
+            if isinstance(given, Question):
+                given = given.question, given.context
+            texts.append(given if isinstance(given, str) else "\n".join(given))
     found = Frequencies.of(texts, tokenizer)
     with writing(output):
         found.save(output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.cli.failures import tell
+from tokenlight.cli.console import tell
 from tokenlight.progress import progress
 
 if TYPE_CHECKING:

@@ -2,33 +2,25 @@
 
 import inspect
 import sys
-from typing import Annotated, Any, Literal
-
-import typer
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from tokenlight import registry
-from tokenlight.cli.failures import clean
+from tokenlight.cli.console import clean, table
 from tokenlight.cli.formulas import without_marks
+from tokenlight.cli.options import argument
 
 Kind = Literal["methods", "metrics"]
 
 
 @clean
-def methods(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A method to show in full.")
-    ] = None,
-) -> None:
+def methods(name: str | None = argument("NAME", "A method to show in full.", None)) -> None:
     """List the methods, or show one in full."""
     _show("methods", name)
 
 
 @clean
-def metrics(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A metric to show in full.")
-    ] = None,
-) -> None:
+def metrics(name: str | None = argument("NAME", "A metric to show in full.", None)) -> None:
     """List the metrics, or show one in full."""
     _show("metrics", name)
 
@@ -36,30 +28,22 @@ def metrics(
 @clean
 def models() -> None:
     """List the embedded models, which work offline under these names."""
-    from rich.table import Table
-    from rich.text import Text
-
     from tokenlight.models import catalogue
-    from tokenlight.plots.terminal import console_on
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in ("model", "task", "size", "measured"):
-        table.add_column(head, overflow="fold", no_wrap=head == "model")
-    for entry in catalogue():
-        size = f"{entry.size / 1e6:.1f} MB"
-        cells = (entry.name, entry.task, size, f"{entry.figure} on {entry.split}")
-        table.add_row(*(Text(cell) for cell in cells))
-    console_on(sys.stdout).print(table)
+    rows = (
+        (one.name, one.task, f"{one.size / 1e6:.1f} MB", f"{one.figure} on {one.split}")
+        for one in catalogue()
+    )
+    table(rows, ("model", "task", "size", "measured"))
 
 
 def _show(kind: Kind, name: str | None) -> None:
     from tokenlight.plots.terminal import console_on
 
-    console = console_on(sys.stdout)
     if name is None:
-        console.print(_table(kind))
+        table(_rows(kind))
     else:
-        console.print(_page(kind, name), soft_wrap=True)
+        console_on(sys.stdout).print(_page(kind, name), soft_wrap=True)
 
 
 def _cost(name: str) -> str:
@@ -69,52 +53,42 @@ def _cost(name: str) -> str:
     return Cost.in_words(registry.build("methods", name))
 
 
-def _details(kind: Kind, name: str, cls: Any) -> list[str]:
-    """The facts of a name in a few words."""
-    from tokenlight.explaining.default import measured
-
-    if kind == "methods":
-        mean = measured()["means"].get(name)
-        rank = measured().get("ranks", {}).get(name, ())[:1]
-        return [
-            "same for every target" if cls.class_agnostic else "for a target",
-            "signed" if cls.signed else "no sign",
-            _cost(name),
-            "" if mean is None else f"AOPC {mean:.2f}",
-            *(f"mean rank {place:.1f}" for place in rank),
-        ]
-    return [f"{cls.better} is better", *(["needs marked spans"] if cls.marked else [])]
-
-
-def _table(kind: Kind) -> Any:
+def _rows(kind: Kind) -> Iterator[tuple[Any, Any]]:
     """Each name with its meaning, and below what it depends on, its options and its paper."""
-    from rich.table import Table
     from rich.text import Text
 
     from tokenlight.plots.characters import in_line
 
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
     for name, heading in _ordered(kind):
         if heading:
             title, _, told = heading.partition(": ")
-            table.add_row(Text(f"\n{title}".upper(), style="bold"), Text(f"\n{told}", style="dim"))
+            yield Text(f"\n{title}".upper(), style="bold"), Text(f"\n{told}", style="dim")
         if (why := registry.trouble(kind, name)) is not None:
-            table.add_row(
-                Text(name, style="bold"), Text(f"not usable: {in_line(why)}", style="red")
-            )
+            yield Text(name, style="bold"), Text(f"not usable: {in_line(why)}", style="red")
             continue
         cls: Any = registry.find(kind, name)
-        options = ", ".join(
-            f"{option}={default!r}"
-            for option, (_, default) in registry.options_of(kind, name).items()
-        )
-        details = [*_details(kind, name, cls), options or "no options", getattr(cls, "cites", "")]
+        options = registry.options_of(kind, name).items()
+        said = ", ".join(f"{option}={default!r}" for option, (_, default) in options)
+        details = [*_details(kind, name, cls), said or "no options", getattr(cls, "cites", "")]
         meaning = Text(without_marks(inspect.getdoc(cls) or "").partition("\n")[0])
         meaning.append("\n" + " · ".join(filter(None, details)), "dim")
-        table.add_row(Text(name, style="bold"), meaning)
-    return table
+        yield Text(name, style="bold"), meaning
+
+
+def _details(kind: Kind, name: str, cls: Any) -> list[str]:
+    """The facts of a name in a few words."""
+    from tokenlight.explaining.default import measured
+
+    if kind == "metrics":
+        return [f"{cls.better} is better", *(["needs marked spans"] if cls.marked else [])]
+    mean = measured()["means"].get(name)
+    return [
+        "same for every target" if cls.class_agnostic else "for a target",
+        "signed" if cls.signed else "no sign",
+        _cost(name),
+        "" if mean is None else f"AOPC {mean:.2f}",
+        *(f"mean rank {place:.1f}" for place in measured().get("ranks", {}).get(name, ())[:1]),
+    ]
 
 
 def _ordered(kind: Kind) -> list[tuple[str, str]]:
@@ -156,25 +130,11 @@ def _facts(kind: Kind, name: str, cls: Any) -> dict[str, str]:
     }
 
 
-def _presets(kind: Kind, name: str) -> dict[str, str]:
-    """Preset to the options that it changes; none at all where all are the defaults."""
-    defaults = {option: default for option, (_, default) in registry.options_of(kind, name).items()}
-    found = {
-        preset: ", ".join(
-            f"{option}={value!r}" for option, value in settings.items() if defaults[option] != value
-        )
-        for preset, settings in registry.presets_of(kind, name).items()
-    }
-    return found if any(found.values()) else {}
-
-
 def _page(kind: Kind, name: str) -> Any:
     from rich.text import Text
 
     cls: Any = registry.find(kind, name)
-    page = Text()
-    page.append(f"{name}\n\n", "bold")
-    page.append(f"{without_marks(inspect.getdoc(cls) or '')}\n\n")
+    page = Text.assemble((f"{name}\n\n", "bold"), without_marks(inspect.getdoc(cls) or ""), "\n\n")
     for fact, value in _facts(kind, name, cls).items():
         page.append(f"{fact}: {value}\n")
     page.append(f"paper: {getattr(cls, 'cites', '') or 'none'}\n")
@@ -182,8 +142,12 @@ def _page(kind: Kind, name: str) -> Any:
     page.append("\noptions\n" if options else "\nno options\n", "bold")
     for option, (takes, default) in options.items():
         page.append(f"  {option}={default!r}   {takes}\n")
-    for preset, chosen in _presets(kind, name).items():
-        page.append(f"  preset={preset}   {chosen or 'the defaults'}\n")
+    presets = {
+        preset: ", ".join(f"{o}={v!r}" for o, v in settings.items() if options[o][1] != v)
+        for preset, settings in registry.presets_of(kind, name).items()
+    }
+    for preset, changed in presets.items() if any(presets.values()) else ():
+        page.append(f"  preset={preset}   {changed or 'the defaults'}\n")
     example = next(iter(options), None)
     given = f"{name}:{example}={options[example][1]}" if example else name
     command = "explain TEXT --method" if kind == "methods" else "evaluate FILE --metric"

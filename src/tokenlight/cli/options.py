@@ -1,19 +1,47 @@
-"""Options that several commands take, declared once; nothing heavy is imported for them."""
+"""How commands declare their options, and those that several have; nothing heavy is imported for them."""
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import typer
 
 from tokenlight import registry
+from tokenlight.errors import BadInput
 
-MODEL = "Embedded model (see tokenlight models), folder or hub id."
-DATA = (
+SENTIMENT = "tokenlight/sentiment"
+A_MODEL = "Embedded model (see tokenlight models), folder or hub id."
+TEXTS = (
     ".jsonl, .json, .csv, .tsv, .parquet or .txt file (all but .parquet may be .gz), or the name of a "
     "data set (library datasets)."
 )
-METHOD = "NAME[:OPTION=VALUE,...]"
-SENTIMENT = "tokenlight/sentiment"
+SPEC = "NAME[:OPTION=VALUE,...]"
+Long = Literal["error", "truncate", "stride"]
+Quantized = Literal["4bit", "8bit"]
+Engines = Literal["local", "ray"]
+
+
+def flag(help: str, names: str = "", default: Any = None, **how: Any) -> Any:
+    """An option, named as its parameter is unless it has ``names``; ``...`` as default: it must be given."""
+    return typer.Option(default, *names.split(), help=help, **how)
+
+
+def argument(metavar: str, help: str, default: Any = ...) -> Any:
+    """What is given without a name."""
+    return typer.Argument(default, metavar=metavar, help=help)
+
+
+def pairs(option: str, given: Iterable[str] | None, *, bare: bool = True) -> dict[str, str]:
+    """``NAME=PATH`` entries; ``bare``: a PATH without a name is for everything."""
+    found: dict[str, str] = {}
+    for entry in given or ():
+        name, equals, path = entry.rpartition("=")
+        if not path or (not name and (equals or not bare)):
+            form = "NAME=PATH, or a PATH for all" if bare else "MODEL=FILE"
+            raise BadInput(f"cannot read {option} {entry!r}: give {form}.")
+        if name in found:
+            raise BadInput(f"{option} names {name or 'everything'} twice.")
+        found[name] = path
+    return found
 
 
 def completed(incomplete: str) -> list[str]:
@@ -23,78 +51,44 @@ def completed(incomplete: str) -> list[str]:
 
 def methods(default: str) -> Any:
     """``--method``, of which a command has this default."""
-    return typer.Option(
-        "--method",
-        "-x",
-        metavar=METHOD,
-        help="How to explain; repeat to compare methods. tokenlight methods lists them; auto takes one "
+    return flag(
+        "How to explain; repeat to compare methods. tokenlight methods lists them; auto takes one "
         "of the most faithful measured for this kind of input, best measures on these texts.",
+        "--method -x",
+        metavar=SPEC,
         show_default=default,
         autocompletion=completed,
     )
 
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)]
-ModelOption = Annotated[str, typer.Option("--model", "-m", help=MODEL)]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        help="Device to run the model on: cpu, cuda, cuda:1 …",
-        show_default="a GPU where there is one",
-    ),
-]
-BatchTokens = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Maximum tokens per batch."),
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Maximum texts per batch."),
-]
-DType = Annotated[
-    str | None,
-    typer.Option(
-        help="Precision of the weights: float32, bfloat16, float16, or auto (as saved).",
-        show_default="auto for models that write, else float32",
-    ),
-]
-Quantize = Annotated[
-    Literal["4bit", "8bit"] | None,
-    typer.Option(help="Load the weights of linear layers in 4 or 8 bits (bitsandbytes)."),
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show tracebacks and the libraries' own messages.")
-]
-Seed = Annotated[int, typer.Option(help="Random seed, for methods that sample and for intervals.")]
-Data = Annotated[str, typer.Argument(metavar="DATA", help=f"The texts: a {DATA}")]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N texts.")]
-Split = Annotated[str | None, typer.Option(help="Split of a data set given by name.")]
-TextColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--text", metavar="COLUMN", help="Column that holds the text; two joined by + for a pair."
-    ),
-]
-Long = Annotated[
-    Literal["error", "truncate", "stride"],
-    typer.Option(
-        help="What to do with a text longer than the model reads: refuse it, cut it, or read it "
-        "in overlapping windows."
-    ),
-]
-Json = Annotated[Path | None, typer.Option(help="Write JSON; - prints it and nothing else.")]
-EngineName = Annotated[
-    Literal["local", "ray"] | None,
-    typer.Option(help="Run workers as local processes or on a Ray cluster.", show_default="local"),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Number of workers.", show_default="one per core"),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of a running Ray cluster; only with --engine ray.",
-        show_default="start one here",
-    ),
-]
+def long(default: Long) -> Any:
+    """``--long``, of which a command has this default."""
+    return flag(
+        "What to do with a text longer than the model reads: refuse it, cut it, or read it in "
+        "overlapping windows.",
+        default=default,
+    )
+
+
+MODEL = argument("MODEL", A_MODEL)
+DATA = argument("DATA", f"The texts: a {TEXTS}")
+DEVICE = flag(
+    "Device to run the model on: cpu, cuda, cuda:1 …", show_default="a GPU where there is one"
+)
+BATCH_TOKENS = flag("Maximum tokens per batch.", min=1, metavar="N")
+BATCH_SIZE = flag("Maximum texts per batch.", min=1, metavar="N")
+DTYPE = flag(
+    "Precision of the weights: float32, bfloat16, float16, or auto (as saved).",
+    show_default="auto for models that write, else float32",
+)
+QUANTIZE = flag("Load the weights of linear layers in 4 or 8 bits (bitsandbytes).")
+VERBOSE = flag("Show tracebacks and the libraries' own messages.", "--verbose", False)
+SEED = flag("Random seed, for methods that sample and for intervals.", default=0)
+LIMIT = flag("Only the first N texts.", min=1, metavar="N")
+SPLIT = flag("Split of a data set given by name.")
+COLUMN = flag("Column that holds the text; two joined by + for a pair.", "--text", metavar="COLUMN")
+ENGINE = flag("Run workers as local processes or on a Ray cluster.", show_default="local")
+WORKERS = flag("Number of workers.", min=1, metavar="N", show_default="one per core")
+ADDRESS = flag(
+    "Address of a running Ray cluster; only with --engine ray.", show_default="start one here"
+)

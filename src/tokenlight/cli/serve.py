@@ -7,13 +7,12 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tokenlight.cli.failures import clean
+from tokenlight.cli import options as option
+from tokenlight.cli.console import clean
 from tokenlight.cli.loading import hushed
-from tokenlight.cli.options import Device, DType, Quantize
+from tokenlight.cli.options import flag
 from tokenlight.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -24,44 +23,30 @@ if TYPE_CHECKING:
 @clean
 def serve(
     *,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="MODEL",
-            help="Embedded model, folder or hub id to serve; repeat for several.",
-            show_default="the embedded models; none with --open",
-        ),
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(help="Address of this machine to listen on; 0.0.0.0 lets other machines in."),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, metavar="N", help="Port to listen on; 0 takes a free one."),
-    ] = 8000,
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODEL=FILE", help="Heads file for a model, from tokenlight heads; repeatable."
-        ),
-    ] = None,
-    open: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH",
-            help="Show saved attributions (a .json file or a folder) or a run of tokenlight bench; "
-            "repeatable.",
-        ),
-    ] = None,
-    device: Device = None,
-    dtype: DType = None,
-    quantize: Quantize = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Log every request; show tracebacks.")
-    ] = False,
+    model: list[str] | None = flag(
+        "Embedded model, folder or hub id to serve; repeat for several.",
+        "--model -m",
+        metavar="MODEL",
+        show_default="the embedded models; none with --open",
+    ),
+    host: str = flag(
+        "Address of this machine to listen on; 0.0.0.0 lets other machines in.", default="127.0.0.1"
+    ),
+    port: int = flag(
+        "Port to listen on; 0 takes a free one.", default=8000, min=0, max=65535, metavar="N"
+    ),
+    heads: list[str] | None = flag(
+        "Heads file for a model, from tokenlight heads; repeatable.", metavar="MODEL=FILE"
+    ),
+    open: list[str] | None = flag(
+        "Show saved attributions (a .json file or a folder) or a run of tokenlight bench; "
+        "repeatable.",
+        metavar="PATH",
+    ),
+    device: str | None = option.DEVICE,
+    dtype: str | None = option.DTYPE,
+    quantize: option.Quantized | None = option.QUANTIZE,
+    verbose: bool = flag("Log every request; show tracebacks.", "--verbose", False),
 ) -> None:
     """Serve a page that explains texts and compares methods.
 
@@ -69,7 +54,7 @@ def serve(
     """
     # Busy-waiting threads of one model would slow the others; torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    maps = dict(_named(entry) for entry in heads or ())
+    maps = option.pairs("--heads", heads, bare=False)
     MissingExtra.check(["fastapi", "uvicorn"], "web", "tokenlight serve")
     from tokenlight.web.app import application
     from tokenlight.web.limits import ServerLimits
@@ -132,13 +117,6 @@ def _why(host: str, port: int, trouble: Exception) -> str:
         f"cannot listen on --host {host!r}: {why}. Give 127.0.0.1 for this machine alone, 0.0.0.0 "
         "for every network it is on, or one of its own addresses."
     )
-
-
-def _named(entry: str) -> tuple[str, str]:
-    name, equals, file = entry.partition("=")
-    if not (name and equals and file):
-        raise BadInput(f"--heads {entry}: write it as MODEL=FILE, MODEL being one of --model.")
-    return name, file
 
 
 def _listen(
