@@ -18,7 +18,7 @@ from tokenlight import Explainer
 from tokenlight.web.app import application
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, Served
-from tokenlight.web.preloaded import Shelf
+from tokenlight.web.opened import Shelf
 from tokenlight.web.server import Server
 
 TEXT = "the film is not bad, but the plot was dull."

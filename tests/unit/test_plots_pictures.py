@@ -184,9 +184,15 @@ def test_the_doctor_tries_every_method_on_a_picture(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--image", "spot.png"], "no image model is embedded"),
+        (
+            ["--image", "spot.png"],
+            "needs --model: the default one, tokenlight/sentiment, judges a text as a whole",
+        ),
         (["a text", "--image", "spot.png", "--model", "vit"], "does not read text"),
-        (["--image", "spot.png", "--model", "vit", "--pair", "b"], "--image stands alone"),
+        (
+            ["--image", "spot.png", "--model", "vit", "--pair", "b"],
+            "--image replaces --pair; give one of the two.",
+        ),
         (["--file", "a.csv", "--png", "out.png"], "draws one text or image"),
         (["--image", "none.png", "--model", "vit"], "there is no image file"),
         (

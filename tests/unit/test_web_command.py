@@ -72,7 +72,9 @@ def test_what_cannot_be_served_is_said_before_it_listens(bert_folder, tmp_path, 
     assert "no model found" in refused("--model", tmp_path / "none")
     said = refused("--model", bert_folder, "--heads", f"other={write_heads(tmp_path)}")
     assert "'other'" in said
-    assert "none.json cannot be read" in refused("--open", tmp_path / "none.json")
+    assert "none.json cannot be opened: No such file or directory." in refused(
+        "--open", tmp_path / "none.json"
+    )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

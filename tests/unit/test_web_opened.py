@@ -18,8 +18,7 @@ from tokenlight.data.tokens import Question
 from tokenlight.files.saved import save
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList
-from tokenlight.web.preloaded import shelf
-from tokenlight.web.uploads import opened, parsed
+from tokenlight.web.opened import opened, parsed, shelf
 
 KIND = {"content-type": "application/json"}
 PER_TOKEN = ("ids", "attention", "pieces", "special", "spans", "segments", "words")

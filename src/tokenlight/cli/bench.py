@@ -146,8 +146,7 @@ def report(
     folder: Path = option.argument("FOLDER", "Folder of a run, finished or not."),
     form: str = flag("md, latex, csv or html.", "--format -f", "md", metavar="FORMAT"),
     output: Path | None = flag(
-        "Write to this file instead of the terminal (html: of FOLDER/report.html).",
-        "--output -o",
+        "Write to this file instead of the terminal (html: of FOLDER/report.html).", "--output -o"
     ),
     figures: Path | None = flag("Folder for the images that the md report links to."),
     timings: bool = flag(

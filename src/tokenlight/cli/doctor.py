@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 @clean
 def doctor(
-    model: str = option.MODEL,
-    device: str | None = option.DEVICE,
-    verbose: bool = option.VERBOSE,
+    model: str = option.MODEL, device: str | None = option.DEVICE, verbose: bool = option.VERBOSE
 ) -> None:
     """Try every method on MODEL; say which work, and why the others do not."""
     from rich.text import Text

@@ -10,7 +10,6 @@ from tokenlight import registry
 from tokenlight.cli import options as option
 from tokenlight.cli.console import REFUSED, clean, refuse, spare
 from tokenlight.cli.options import flag
-from tokenlight.cli.scale import explain_into_folder
 from tokenlight.errors import MissingExtra, in_flags
 
 ANSWERS = "tokenlight/qa"
@@ -90,9 +89,7 @@ def explain(
     ),
     layers: bool = flag("Show the scores layer by layer.", "--layers", False),
     trust: bool = flag(
-        "Remove the top words, ask the model again, and report what changed.",
-        "--trust",
-        False,
+        "Remove the top words, ask the model again, and report what changed.", "--trust", False
     ),
     reference: str | None = flag(
         "Also show how each method differs from this one.", metavar="METHOD"
@@ -145,6 +142,8 @@ def explain(
     inputs.check(given)
     methods = _methods(method or ["auto"], reference)
     if out is not None:
+        from tokenlight.cli.files import explain_into_folder
+
         explain_into_folder(given, methods, inputs.target_of(given, answers=False))
         return
     files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}

@@ -1,4 +1,5 @@
-"""``tokenlight explain --file``: text after text; one that is refused costs itself only."""
+"""``tokenlight explain --file``: text after text, of which one that is refused costs itself only; and with
+``-o FOLDER`` many texts into Parquet, by many workers."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import typer
 from rich.text import Text
 
-from tokenlight.cli.console import INTERRUPTED, complain, tell
+from tokenlight.cli.console import INTERRUPTED, UNFINISHED, complain, refuse, resumable, tell
 from tokenlight.cli.inputs import TextFile
 from tokenlight.cli.outputs import Output
 from tokenlight.data.attribution import Attribution
@@ -30,6 +32,7 @@ from tokenlight.plots.entries import true_label
 from tokenlight.plots.scene import untold
 from tokenlight.plots.terminal import console_on
 from tokenlight.progress import progress
+from tokenlight.scale import Engine, explain_files
 
 # Texts that are read together, at most, and about how many characters for a token of the device's
 # budget: few at first, since somebody waits for the first answer, and Ctrl-C loses those at hand.
@@ -92,7 +95,12 @@ def explain_all(
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
     _check(explainer, texts, how)
-    how, notes = _with_best(explainer, texts, how) if how["method"] == "best" else (how, ())
+    notes: tuple[str, ...] = ()
+    if how["method"] == "best":  # chosen once, on a sample of all texts
+        given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
+        filled = [text for text in given if text != "" and not str(text).isspace()]
+        choice = best(explainer, filled, seed=how["seed"])
+        how, notes = {**how, "method": [choice.method]}, (f"method='best': {choice.reason}",)
     report = Report(Path(texts.source).name, output.words is not False, output.reference)
     answers = Answers(output, report, notes)
     try:
@@ -105,12 +113,11 @@ def explain_all(
                 answers.take(where, found)
                 advance(1)
     except KeyboardInterrupt:
-        report.about["stopped"] = (
-            f"after {answers.shown} of {texts.count} texts; the others are missing"
-        )
+        done = f"{answers.shown} of {texts.count} texts"
+        report.about["stopped"] = f"after {done}; the others are missing"
         answers.end()
-        done = "shown and written" if answers.shown and output.written else "shown"
-        tell(f"stopped: {answers.shown} of {texts.count} texts are {done}.", "yellow")
+        written = " and written" if answers.shown and output.written else ""
+        tell(f"stopped: {done} are shown{written}.", "yellow")
         raise typer.Exit(INTERRUPTED) from None
     answers.end()
     left_out = answers.left_out
@@ -133,16 +140,6 @@ def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> Non
             "'question' and 'context', or a --model that reads a text alone."
         )
     check_target(explainer, how["target"])
-
-
-def _with_best(
-    explainer: Explainer, texts: TextFile, how: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The best method is chosen once, on a sample of all texts; and a note of it."""
-    given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
-    filled = [text for text in given if text != "" and not str(text).isspace()]
-    choice = best(explainer, filled, seed=how["seed"])
-    return {**how, "method": [choice.method]}, (f"method='best': {choice.reason}",)
 
 
 def _answered(
@@ -180,3 +177,51 @@ def _windows(texts: TextFile, budget: int) -> Iterator[list[tuple[str, Example |
             window, sizes, characters = [], sizes[1:] or sizes, 0
     if window:
         yield window
+
+
+def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> None:
+    """Explain the texts of --file into the folder -o."""
+    refuse(
+        methods == "best" or len(methods) > 1,
+        "a folder holds one row a text, so it has one --method: name one, not best.",
+    )
+    gpus, workers, here = given["gpus_per_worker"], given["workers"], given["engine"] != "ray"
+    usual = "cuda" if gpus or (here and torch.cuda.is_available()) else "cpu"
+    device = given["device"] or usual
+    none = f"--gpus-per-worker {gpus} asks for GPUs, and --device {device} for none."
+    refuse(gpus and not device.startswith("cuda"), none)
+    if workers is None and device == "cuda" and here:
+        workers = torch.cuda.device_count()
+    engine = Engine(
+        "local" if here else "ray", workers, given["address"], 1 if gpus is None else gpus
+    )
+    how = {name: given[name] for name in ("explain_mask", "token_types", "long", "seed")}
+    with resumable(lambda: f"what is done is in {given['out']}"):
+        done = explain_files(
+            given["file"],
+            given["out"],
+            model=given["model"],
+            method=methods[0],
+            target=target,
+            text=given["column"],
+            keep=[name.strip() for name in (given["keep"] or "").split(",") if name.strip()],
+            limit=given["limit"],
+            engine=engine,
+            device=device,
+            loading={name: given[name] for name in ("dtype", "quantize") if given[name]},
+            block=given["block"] or 1024,
+            tell=tell,
+            **how,
+        )
+    now = done.rows + done.refused - done.there
+    rate = f", {now / done.seconds:.1f} texts/s" if done.made else ""
+    tell(f"{done.rows:,} of {done.texts:,} texts are in {done.folder}/rows{rate}")
+    if done.refused:
+        tell(f"{done.refused:,} were refused: {done.folder}/refused says why", "yellow")
+    if done.failed:
+        number, why = done.failed[0]
+        complain(
+            f"{len(done.failed)} blocks were not made; the same command tries them again. Block "
+            f"{number}: {why}"
+        )
+        raise typer.Exit(UNFINISHED)

@@ -35,8 +35,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
         show_default="as --align sets it",
     ),
     special: bool | None = flag(
-        "Whether attention from special tokens counts too.",
-        show_default="as --align sets it",
+        "Whether attention from special tokens counts too.", show_default="as --align sets it"
     ),
     explain_mask: Literal["none", "cls_sep", "sep"] | None = flag(
         "Special tokens that no token may attend to.", show_default="as --align sets it"

@@ -67,8 +67,9 @@ def check(given: Mapping[str, Any]) -> None:
         refuse(name in there, f"{_flag(name)} {parquet}")
     for source, beside in BESIDE.items():
         others = [_flag(one) for one in INPUTS if one in there - {source, *beside}]
-        columns = "; --text FIRST+SECOND names the columns of a pair" * (others == ["--pair"])
-        said = f"{_flag(source)} replaces {' and '.join(others)}; give one of the two{columns}."
+        said = f"{_flag(source)} replaces {' and '.join(others)}; give one of the two."
+        if (source, others) == ("file", ["--pair"]):
+            said += " In a file, --text FIRST+SECOND names the columns of a pair."
         refuse(source in there and others, said)
     for name, (other, what, how) in BELONGS.items():
         said = f"{_said(name, given)} belongs to {what}; give {how} with it."

@@ -55,8 +55,14 @@ class Output:
     def show(self, found: Sequence[Attribution]) -> None:
         """The picture, on the terminal."""
         show(found, words=self.words, layers=self.layers, reference=self.reference)
-        for one in found if self.by is not None else ():
-            sys.stdout.write(f"\n{one.label}, by {self.by}\n{_sums(one, self.by)}\n")
+        unit: Any = self.by
+        for one in found if unit is not None else ():
+            # A line for each unit, the largest sum first, with its interval where that was measured.
+            sys.stdout.write(f"\n{one.label}, by {unit}\n")
+            for part in sorted(one.by(unit), key=lambda part: -part.total):
+                interval = "" if part.low is None else f"[{part.low:+.3g}, {part.high:+.3g}]"
+                share, name = 100 * part.share, short(" ".join(part.name.split()), 60)
+                sys.stdout.write(f"  {part.total:+9.3g}  {interval:18}  {share:3.0f} %  {name}\n")
         for one in found if self.verbose else ():
             # Relevance at each layer over relevance at the output; one, where nothing is lost.
             shares: Any = one.extras.get("conservation")
@@ -64,17 +70,19 @@ class Output:
                 layers = " ".join(f"{share:.4f}" for share in shares)
                 sys.stdout.write(f"conservation of {one.label}, h0 to the last: {layers}\n")
 
+    def _filed(self, found: Sequence[Attribution]) -> Sequence[Attribution]:
+        """As files hold them: one score a word where that was asked for."""
+        return [merge_words(one) for one in found] if self.words else found
+
     def json(self, found: Sequence[Attribution]) -> list[str]:
         """Each as JSON on one line, in characters that standard output has."""
         unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        merged = _merged(found) if self.words else found
-        return [json_text(one.to_dict(), ensure_ascii=not unicode) for one in merged]
+        return [json_text(one.to_dict(), ensure_ascii=not unicode) for one in self._filed(found)]
 
     def print_json(self, found: Sequence[Attribution]) -> None:
         """As a file of one attribution is, or of several: tokenlight.load reads either."""
-        lines = self.json(found)
-        listed = ", ".join(lines)
-        sys.stdout.write(f"{listed if len(lines) == 1 else f'[{listed}]'}\n")
+        listed = ", ".join(self.json(found))
+        sys.stdout.write(f"{listed if len(found) == 1 else f'[{listed}]'}\n")
 
     def write(self, found: Sequence[Attribution], report: Report | None = None) -> None:
         """Every file that was asked for; ``report``: what the page of many texts shows."""
@@ -86,23 +94,6 @@ class Output:
                 elif ending == ".html":
                     write_text(place, page(found, reference=self.reference, words=self.words))
                 else:
-                    save(_merged(found) if self.words else found, place)
+                    save(self._filed(found), place)
             for one in written:
                 sys.stderr.write(f"wrote {one}{' (in a new folder)' if new else ''}\n")
-
-
-def _sums(attribution: Attribution, unit: Any) -> str:
-    """A line for each unit, the largest sum first: sum, interval where it was measured, share, name."""
-    parts = sorted(attribution.by(unit), key=lambda part: -part.total)
-    lines = []
-    for part in parts:
-        known = part.low is not None
-        interval = f"[{part.low:+.3g}, {part.high:+.3g}]" if known else ""
-        name = short(" ".join(part.name.split()), 60)
-        lines.append(f"  {part.total:+9.3g}  {interval:18}  {100 * part.share:3.0f} %  {name}")
-    return "\n".join(lines)
-
-
-def _merged(attributions: Sequence[Attribution]) -> list[Attribution]:
-    """One score a word, in files as in the picture."""
-    return [merge_words(attribution) for attribution in attributions]

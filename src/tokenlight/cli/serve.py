@@ -1,13 +1,11 @@
 """``tokenlight serve``: the page and its API, on this machine."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
 import sys
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from tokenlight.cli import options as option
 from tokenlight.cli.console import clean
@@ -15,9 +13,11 @@ from tokenlight.cli.loading import hushed
 from tokenlight.cli.options import flag
 from tokenlight.errors import BadInput, MissingExtra
 
-if TYPE_CHECKING:
-    from tokenlight.web.guard import Guard
-    from tokenlight.web.limits import ServerLimits
+OF_PORT: dict[int | None, str] = {
+    errno.EADDRINUSE: "another program may hold the port",
+    errno.EACCES: "ports below 1024 are for the administrator",
+}
+OF_HOST: dict[int | None, str] = {errno.EADDRNOTAVAIL: "it is not an address of this machine"}
 
 
 @clean
@@ -59,84 +59,65 @@ def serve(
     from tokenlight.web.app import application
     from tokenlight.web.limits import ServerLimits
     from tokenlight.web.models import DEFAULT, AllowList, load
-    from tokenlight.web.preloaded import shelf
+    from tokenlight.web.opened import shelf
+    from tokenlight.web.server import BACKLOG, Server
 
     limits = ServerLimits()
     with ExitStack() as held:
-        sockets = [held.enter_context(one) for one in _bound(host, port)]
-        shelved = shelf(open or (), limits)
-        how = {"device": device, "dtype": dtype, "quantize": quantize}
-        models = AllowList([])
+        with _named(host, port):
+            sockets = [held.enter_context(one) for one in _bound(host, port)]
+        shelved, models = shelf(open or (), limits), AllowList([])
         if model or not open:
             wanted = model or list(DEFAULT)
             print(f"loading {', '.join(wanted)} …", file=sys.stderr, flush=True)
             hushed(verbose=verbose)
-            models = load(wanted, maps, **how)
+            models = load(wanted, maps, device=device, dtype=dtype, quantize=quantize)
         app = application(models, shelved, host=host, limits=limits)
-        _listen(app, limits, host, sockets, verbose=verbose)
+        port = sockets[0].getsockname()[1]
+        with _named(host, port):  # another program may have been faster
+            for one in sockets:
+                one.listen(BACKLOG)  # who comes before the server has started waits a moment
+        shown = f"[{host.strip('[]')}]" if ":" in host else host
+        print(f"tokenlight serves http://{shown}:{port}", flush=True)
+        print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
+        level = "info" if verbose else "error"  # a crowd of broken requests must not fill a disk
+        Server(app, limits, log_level=level, access_log=verbose).run(sockets)
+        print("stopped", file=sys.stderr, flush=True)
+        if (
+            not app.ended
+        ):  # a thread inside a pass cannot be ended, and Python would abort around it
+            sys.stdout.flush()
+            os._exit(0)
 
 
-def _bound(host: str, port: int) -> list[socket.socket]:
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
     """A socket for each address of ``host``, all on one port; a client is refused until they listen."""
-    bound: list[socket.socket] = []
+    found = socket.getaddrinfo(host.strip("[]") or "", None, type=socket.SOCK_STREAM)
+    for family, kind, number, _, address in dict.fromkeys(found):
+        one = socket.socket(family, kind, number)
+        yield one  # before anything can go wrong: who takes it closes it
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind((address[0], port, *address[2:]))
+        port = port or one.getsockname()[1]
+
+
+@contextmanager
+def _named(host: str, port: int) -> Iterator[None]:
+    """What is wrong with an address is refused in words."""
     try:
-        found = socket.getaddrinfo(host.strip("[]") or "", None, type=socket.SOCK_STREAM)
-        for family, kind, number, _, address in dict.fromkeys(found):
-            one = socket.socket(family, kind, number)
-            bound.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind((address[0], port, *address[2:]))
-            port = port or one.getsockname()[1]
+        yield
     except (OSError, UnicodeError) as trouble:
-        for one in bound:
-            one.close()
-        raise BadInput(_why(host, port, trouble)) from None
-    return bound
-
-
-def _why(host: str, port: int, trouble: Exception) -> str:
-    number = getattr(trouble, "errno", None)
-    of_port = {
-        errno.EADDRINUSE: "another program may hold the port",
-        errno.EACCES: "ports below 1024 are for the administrator",
-    }
-    if number in of_port:
-        return (
-            f"cannot listen on --host {host} --port {port}: {of_port[number]}. Give another --port, "
-            "for example --port 0 for any free one."
-        )
-    if not host.strip("[] "):
-        why = "it is empty"
-    elif number == errno.EADDRNOTAVAIL:
-        why = "it is not an address of this machine"
-    else:
-        why = "no machine of this name is known here"
-    return (
-        f"cannot listen on --host {host!r}: {why}. Give 127.0.0.1 for this machine alone, 0.0.0.0 "
-        "for every network it is on, or one of its own addresses."
-    )
-
-
-def _listen(
-    app: Guard, limits: ServerLimits, host: str, sockets: list[socket.socket], *, verbose: bool
-) -> None:
-    """Serve until Ctrl-C; the address is printed when it can be opened."""
-    from tokenlight.web.server import BACKLOG, Server
-
-    port = sockets[0].getsockname()[1]
-    try:
-        for one in sockets:
-            one.listen(BACKLOG)  # who comes before the server has started waits a moment
-    except OSError as trouble:  # another program was faster
-        raise BadInput(_why(host, port, trouble)) from None
-    shown = f"[{host.strip('[]')}]" if ":" in host else host
-    print(f"tokenlight serves http://{shown}:{port}", flush=True)
-    print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
-    level = "info" if verbose else "error"  # a crowd of broken requests must not fill a disk
-    Server(app, limits, log_level=level, access_log=verbose).run(sockets)
-    print("stopped", file=sys.stderr, flush=True)
-    if not app.ended:  # a thread inside a pass cannot be ended, and Python would abort around it
-        sys.stdout.flush()
-        os._exit(0)
+        number = getattr(trouble, "errno", None)
+        if number in OF_PORT:
+            raise BadInput(
+                f"cannot listen on --host {host} --port {port}: {OF_PORT[number]}. Give another --port, "
+                "for example --port 0 for any free one."
+            ) from None
+        unknown = "no machine of this name is known here" if host.strip("[] ") else "it is empty"
+        why = OF_HOST.get(number, unknown)
+        raise BadInput(
+            f"cannot listen on --host {host!r}: {why}. Give 127.0.0.1 for this machine alone, 0.0.0.0 "
+            "for every network it is on, or one of its own addresses."
+        ) from None

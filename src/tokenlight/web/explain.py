@@ -1,9 +1,9 @@
 """Explaining what several people asked of one model, in as few passes as there are kinds of asking."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,13 +17,11 @@ from tokenlight.explaining.windows import OVERLAP, is_long
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.methods._method import Method
-from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import Served
 from tokenlight.web.options import slow, spec, token_passes
-from tokenlight.web.refusals import Refusal, refusal
-from tokenlight.web.requests import ExplainAsked, answer_of
+from tokenlight.web.refusals import Refusal, caught
+from tokenlight.web.requests import ExplainAsked
 
-_WRITTEN = ServerLimits().written
 SMALL = 512  # tokens of a pass of lengthy work: others wait for one to end
 
 
@@ -36,7 +34,7 @@ class Wanted:
     named: tuple[str, ...]  # as they were asked for
     target: Any
     long: Long
-    seed: int
+    how: dict[str, Any]  # keywords of explain(), of which one is long
     key: str
 
     @classmethod
@@ -46,15 +44,9 @@ class Wanted:
         specs = [spec("methods", one, served.heads) for one in named]
         model = served.explainer.live.model
         methods = tuple(Method.asked(*one, seed=asked.seed, model=model) for one in specs)
-        return cls(
-            inputs=asked.inputs,
-            methods=methods,
-            named=named,
-            target=answer_of(asked, _WRITTEN),
-            long=asked.long,
-            seed=asked.seed,
-            key=json.dumps([specs, asked.seed], sort_keys=True, default=str),
-        )
+        how = {"long": asked.long, "seed": asked.seed, "progress": False}
+        key = json.dumps([specs, asked.seed], sort_keys=True, default=str)
+        return cls(asked.inputs, methods, named, asked.wanted, asked.long, how, key)
 
     @property
     def lengthy(self) -> bool:
@@ -65,19 +57,13 @@ class Wanted:
         """What explain() is given: the row, where nothing is to be written behind it."""
         return self.inputs if self.long == "stride" or isinstance(self.inputs, Context) else row
 
-    def targets(self, served: Served) -> int:
-        """How many targets each method explains."""
-        return count_targets(self.target, served)
-
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """Attributions, method by method, and the methods that could not, with the reason; ``untested``:
-    why trust is missing, by the attribution's id."""
+    """Attributions, method by method, and the methods that could not, with the reason."""
 
     attributions: tuple[Attribution, ...]
     refused: tuple[tuple[str, Refusal], ...] = ()
-    untested: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 def count_targets(target: Any, served: Served) -> int:
@@ -108,10 +94,18 @@ def explain_batch(
 
 def explain_alone(served: Served, one: Wanted, passes: int) -> Explained:
     """The same for one request alone, method by method, in small passes."""
-    row = read_row(served, one.inputs, "truncate" if one.long == "stride" else one.long)
-    stride = one.long == "stride" and is_long(served.explainer, one.inputs)
-    check_cost(one, served, _windows(served, one.inputs) if stride else [len(row)], passes)
-    return _each_method(served, one, one.read_as(row), SMALL)
+    explainer, stride = served.explainer, one.long == "stride"
+    row = read_row(served, one.inputs, "truncate" if stride else one.long)
+    tokens = [len(row)]
+    if stride and is_long(explainer, one.inputs):
+        limit = explainer.max_tokens
+        assert limit is not None
+        overlap = int(limit * OVERLAP)
+        cut = encode_windows(one.inputs, explainer.tokenizer, limit=limit, overlap=overlap)
+        # Of a question all windows are read, and one is explained.
+        tokens = [len(row) for row, _ in cut][: 1 if served.task == "span" else None]
+    check_cost(one, served, tokens, passes)
+    return _each_method(served, one, one.read_as(row), batch_tokens=SMALL)
 
 
 def read_row(served: Served, inputs: Any, long: Long) -> TokenRow:
@@ -120,26 +114,15 @@ def read_row(served: Served, inputs: Any, long: Long) -> TokenRow:
     return read(served.explainer, inputs, how)
 
 
-def _windows(served: Served, inputs: Any) -> list[int]:
-    """How many tokens stand in each window of a long text that is explained; of a question all
-    windows are read, and one is explained."""
-    limit = served.explainer.max_tokens
-    assert limit is not None
-    overlap = int(limit * OVERLAP)
-    cut = encode_windows(inputs, served.explainer.tokenizer, limit=limit, overlap=overlap)
-    return [len(row) for row, _ in cut][: 1 if served.task == "span" else None]
-
-
 def check_cost(one: Wanted, served: Served, windows: Sequence[int], most: int) -> None:
     """Refuse what would take this machine minutes; ``windows``: how many tokens each one has."""
-    targets = one.targets(served)
+    targets = count_targets(one.target, served)
     cost = sum(token_passes(one.methods, tokens, targets) for tokens in windows)
     if isinstance(one.target, Continuation) and one.target.text is None:
         cost += one.target.tokens * len(one.methods) * sum(windows)  # each writes its answer first
     quick = 3 * max(windows) * len(one.methods)  # one pass of whatever the model reads is served
     if cost > most and cost > quick:
         raise Refusal(
-            422,
             "too_costly",
             f"this costs as much as sending {cost:,} tokens through the model, and at most "
             f"{most:,} are served.",
@@ -153,8 +136,8 @@ def _together(
     """One pass for all; where it is refused, each by itself."""
     first, targets = asked[0], [one.target for one in asked]
     with suppress(TokenlightError):
-        found = _explained(served, first, rows, first.methods, targets)
-        sizes = [len(one.methods) * one.targets(served) for one in asked]
+        found = served.explainer.explain(list(rows), list(first.methods), targets, **first.how)
+        sizes = [len(one.methods) * count_targets(one.target, served) for one in asked]
         if len(found) == sum(sizes):  # else not the order that was thought
             parts = iter(found)
             return [Explained(tuple(islice(parts, size))) for size in sizes]
@@ -167,37 +150,15 @@ def _together(
     return answers
 
 
-def _each_method(
-    served: Served, one: Wanted, given: Any, batch_tokens: int | None = None
-) -> Explained:
-    """What some methods refuse, others may explain."""
+def _each_method(served: Served, one: Wanted, given: Any, **how: Any) -> Explained:
+    """What some methods refuse, others may explain; ``how``: more keywords of explain()."""
     found: list[Attribution] = []
     refused: list[tuple[str, Refusal]] = []
     for method, name in zip(one.methods, one.named, strict=True):
         try:
-            found += _explained(served, one, [given], [method], [one.target], batch_tokens)
+            found += served.explainer.explain([given], [method], [one.target], **one.how, **how)
         except TokenlightError as why:
-            refused.append((name, refusal(why)))
+            refused.append((name, caught(why)))
     if not found:
         raise refused[0][1]
     return Explained(tuple(found), tuple(refused))
-
-
-def _explained(
-    served: Served,
-    one: Wanted,
-    given: Sequence[Any],
-    methods: Sequence[Method],
-    targets: Sequence[Any],
-    batch_tokens: int | None = None,
-) -> list[Attribution]:
-    found: list[Attribution] = served.explainer.explain(
-        list(given),
-        method=list(methods),
-        target=list(targets),
-        long=one.long,
-        seed=one.seed,
-        batch_tokens=batch_tokens,
-        progress=False,
-    )
-    return found

@@ -84,21 +84,18 @@ def curves(served: Served, plays: Sequence[Play]) -> list[dict[str, Any]]:
     for one, (watched, logits) in zip(plays, _answers(served, plays, hidden), strict=True):
         table = _probabilities(served, logits, watched)
         points, shares = len(one.counts), np.array(one.counts) / max(one.counts)
-        sides = {"hide": slice(points), "reveal": slice(points, None)}
-        found.append(
-            {
-                "id": one.id,
-                "method": one.method,
-                "watched": one.target.name,
-                "order": [int(place) for place in one.order],
-                "counts": one.counts,
-                **{
-                    side: {"watched": watched[part].tolist(), "probabilities": table[part]}
-                    for side, part in sides.items()
-                },
-                "area": {side: _area(watched[part], shares) for side, part in sides.items()},
-            }
-        )
+        made: dict[str, Any] = {
+            "id": one.id,
+            "method": one.method,
+            "watched": one.target.name,
+            "order": [int(place) for place in one.order],
+            "counts": one.counts,
+            "area": {},
+        }
+        for side, part in (("hide", slice(points)), ("reveal", slice(points, None))):
+            made[side] = {"watched": watched[part].tolist(), "probabilities": table[part]}
+            made["area"][side] = _area(watched[part], shares)
+        found.append(made)
     return found
 
 
@@ -133,7 +130,7 @@ def bands(served: Served, plays: Sequence[Play], orders: int, seed: int) -> list
 def told(one: Play, curve: dict[str, Any], band: dict[str, Any] | None) -> dict[str, Any]:
     """The whole game: its curve, chance beside it, and both in words."""
     hide = curve["hide"]["watched"]
-    halved = next((i for i, p in enumerate(hide) if p < hide[0] / 2), None)
+    halved = _halved(hide)
     if halved is None:
         says = (
             f"hiding tokens in this order never halves {one.watched}: from {hide[0]:.2f} it falls to "
@@ -147,14 +144,10 @@ def told(one: Play, curve: dict[str, Any], band: dict[str, Any] | None) -> dict[
             f"{one.watched} from {hide[0]:.2f} to {hide[halved]:.2f}"
         )
     if band is not None:
-        mean = band["hide"]["mean"]
-        there = next((i for i, p in enumerate(mean) if p < mean[0] / 2), None)
-        needed = None if there is None else _grid(sum(not s for s in one.row.special))[there]
-        says += (
-            "; random orders never halve it"
-            if needed is None
-            else f"; random orders need about {needed} to halve it"
-        )
+        there = _halved(band["hide"]["mean"])
+        grid = _grid(sum(not special for special in one.row.special))
+        needed = "never" if there is None else f"need about {grid[there]} to"
+        says += f"; random orders {needed} halve it"
     return {**curve, "random": band, "says": says}
 
 
@@ -200,6 +193,10 @@ def _probabilities(
         return [[float(value)] for value in watched]
     multi = served.explainer.live.head.problem == "multi"
     return [(1 / (1 + np.exp(-one)) if multi else softmax(one)).tolist() for one in logits]
+
+
+def _halved(values: Sequence[float]) -> int | None:
+    return next((i for i, value in enumerate(values) if value < values[0] / 2), None)
 
 
 def _grid(tokens: int) -> list[int]:

@@ -3,20 +3,16 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import Refusal, caught, closing
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -45,7 +41,8 @@ class Guard:
         self._names = {"localhost", host.strip("[]").lower()}
         # Bound to every address: reached by number, or by this machine's own name. A name that
         # another site controls is neither.
-        self._everywhere = _is_unspecified(host)
+        address = _address(host.strip("[]"))
+        self._everywhere = address is not None and address.is_unspecified
         if self._everywhere:
             self._names.add(socket.gethostname().lower())
 
@@ -92,30 +89,18 @@ class Guard:
         return self._limits.open_bytes if scope["path"] == OPEN else self._limits.body_bytes
 
     def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
+        headers, most = Headers(scope=scope), self._most(scope)
+        host, origin = headers.get("host", ""), headers.get("origin", "").lower()
         if not self.knows(host):
-            raise Refusal(
-                403,
-                "forbidden",
-                "this server does not go by the name in the Host header.",
-                "Open the address that tokenlight serve printed.",
-            )
-        origin = headers.get("origin", "")
-        if origin and scope["method"] not in ("GET", "HEAD"):
-            own = {f"{scheme}://{host}".lower() for scheme in ("http", "https")}
-            if origin.lower() not in own:
-                raise Refusal(403, "forbidden", "pages of other sites cannot ask this server.")
-        if scope["method"] == "POST":
-            kind = headers.get("content-type", "")
-            if kind.partition(";")[0].strip().lower() != "application/json":
-                raise Refusal(
-                    415,
-                    "unsupported_media_type",
-                    "the body must be JSON.",
-                    "Send the header Content-Type: application/json.",
-                )
-        most = self._most(scope)
+            said = "this server does not go by the name in the Host header."
+            raise Refusal("forbidden", said, "Open the address that tokenlight serve printed.", 403)
+        asks = scope["method"] not in ("GET", "HEAD")
+        if asks and origin and origin not in (f"http://{host}".lower(), f"https://{host}".lower()):
+            raise Refusal("forbidden", "pages of other sites cannot ask this server.", status=403)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            hint = "Send the header Content-Type: application/json."
+            raise Refusal("unsupported_media_type", "the body must be JSON.", hint, 415)
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > most:
             raise _too_large(most)
@@ -123,13 +108,9 @@ class Guard:
     def knows(self, host: str) -> bool:
         """Whether a Host header names this server."""
         name = _without_port(host).lower()
-        if name in self._names:
-            return True
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return address.is_loopback or self._everywhere
+        address = _address(name)
+        reached = address is not None and (address.is_loopback or self._everywhere)
+        return name in self._names or reached
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:
@@ -147,7 +128,7 @@ async def _body(receive: Receive, most: int) -> bytes | None:
 
 
 def _too_large(most: int) -> Refusal:
-    return Refusal(413, "too_large", f"the request is larger than {most:,} bytes.", "Send less.")
+    return Refusal("too_large", f"the request is larger than {most:,} bytes.", "Send less.", 413)
 
 
 class _Sealed:
@@ -179,8 +160,8 @@ def _without_port(host: str) -> str:
     return host.rpartition(":")[0] if host.count(":") == 1 else host
 
 
-def _is_unspecified(host: str) -> bool:
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
+        return None

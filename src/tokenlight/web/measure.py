@@ -36,7 +36,6 @@ def measured_trust(served: Served, attribution: Attribution, limits: ServerLimit
         if tokens * (6 * orders + choices) <= limits.trust_passes:
             return trusted(served.explainer, attribution, orders=orders, choices=choices)
     raise Refusal(
-        422,
         "too_costly",
         f"testing a text of {tokens} tokens would keep this server busy for minutes.",
         "Give a shorter text, or use: tokenlight explain --trust.",
@@ -45,13 +44,12 @@ def measured_trust(served: Served, attribution: Attribution, limits: ServerLimit
 
 def play(served: Served, entries: Sequence[Entry], orders: int, seed: int) -> None:
     """Play the games of kept explanations; what was played lately is not asked again."""
-    plays = {entry.id: Play.of(entry.attribution, entry.id) for entry in entries}
     for group in _groups([entry for entry in entries if entry.curve is None]):
-        made = curves(served, [plays[entry.id] for entry in group])
+        made = curves(served, [Play.of(entry.attribution, entry.id) for entry in group])
         for entry, curve in zip(group, made, strict=True):
             entry.curve = curve
     for group in _groups([e for e in entries if orders and (orders, seed) not in e.bands]):
-        made = bands(served, [plays[entry.id] for entry in group], orders, seed)
+        made = bands(served, [Play.of(e.attribution, e.id) for e in group], orders, seed)
         for entry, band in zip(group, made, strict=True):
             entry.remember((orders, seed), band)
 
@@ -70,15 +68,14 @@ def played(entries: Sequence[Entry], orders: int, seed: int) -> list[dict[str, A
 def play_own(served: Served, one: Play, orders: int, seed: int) -> list[dict[str, Any]]:
     """The game of an order that a person chose."""
     (curve,) = curves(served, [one])
-    band = bands(served, [one], orders, seed)[0] if orders else None
-    return [told(one, curve, band)]
+    return [told(one, curve, bands(served, [one], orders, seed)[0] if orders else None)]
 
 
 def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Short texts play together, in one batch; long ones take turns with what else waits."""
     groups: list[list[Entry]] = []
     for entry in entries:
-        if groups and sum(len(e.attribution) for e in groups[-1]) + len(entry.attribution) <= 512:
+        if groups and sum(len(e.attribution) for e in [*groups[-1], entry]) <= 512:
             groups[-1].append(entry)
         else:
             groups.append([entry])
@@ -99,16 +96,10 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
     omitted: list[Failure] = []
     for number, text in enumerate(asked.asked):
         found: list[Attribution] = []
+        how = {**text.model_dump(), "target": asked.target, "long": "truncate", "seed": asked.seed}
         for method, kind in kinds.items():
-            one = ExplainAsked(
-                **text.model_dump(),
-                method=method,
-                target=asked.target,
-                long="truncate",
-                seed=asked.seed,
-            )
             try:
-                wanted = Wanted.of(one, served)
+                wanted = Wanted.of(ExplainAsked(method=method, **how), served)
                 found += explain_alone(served, wanted, limits.passes).attributions
             except (TokenlightError, Refusal) as why:
                 refused.append({"text": number, "method": method, **caught(why).to_dict()})
@@ -117,7 +108,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
         if found:
             records += measure(served.explainer, found, metrics, known, progress=False)
     if not records:
-        raise Refusal(422, *refused[0]["error"].values())
+        raise Refusal(*refused[0]["error"].values())
     evaluation = Evaluation(tuple(records), metrics, asked.seed, refusals=tuple(omitted))
     return {
         "model": served.name,
@@ -154,7 +145,9 @@ def _check_size(
 ) -> None:
     """Count every explanation, the further ones that a metric needs, and its changed texts."""
     changed = sum(len(metric.points) + 1 for metric in metrics if metric.asks)
-    further = sum(_further(served, metric) for metric in metrics)
+    live = served.explainer.live
+    more = {"randomised": len(stages(live)), "classes": len(live.head.labels)}
+    further = sum(more.get(metric.further, 0) for metric in metrics)
     targets, cost = count_targets(asked.target, served), 0
     for text in asked.asked:
         try:
@@ -165,7 +158,6 @@ def _check_size(
         cost += explained + tokens * changed * len(methods) * targets
     if cost > limits.evaluated_passes:
         raise Refusal(
-            422,
             "too_costly",
             f"this costs about as much as sending {cost:,} tokens through the model, and at most "
             f"{limits.evaluated_passes:,} are served.",
@@ -173,20 +165,11 @@ def _check_size(
         )
 
 
-def _further(served: Served, metric: Metric) -> int:
-    """How many further explanations a metric needs of each."""
-    live = served.explainer.live
-    if metric.further == "randomised":
-        return len(stages(live))
-    return len(live.head.labels) if metric.further == "classes" else 0
-
-
 def attention_map(served: Served, asked: AttentionAsked, limits: ServerLimits) -> dict[str, Any]:
     """The attention map of one head, or of a layer's heads in the mean: ``query key``."""
     row = read_row(served, asked.inputs, "error")
     if len(row) > limits.attention_tokens:
         raise Refusal(
-            422,
             "too_costly",
             f"a map of {len(row)} × {len(row)} tokens is more than a page can show.",
             f"Give a text of at most {limits.attention_tokens} tokens.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,14 @@ EXAMPLES: dict[str, list[dict[str, str]]] = json.loads(
     Path(__file__).with_name("examples.json").read_text(encoding="utf-8")
 )
 ALIKE = {"classification": "tokenlight/sentiment", "span": "tokenlight/qa"}  # in what they read
+READS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "span": (("question", "context"),),
+    "next token": (("prompt",), ("text",), *ABOUT_DOCUMENTS),
+}
+TARGETS = {
+    "span": ["predicted", "answer", "contrast"],
+    "next token": ["predicted", "token", "contrast"],
+}
 MANY_LABELS = 200  # a vocabulary is not listed
 
 
@@ -45,10 +53,7 @@ class Served:
     @property
     def inputs(self) -> tuple[tuple[str, ...], ...]:
         """Which fields of a request it reads, the usual ones first."""
-        return {
-            "span": (("question", "context"),),
-            "next token": (("prompt",), ("text",), *ABOUT_DOCUMENTS),
-        }.get(self.task, (("text",), ("text", "pair")))
+        return READS.get(self.task, (("text",), ("text", "pair")))
 
     @property
     def examples(self) -> list[dict[str, str]]:
@@ -70,10 +75,6 @@ class Served:
         """What the page tells of it."""
         config = self.explainer.live.model.config.get_text_config()
         usual = ["predicted"] if self.explainer.live.head.usual == "predicted" else []
-        kinds = {
-            "span": ["predicted", "answer", "contrast"],
-            "next token": ["predicted", "token", "contrast"],
-        }
         return {
             "name": self.name,
             "task": self.task,
@@ -85,7 +86,7 @@ class Served:
             "layers": getattr(config, "num_hidden_layers", None),
             "heads": getattr(config, "num_attention_heads", None),
             "head_map": self.heads is not None,
-            "targets": kinds.get(self.task, [*usual, "all", "label", "contrast"]),
+            "targets": TARGETS.get(self.task, [*usual, "all", "label", "contrast"]),
             "method": self.explainer.default_method(),
             "examples": [{"title": short(next(iter(e.values())), 60), **e} for e in self.examples],
         }
@@ -97,58 +98,41 @@ class Served:
         return tuple(dict.fromkeys(own if one == AUTO else one for one in asked))
 
 
-class AllowList:
+class AllowList(dict[str, Served]):
     """The served models by name; nothing else can be reached."""
 
     def __init__(self, served: Sequence[Served]) -> None:
-        self._served = {one.name: one for one in served}
-        if len(self._served) != len(served):
+        super().__init__({one.name: one for one in served})
+        if len(self) != len(served):
             raise BadInput(
                 f"two of the models {', '.join(one.name for one in served)} have one name; rename a "
                 "folder, since its last part is its name on the page."
             )
 
-    def __iter__(self) -> Iterator[Served]:
-        return iter(self._served.values())
-
-    def __len__(self) -> int:
-        return len(self._served)
-
-    def get(self, name: str) -> Served | None:
-        """The model of this name, if it is served."""
-        return self._served.get(name)
-
     def named(self, name: str) -> Served:
         """The model of this name, or a refusal that lists the names there are."""
-        found = self._served.get(name)
-        if found is None:
-            known = UnknownName.among("model", name[:200], self._served)
+        if name not in self:
+            known = UnknownName.among("model", name[:200], self)
             raise not_found(str(known), "GET /api/models lists what this server serves.")
-        return found
+        return self[name]
 
     def taking(self, name: str | None, fields: tuple[str, ...]) -> Served:
         """The model asked for, or the first that reads these fields; it must read them."""
-        if name is None:
-            found = next((one for one in self if fields in one.inputs), None)
-            if found is not None:
+        if name is not None:
+            found = self.named(name)
+            if fields in found.inputs:
                 return found
-            raise Refusal(422, "bad_input", f"no model here reads {' and '.join(fields)}.")
-        found = self.named(name)
-        if fields not in found.inputs:
             wanted = ", or ".join(" and ".join(one) for one in found.inputs)
-            raise Refusal(
-                422,
-                "bad_input",
-                f"{found.name} does not read {' and '.join(fields)}.",
-                f"Give it {wanted}.",
-            )
-        return found
+            said = f"{found.name} does not read {' and '.join(fields)}."
+            raise Refusal("bad_input", said, f"Give it {wanted}.")
+        for found in self.values():
+            if fields in found.inputs:
+                return found
+        raise BadInput(f"no model here reads {' and '.join(fields)}.")
 
 
 def load(
-    names: Sequence[str] = DEFAULT,
-    heads: Mapping[str, str] | None = None,
-    **how: Any,
+    names: Sequence[str] = DEFAULT, heads: Mapping[str, str] | None = None, **how: Any
 ) -> AllowList:
     """Load the models, ``how`` as Explainer.from_pretrained takes it; a folder is served by its last
     part, so that no answer shows a path."""

@@ -1,15 +1,14 @@
 """The allow-list of methods, metrics and their options: nothing that opens a file can be asked for."""
 
 import inspect
-import math
 import re
 import types
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tokenlight import registry
-from tokenlight.errors import UnknownName
 from tokenlight.explaining.default import recommended
 from tokenlight.methods._method import Cost, Method
 from tokenlight.web.refusals import Refusal
@@ -22,57 +21,37 @@ Spec = tuple[str, dict[str, Any]]
 
 
 def spec(kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None) -> Spec:
-    """``"rollout:start_layer=2"`` as name and options, each of them allowed.
+    """``"rollout:start_layer=2"`` as name and options, each of them allowed; what does not exist is
+    refused where it is built.
 
     ``heads``: the head map of the model asked, which ``mask_lrp:heads=given`` stands for.
     """
     name, options = registry.parse(text)
-    if name not in registry.names(kind):
-        raise UnknownName.among(kind[:-1], name[:60], registry.names(kind))
-    known = registry.options_of(kind, name)
+    hints = _hints(kind, name)
     for option, value in options.items():
-        if option == "preset":
-            continue
-        if option not in known:
-            raise UnknownName.among(f"option of {name}", option[:60], {*known, "preset"})
-        if option == "heads" and value == GIVEN:
+        if (option, value) == ("heads", GIVEN):
             if heads is None:
-                raise Refusal(
-                    422,
-                    "not_allowed",
-                    f"{name}:heads={GIVEN} needs a head map of this model, and none was given.",
-                    "Start the server with --heads MODEL=heads.json.",
-                )
+                none = f"{name}:heads={GIVEN} needs a head map of this model, and none was given."
+                hint = "Start the server with --heads MODEL=heads.json."
+                raise Refusal("not_allowed", none, hint)
             continue
-        if not plain(_hints(kind, name)[option]):
-            raise Refusal(
-                422,
-                "not_allowed",
-                f"the option {option} of {name} may name a file, so it cannot be set from here.",
-                f"{option} is set in Python or on the command line.",
-            )
-        _small(option, value, MOST_STEPS if (kind, option) == ("metrics", "steps") else MOST)
+        if not plain(hints.get(option, bool)):
+            said = f"the option {option} of {name} may name a file, so it cannot be set from here."
+            hint = f"{option} is set in Python or on the command line."
+            raise Refusal("not_allowed", said, hint)
+        most = MOST_STEPS if (kind, option) == ("metrics", "steps") else MOST
+        with suppress(ValueError):  # a word: the registry knows which are allowed
+            if not abs(float(value)) <= most:
+                said = f"{option}={value[:40]} is too large."
+                raise Refusal("not_allowed", said, f"At most {most:,}.")
     return name, options | ({"heads": heads} if options.get("heads") == GIVEN else {})
 
 
 def plain(hint: Any) -> bool:
     """Whether every value of this type is a number, a yes or no, or one of a few words."""
-    if get_origin(hint) is Literal or hint in (bool, int, float, type(None)):
-        return True
     if get_origin(hint) in (Union, types.UnionType):
         return all(plain(part) for part in get_args(hint))
-    return False
-
-
-def _small(option: str, value: str, most: int) -> None:
-    try:
-        number = float(value)
-    except ValueError:
-        return  # a word: the registry knows which are allowed
-    if not math.isfinite(number) or abs(number) > most:
-        raise Refusal(
-            422, "not_allowed", f"{option}={value[:40]} is too large.", f"At most {most:,}."
-        )
+    return get_origin(hint) is Literal or hint in (bool, int, float, type(None))
 
 
 @cache
@@ -88,8 +67,8 @@ def about(cls: type) -> str:
 
 def method_facts(name: str, *, with_heads: bool) -> dict[str, Any]:
     """What the page tells of a method."""
-    cls: Any = registry.find("methods", name)
     method: Method = registry.build("methods", name)
+    cls = type(method)
     return {
         "name": name,
         "about": about(cls),
@@ -108,14 +87,13 @@ def method_facts(name: str, *, with_heads: bool) -> dict[str, Any]:
 
 def metric_facts(name: str) -> dict[str, Any]:
     """What the page tells of a metric."""
-    cls: Any = registry.find("metrics", name)
     metric = registry.build("metrics", name)
-    needs = [what for what in ("labelled", "marked") if getattr(metric, what)]
+    needs = {"labels": metric.labelled, "spans": metric.marked}
     return {
         "name": name,
-        "about": about(cls),
+        "about": about(type(metric)),
         "better": str(metric.direction),
-        "needs": [{"labelled": "labels", "marked": "spans"}[what] for what in needs],
+        "needs": [what for what, needed in needs.items() if needed],
         "options": _options("metrics", name, with_heads=False),
     }
 
@@ -131,9 +109,9 @@ def token_passes(methods: Sequence[Method], tokens: int, targets: int) -> int:
     total = 0
     for method in methods:
         cost = method.cost(tokens)
-        total += tokens * (cost.forwards + 2 * cost.backwards) * targets
-        total += tokens**3 // 64 * targets if method.name == "attention_flow" else 0
-    return total
+        total += tokens * (cost.forwards + 2 * cost.backwards)
+        total += tokens**3 // 64 * (method.name == "attention_flow")
+    return total * targets
 
 
 def _options(kind: registry.Kind, name: str, *, with_heads: bool) -> list[dict[str, Any]]:

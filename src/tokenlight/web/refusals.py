@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -15,29 +15,24 @@ log = logging.getLogger("tokenlight.web")
 
 
 class Refusal(Exception):
-    """An answer that is an error: status, code, message, hint."""
+    """An answer that is an error."""
 
     def __init__(
         self,
-        status: int,
         code: str,
         message: str,
         hint: str = "",
+        status: int = 422,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.hint = status, code, message, hint
+        self.code, self.message, self.hint, self.status = code, message, hint, status
         self.headers = dict(headers or {})
 
     def to_dict(self) -> dict[str, dict[str, str]]:
-        """The body of the answer."""
-        return {
-            "error": {
-                "code": self.code,
-                "message": without_paths(self.message),
-                "hint": self.hint,  # ours, never a library's
-            }
-        }
+        """The body of the answer; a hint is ours, never a library's."""
+        told = {"code": self.code, "message": without_paths(self.message), "hint": self.hint}
+        return {"error": told}
 
 
 class ErrorDetail(BaseModel):
@@ -102,80 +97,68 @@ def keep_secret(paths: Iterable[str]) -> None:
 def without_paths(message: str) -> str:
     """The message with every path in it cut to its last name."""
     for path in sorted(_secrets, key=len, reverse=True):
-        message = message.replace(path, re.split(r"[/\\]", path.rstrip("/\\"))[-1])
-    return _PATH.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\"))[-1], message)
+        message = message.replace(path, _last_name(path))
+    return _PATH.sub(lambda found: _last_name(found[0]), message)
 
 
-def refusal(error: errors.TokenlightError) -> Refusal:
-    """What tokenlight refuses is the asker's to mend."""
-    for kind, code, hint in _KNOWN:
-        if isinstance(error, kind):
-            return Refusal(422, code, str(error), hint)
-    return Refusal(422, "bad_input", str(error))
+def _last_name(path: str) -> str:
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 def caught(broken: BaseException) -> Refusal:
-    """Any error as a refusal; what is unexpected is logged here and not told."""
+    """Any error as a refusal: what tokenlight refuses is the asker's to mend; what is unexpected is
+    logged here and not told."""
     match broken:
         case Refusal():
             return broken
         case errors.TokenlightError():
-            return refusal(broken)
+            known = (told for kind, *told in _KNOWN if isinstance(broken, kind))
+            code, hint = next(known, ("bad_input", ""))
+            return Refusal(code, str(broken), hint)
         case RequestValidationError():
             return invalid(broken.errors())
         case HTTPException(status_code=status):
             code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
-            return Refusal(status, code, f"{code.replace('_', ' ')}.", "", broken.headers)
+            return Refusal(code, f"{code.replace('_', ' ')}.", "", status, broken.headers)
     log.error("unexpected %s", type(broken).__name__, exc_info=broken)
-    return Refusal(
-        500, "internal", "something unexpected went wrong.", "The server's own log says what."
-    )
+    said = "something unexpected went wrong."
+    return Refusal("internal", said, "The server's own log says what.", 500)
 
 
 def closing() -> Refusal:
     """The server goes down."""
-    return Refusal(503, "shutting_down", "the server is shutting down.", "Try again later.")
+    return Refusal("shutting_down", "the server is shutting down.", "Try again later.", 503)
 
 
 def not_found(what: str, hint: str = "") -> Refusal:
     """There is no such thing here."""
-    return Refusal(404, "not_found", what, hint)
+    return Refusal("not_found", what, hint, 404)
 
 
-def invalid(found: Iterable[Any]) -> Refusal:
+def invalid(found: Sequence[Any]) -> Refusal:
     """What is wrong with the shape of a request, the first three things in words."""
     said = []
-    for one in list(found)[:3]:
-        place = ".".join(str(part) for part in one.get("loc", ())[1:] if _is_field(part))
-        words = _in_words(one)
-        said.append(f"{place}: {words}" if place and one.get("type") != "json_invalid" else words)
-    return Refusal(
-        422,
-        "invalid",
-        "; ".join(said) or "the request has the wrong shape",
-        "GET /api/openapi.json tells what each request takes.",
-    )
-
-
-def _is_field(part: object) -> bool:
-    """Whether the asker wrote it; pydantic also names the kinds of value it tried."""
-    return isinstance(part, int) or re.fullmatch(r"[a-z_]+", str(part)) is not None
+    for one in found[:3]:
+        # Only what the asker wrote: pydantic also names the kinds of value it tried.
+        parts = [p for p in map(str, one.get("loc", ())[1:]) if re.fullmatch(r"[a-z_]+|\d+", p)]
+        shown = bool(parts) and one.get("type") != "json_invalid"
+        said.append(f"{'.'.join(parts)}: " * shown + _in_words(one))
+    wrong = "; ".join(said) or "the request has the wrong shape"
+    return Refusal("invalid", wrong, "GET /api/openapi.json tells what each request takes.")
 
 
 def _in_words(wrong: Any) -> str:
     """One thing that pydantic found wrong, without its own vocabulary."""
-    kind, why = wrong.get("type"), wrong.get("ctx") or {}
+    kind, why, place = wrong.get("type"), wrong.get("ctx") or {}, wrong.get("loc", ())
     if kind == "json_invalid":
-        at = wrong["loc"][-1]
-        return (
-            f"the body is not valid JSON: {why.get('error', 'it cannot be read')} (character {at})."
-        )
+        said = why.get("error", "it cannot be read")
+        return f"the body is not valid JSON: {said} (character {place[-1]})."
     if kind == "value_error":
         return str(why["error"])  # ours, without a prefix
     if kind == "string_pattern_mismatch":  # only ids have a pattern
         return f"{wrong.get('input')!r:.80} is not an id; give the id of an attribution that explain gave."
     if kind in ("model_attributes_type", "model_type"):
         return 'give a JSON object, {"name": value}.'
-    if kind == "missing" and tuple(wrong.get("loc", ())) == ("body",):
+    if kind == "missing" and tuple(place) == ("body",):
         return "the body is empty; give a JSON object."
     return str(wrong.get("msg", "invalid"))

@@ -15,6 +15,7 @@ _LIMITS = ServerLimits()
 Text = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Identity = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
+Count = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 ABOUT_DOCUMENTS = (("question", "documents"), ("question", "documents", "answer"))
 INPUTS = (("text",), ("text", "pair"), ("question", "context"), ("prompt",), *ABOUT_DOCUMENTS)
@@ -30,19 +31,18 @@ class Strict(BaseModel):
     @classmethod
     def _known_fields(cls, given: Any) -> Any:
         """The schema forbids other fields; here a near name is offered."""
-        if isinstance(given, dict):
-            known = {field.alias or name for name, field in cls.model_fields.items()}
-            for name in given:
-                if name not in known and name not in cls.model_fields:
-                    raise ValueError(str(UnknownName.among("field", str(name)[:80], known)))
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        for name in given if isinstance(given, dict) else ():
+            if name not in known and name not in cls.model_fields:
+                raise ValueError(str(UnknownName.among("field", str(name)[:80], known)))
         return given
 
 
 class ContrastAsked(Strict):
     """Why ``for`` rather than ``rather_than``."""
 
-    this: Name | Annotated[int, Field(ge=0)] = Field(alias="for")
-    that: Name | Annotated[int, Field(ge=0)] = Field(alias="rather_than")
+    this: Name | Count = Field(alias="for")
+    that: Name | Count = Field(alias="rather_than")
 
 
 class TokenAsked(Strict):
@@ -51,7 +51,7 @@ class TokenAsked(Strict):
     token: Name
 
 
-TargetAsked = Name | Annotated[int, Field(ge=0)] | ContrastAsked | TokenAsked
+TargetAsked = Name | Count | ContrastAsked | TokenAsked
 
 
 class Fields(Strict):
@@ -68,8 +68,7 @@ class Fields(Strict):
     @property
     def fields(self) -> tuple[str, ...]:
         """Which of the inputs are there."""
-        names = (name for name in Fields.model_fields if getattr(self, name) is not None)
-        return tuple(names)
+        return tuple(name for name in Fields.model_fields if getattr(self, name) is not None)
 
     @property
     def inputs(self) -> Any:
@@ -109,6 +108,15 @@ class ExplainAsked(TextAsked):
     long: Literal["error", "truncate", "stride"] = "error"
     seed: Seed = 0
 
+    @property
+    def wanted(self) -> Any:
+        """The target; of a question about documents the whole answer, given or written. The blank that
+        parts an answer from the prompt need not be typed."""
+        if self.documents is None:
+            return target_of(self.target)
+        given = self.answer and re.sub(r"^(?=\S)", " ", self.answer)
+        return Continuation(given, _LIMITS.written, together=True)
+
 
 class TrustAsked(Strict):
     """Test one explanation that was made here."""
@@ -122,22 +130,17 @@ class PerturbAsked(Fields):
     ids: Annotated[list[Identity], Field(min_length=1, max_length=_LIMITS.methods)] | None = None
     id: Identity | None = None
     model: Name | None = None
-    order: (
-        Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=4096)] | None
-    ) = None
+    order: Annotated[list[Count], Field(min_length=1, max_length=4096)] | None = None
     target: TargetAsked = "predicted"
     random_orders: Annotated[int, Field(ge=0, le=_LIMITS.random_orders)] = 8
     seed: Seed = 0
 
     @model_validator(mode="after")
     def _ids_or_order(self) -> "PerturbAsked":
-        given = [self.ids is not None, self.id is not None, self.order is not None]
-        if sum(given) != 1:
+        if [self.ids, self.id, self.order].count(None) != 2:
             raise ValueError("give ids of explanations, or a text with an order")
-        if self.order is None and self.fields:
-            raise ValueError("a text needs an order; ids need no text")
-        if self.order is not None and self.fields not in INPUTS:
-            raise ValueError("an order needs a text")
+        if self.fields not in (INPUTS if self.order else ((),)):
+            raise ValueError("a text needs an order, an order a text, and ids need neither")
         return self
 
 
@@ -158,10 +161,7 @@ class EvaluateAsked(Strict):
     ) = "auto"
     metrics: Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.metrics)] = ["aopc"]
     texts: Annotated[list[Text | TextAsked], Field(min_length=1, max_length=_LIMITS.texts)]
-    labels: (
-        Annotated[list[Name | Annotated[int, Field(ge=0)] | None], Field(max_length=_LIMITS.texts)]
-        | None
-    ) = None
+    labels: Annotated[list[Name | Count | None], Field(max_length=_LIMITS.texts)] | None = None
     target: TargetAsked = "predicted"
     seed: Seed = 0
 
@@ -177,19 +177,8 @@ class EvaluateAsked(Strict):
         return [TextAsked(text=one) if isinstance(one, str) else one for one in self.texts]
 
 
-def answer_of(asked: ExplainAsked, tokens: int) -> Any:
-    """The target of a request: of one about documents the whole answer, given or written; the blank
-    that parts an answer from the prompt need not be typed."""
-    if asked.documents is None:
-        return target_of(asked.target)
-    given = asked.answer and re.sub(r"^(?=\S)", " ", asked.answer)
-    return Continuation(given, tokens, together=True)
-
-
 def target_of(asked: TargetAsked) -> Any:
     """As explain() takes it."""
     if isinstance(asked, ContrastAsked):
         return Contrast(asked.this, asked.that)
-    if isinstance(asked, TokenAsked):
-        return NextToken(asked.token)
-    return asked
+    return NextToken(asked.token) if isinstance(asked, TokenAsked) else asked

@@ -1,40 +1,39 @@
-"""Attributions as the page reads them: with ids, words in their places, and how far methods agree."""
+"""Attributions as the page reads them (with ids, words in their places, and how far methods agree), and
+as files: JSON, one HTML page, or a figure."""
 
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.units import word_groups
+from tokenlight.errors import BadInput
+from tokenlight.files.write import json_text
 from tokenlight.metrics._agreement import unit_ranks
-from tokenlight.web.explain import Explained
-from tokenlight.web.requests import ExplainAsked
+from tokenlight.plots.charts import plain_png, svg
+from tokenlight.plots.figures import bars, heat_map
+from tokenlight.plots.html import page
 from tokenlight.web.store import Entry
 
+Format = Literal["json", "html", "svg", "png"]
+Figure = Literal["bars", "layers"]
+KINDS: dict[Format, str] = {
+    "json": "application/json",
+    "html": "text/html; charset=utf-8",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+}
 
-def explanation(
-    asked: ExplainAsked, entries: Sequence[Entry], made: Explained, started: float
-) -> dict[str, Any]:
-    """The answer to POST /api/explain; ``started``: by time.perf_counter()."""
-    first = entries[0].attribution
-    return {
-        "model": first.model,
-        "prediction": first.to_dict()["prediction"],
-        "attributions": [shown(entry, words=asked.words, layers=asked.layers) for entry in entries],
-        "agreement": agreement([entry.attribution for entry in entries]),
-        "untested": [{"id": one, **why.to_dict()} for one, why in made.untested.items()],
-        "refused": [{"method": name, **why.to_dict()} for name, why in made.refused],
-        "seconds": round(time.perf_counter() - started, 4),
-    }
+MOST_NAMES = 1_000  # rows and columns of a heat map: each name takes milliseconds to draw
 
 
 def shown(entry: Entry, *, words: bool = False, layers: bool = True) -> dict[str, Any]:
     """One attribution with its id and its words."""
     attribution = entry.attribution
-    values = (_merged(attribution) if words else attribution).to_dict()
+    done = any(step.startswith("merge_words") for step in attribution.steps)
+    values = (merge_words(attribution) if words and not done else attribution).to_dict()
     if not layers:
         values["layers"] = None
     return {
@@ -76,11 +75,6 @@ def agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | None:
     return {"methods": names, "target": first.target.name, "matrix": matrix}
 
 
-def _merged(attribution: Attribution) -> Attribution:
-    done = any(step.startswith("merge_words") for step in attribution.steps)
-    return attribution if done else merge_words(attribution)
-
-
 def _words(attribution: Attribution) -> list[dict[str, Any]]:
     """Words in order with their tokens, their score (the tokens' sum) and their place."""
     row, found = attribution.row, []
@@ -99,3 +93,29 @@ def _words(attribution: Attribution) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def download(
+    attributions: Sequence[Attribution], form: Format, figure: Figure, words: bool
+) -> bytes:
+    """The attributions as one file."""
+    given = [merge_words(a) if words and not a.steps else a for a in attributions]
+    if form == "json":
+        values = [a.to_dict() for a in given]
+        return json_text(values if len(values) > 1 else values[0]).encode("utf-8")
+    if form == "html":
+        return page(list(attributions), words=words).encode("utf-8")
+    drawing = bars(given) if figure == "bars" else _layers(given)
+    return svg(drawing) if form == "svg" else plain_png(drawing, 150)
+
+
+def _layers(given: Sequence[Attribution]) -> Any:
+    if len(given) != 1:
+        raise BadInput("a heat map of layers shows one explanation; give one id.")
+    layers = given[0].layers
+    if layers is not None and sum(layers.shape) > MOST_NAMES:
+        raise BadInput(
+            f"a heat map of {' × '.join(map(str, layers.shape))} layers and tokens is more than a "
+            f"figure can show; together at most {MOST_NAMES:,}."
+        )
+    return heat_map(given[0])

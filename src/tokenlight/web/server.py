@@ -124,7 +124,7 @@ class _Connection(H11Protocol):
             self._late = None
 
     def _dismiss(self, status: int, code: str, message: str, *, unread: bool = False) -> None:
-        body = json.dumps(Refusal(status, code, message, "Try again.").to_dict())
+        body = json.dumps(Refusal(code, message, "Try again.", status).to_dict())
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"

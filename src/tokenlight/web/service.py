@@ -2,44 +2,53 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from operator import lt
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+from fastapi.responses import JSONResponse, Response
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import TokenlightError
-from tokenlight.web import measure, requests
+from tokenlight.errors import BadInput, BadTarget, TokenlightError
+from tokenlight.methods._method import FAMILIES
+from tokenlight.version import VERSION
+from tokenlight.web import measure, options, requests, responses
 from tokenlight.web.explain import Explained, Wanted, explain_alone, explain_batch
 from tokenlight.web.games import Play, labels_of, own_order
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, Served
-from tokenlight.web.preloaded import Shelf
+from tokenlight.web.opened import Shelf, opened, parsed
 from tokenlight.web.refusals import Refusal, caught, closing, not_found
-from tokenlight.web.responses import agreement, shown
 from tokenlight.web.store import Entry, Kept
 from tokenlight.web.worker import Lane, ModelWorker, QueuedJob
 
+SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox allow-downloads"
+TOLD = (  # limits that a page needs to know
+    "characters", "methods", "evaluated_methods", "texts", "metrics", "open_bytes", "random_orders",
+)  # fmt: skip
+UNTRIED = {"works": None, "why": None, "ms": None}
+
 
 class Service:
-    """Everything the addresses need; made once, started and stopped with the server."""
+    """Answers every address; made once, started and stopped with the server."""
 
     def __init__(self, models: AllowList, shelf: Shelf, limits: ServerLimits) -> None:
         self.models, self.shelf, self.limits = models, shelf, limits
         self.kept = Kept(limits)
         self._workers: dict[str, ModelWorker] = {}
         self._shelved: dict[str, list[Entry]] = {}
+        self._beside = asyncio.Semaphore(limits.beside)  # each may take a hundred megabytes
 
     def warm(self) -> None:
         """The first pass of each kind builds what later ones use: nobody shall wait for it."""
-        for served in self.models:
-            usual = served.explainer.live.head.usual
-            asked = requests.ExplainAsked.model_validate(
-                {**served.brief, "long": "truncate", "target": usual}
-            )
+        for served in self.models.values():
+            usual = {"long": "truncate", "target": served.explainer.live.head.usual}
+            asked = requests.ExplainAsked.model_validate({**served.brief, **usual})
             (made,) = explain_batch(served, [Wanted.of(asked, served)], self.limits.passes)
             if isinstance(made, Exception):
                 raise made
@@ -47,13 +56,13 @@ class Service:
 
     def start(self, *, trials: bool) -> None:
         """Start the workers; ``trials``: find out which methods work, when nobody asks for anything."""
-        for served in self.models:
+        for served in self.models.values():
             batch = partial(explain_batch, served, passes=self.limits.passes)
             self._workers[served.name] = ModelWorker(served.name, batch, self.limits)
         for name, attributions in self.shelf.files.items():
             self._shelved[name] = [self._keep(a, pinned=True) for a in attributions]
         for name in registry.usable("methods") if trials else ():
-            for served in self.models:
+            for served in self.models.values():
                 trial = partial(measure.try_method, served, name)
                 self._workers[served.name].work(Lane.BACKGROUND, trial)
 
@@ -64,48 +73,181 @@ class Service:
         with ThreadPoolExecutor(len(workers) or 1) as pool:
             return all(pool.map(lambda one: one.stop(self.limits.stop_seconds), workers))
 
-    async def explain(self, asked: requests.ExplainAsked) -> tuple[list[Entry], Explained]:
-        """Explain one text, together with whatever else waits for the same model."""
+    # --- what there is ---------------------------------------------------------------------------
+
+    async def health(self) -> Response:
+        return JSONResponse({"status": "ok", "version": VERSION, "models": len(self.models)})
+
+    async def list_models(self) -> Response:
+        """The models this server serves, and how much may be asked."""
+        there = {"attributions": len(self.shelf.files), "benchmarks": len(self.shelf.runs)}
+        return JSONResponse(
+            {
+                "models": [one.facts() for one in self.models.values()],
+                "limits": {name: getattr(self.limits, name) for name in TOLD},
+                "opened": there,
+            }
+        )
+
+    async def list_methods(self) -> Response:
+        """Methods and metrics with their options, and what works on which model."""
+        heads = any(one.heads is not None for one in self.models.values())
+        found = []
+        for name in registry.usable("methods"):
+            tried = {one.name: one.works.get(name, UNTRIED) for one in self.models.values()}
+            found.append({**options.method_facts(name, with_heads=heads), "models": tried})
+        metrics = [options.metric_facts(name) for name in registry.usable("metrics")]
+        return JSONResponse({"methods": found, "metrics": metrics, "groups": list(FAMILIES)})
+
+    async def head_map(self, model: Annotated[str, Path(max_length=200)]) -> Response:
+        """Which attention heads of a model are syntactic or positional."""
+        served = self.models.named(model)
+        if served.heads is None:
+            none = f"no head map of {served.name} was given."
+            raise not_found(none, "Start the server with --heads MODEL=heads.json.")
+        mask = served.heads["mask"]
+        usual = {"relations": {}, "positions": [], "thresholds": {}, "sentences": 0}
+        return JSONResponse(
+            {
+                "model": served.name,
+                "layers": len(mask["syntactic"]),
+                "heads": len(mask["syntactic"][0]),
+                "syntactic": mask["syntactic"],
+                "positional": mask["positional"],
+                **{name: served.heads.get(name, none) for name, none in usual.items()},
+            }
+        )
+
+    # --- what a model is asked -------------------------------------------------------------------
+
+    async def explain(self, asked: requests.ExplainAsked) -> Response:
+        """Score the tokens of a text by one method or several."""
+        started = time.perf_counter()
         served = self.models.taking(asked.model, asked.fields)
         worker, wanted = self._worker(served), Wanted.of(asked, served)
         size = sum(len(getattr(asked, field)) for field in asked.fields) * len(wanted.methods)
         if wanted.lengthy or size > self.limits.quick_characters:
             alone = partial(explain_alone, served, wanted, self.limits.passes)
             job = worker.work(Lane.LONG, alone)
-        else:
+        else:  # together with whatever else waits for the same model
             job = worker.quick(wanted, size)
         made: Explained = await self._answer(job)
         entries = await asyncio.to_thread(
             lambda: [self.kept.put(a, served.name) for a in made.attributions]
         )
-        untested: dict[str, Refusal] = {}
+        untested = []
         for entry in entries if asked.trust else ():
             try:
                 await self._trust(entry, served)
             except (TokenlightError, Refusal) as why:  # what is explained is not lost for it
-                untested[entry.id] = caught(why)
-        return entries, replace(made, untested=untested)
+                untested.append({"id": entry.id, **caught(why).to_dict()})
+        shown = partial(responses.shown, words=asked.words, layers=asked.layers)
 
-    async def trust(self, identity: str) -> Any:
-        """The trust in one explanation, measured once."""
-        entry = self.kept.get(identity)
+        def answer() -> dict[str, Any]:
+            first = entries[0].attribution
+            return {
+                "model": first.model,
+                "prediction": first.to_dict()["prediction"],
+                "attributions": [shown(entry) for entry in entries],
+                "agreement": responses.agreement([entry.attribution for entry in entries]),
+                "untested": untested,
+                "refused": [{"method": name, **why.to_dict()} for name, why in made.refused],
+                "seconds": round(time.perf_counter() - started, 4),
+            }
+
+        return await _built(answer)
+
+    async def trust(self, asked: requests.TrustAsked) -> Response:
+        """Remove the top words of an explanation, ask the model again, compare with chance."""
+        entry = self.kept.get(asked.id)
         if "trust" not in entry.attribution.extras:
             await self._trust(entry, self._made_by(entry))
-        return entry.attribution.extras["trust"]
+        return JSONResponse({"id": asked.id, "trust": entry.attribution.extras["trust"]})
+
+    async def perturb(self, asked: requests.PerturbAsked) -> Response:
+        """The hiding and revealing game, the whole curve at once."""
+        served, games = await (self._games if asked.order is None else self._own_game)(asked)
+        return JSONResponse({"model": served.name, "labels": labels_of(served), "games": games})
+
+    async def evaluate(self, asked: requests.EvaluateAsked) -> Response:
+        """Measure methods on a few texts."""
+        fields = {text.fields for text in asked.asked}
+        if len(fields) > 1:
+            raise BadInput("give texts of one kind: all texts, pairs or questions.")
+        served = self.models.taking(asked.model, fields.pop())
+        work = partial(measure.evaluate, served, asked, self.limits)
+        return JSONResponse(await self._done(served, work))
+
+    async def attention(self, asked: requests.AttentionAsked) -> Response:
+        """What one attention head looks at in a text."""
+        served = self.models.taking(asked.model, asked.fields)
+        work = partial(measure.attention_map, served, asked, self.limits)
+        return JSONResponse(await self._done(served, work, tokens=0))
+
+    # --- files -----------------------------------------------------------------------------------
+
+    async def attribution(
+        self,
+        id: requests.Identity,
+        format: responses.Format = "json",
+        figure: responses.Figure = "bars",
+        also: Annotated[list[requests.Identity] | None, Query(max_length=12)] = None,
+        words: bool = False,
+    ) -> Response:
+        """One or several explanations as a file."""
+        given = [self.kept.get(one).attribution for one in dict.fromkeys((id, *(also or ())))]
+        async with self._beside:
+            content = await asyncio.to_thread(responses.download, given, format, figure, words)
+        headers = {"content-disposition": f'attachment; filename="attribution.{format}"'}
+        if format == "html":
+            headers["content-security-policy"] = SANDBOX
+        return Response(content, headers=headers, media_type=responses.KINDS[format])
+
+    async def open_saved(self, request: Request) -> Response:
+        """Open a saved attribution, or a list of them; no model is needed."""
+        body = await request.body()
+
+        def answer() -> dict[str, Any]:
+            attributions = opened(parsed(body), self.limits)
+            shown = self._shown([self._keep(a) for a in attributions])
+            return {**shown, "agreement": responses.agreement(attributions)}
+
+        async with self._beside:
+            return await _built(answer)
+
+    async def list_opened(self) -> Response:
+        """What the server was started with: saved attributions and benchmark runs."""
+        return await _built(
+            lambda: {
+                "attributions": [
+                    {"file": name, "served": shown["served"], "entries": shown["attributions"]}
+                    for name, shown in ((n, self._shown(e)) for n, e in self._shelved.items())
+                ],
+                "benchmarks": [run.to_dict() for run in self.shelf.runs.values()],
+            }
+        )
+
+    async def report(self, name: Annotated[str, Path(max_length=300)]) -> Response:
+        """The report of a benchmark run."""
+        run = self.shelf.runs.get(name)
+        if run is None or run.report is None:
+            raise not_found("there is no report of this name.")
+        headers = {"content-security-policy": SANDBOX}
+        return Response(run.report, headers=headers, media_type="text/html; charset=utf-8")
+
+    # --- how -------------------------------------------------------------------------------------
 
     async def _trust(self, entry: Entry, served: Served) -> None:
         work = partial(measure.measured_trust, served, entry.attribution, self.limits)
         entry.attribution = await self._done(served, work, len(entry.attribution))
         self.kept.weigh([entry])
 
-    async def perturb(self, asked: requests.PerturbAsked) -> dict[str, Any]:
-        """Games of explanations (kept beside them), or of an order that a person chose."""
-        if asked.order is not None:
-            return await self._own_game(asked)
+    async def _games(self, asked: requests.PerturbAsked) -> tuple[Served, Any]:
+        """Of explanations; they are kept beside them."""
         identities = dict.fromkeys(asked.ids or [str(asked.id)])
         entries = [self.kept.get(identity) for identity in identities]
         if len({entry.model for entry in entries}) > 1:
-            raise Refusal(422, "bad_input", "these explanations are of different models.")
+            raise BadInput("these explanations are of different models.")
         served, how = self._made_by(entries[0]), (asked.random_orders, asked.seed)
         games = measure.played(entries, *how)
         if games is None:
@@ -115,89 +257,29 @@ class Service:
             finally:  # some of them may have been played before it was given up
                 self.kept.weigh(entries)
             games = measure.played(entries, *how)
-        return {"model": served.name, "labels": labels_of(served), "games": games}
+        return served, games
 
-    async def _own_game(self, asked: requests.PerturbAsked) -> dict[str, Any]:
+    async def _own_game(self, asked: requests.PerturbAsked) -> tuple[Served, Any]:
+        """Of an order that a person chose."""
         served = self.models.taking(asked.model, asked.fields)
         text = asked.model_dump(include=set(asked.fields))
         explain = requests.ExplainAsked(**text, method="random", target=asked.target)
-        if requests.target_of(asked.target) == "all":
-            raise Refusal(422, "bad_target", "a game watches one target, not all.")
-        job = self._worker(served).quick(Wanted.of(explain, served))
-        made: Explained = await self._answer(job)
+        if asked.target == "all":
+            raise BadTarget("a game watches one target, not all.")
+        made: Explained = await self._answer(self._worker(served).quick(Wanted.of(explain, served)))
         attribution = made.attributions[0]
         order = own_order(attribution.row, asked.order or ())
         one = Play(attribution.row, order, attribution.target, "your order")
         work = partial(measure.play_own, served, one, asked.random_orders, asked.seed)
-        games = await self._done(served, work, len(attribution))
-        return {"model": served.name, "labels": labels_of(served), "games": games}
+        return served, await self._done(served, work, len(attribution))
 
-    async def evaluate(self, asked: requests.EvaluateAsked) -> Any:
-        """Methods measured on a few texts."""
-        fields = {text.fields for text in asked.asked}
-        if len(fields) > 1:
-            raise Refusal(
-                422, "bad_input", "give texts of one kind: all texts, pairs or questions."
-            )
-        served = self.models.taking(asked.model, fields.pop())
-        return await self._done(served, partial(measure.evaluate, served, asked, self.limits))
-
-    async def attention(self, asked: requests.AttentionAsked) -> Any:
-        """What one head looks at in a text."""
-        served = self.models.taking(asked.model, asked.fields)
-        work = partial(measure.attention_map, served, asked, self.limits)
-        return await self._done(served, work, tokens=0)
-
-    async def _done(self, served: Served, work: Callable[[], Any], tokens: float = math.inf) -> Any:
-        """What ``work`` on so many tokens comes to, in its turn."""
-        lane = Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
-        return await self._answer(self._worker(served).work(lane, work))
-
-    def head_map(self, model: str) -> dict[str, Any]:
-        """The head map that the server was started with."""
-        served = self.models.named(model)
-        if served.heads is None:
-            raise not_found(
-                f"no head map of {served.name} was given.",
-                "Start the server with --heads MODEL=heads.json.",
-            )
-        mask = served.heads["mask"]
+    def _shown(self, entries: Sequence[Entry]) -> dict[str, Any]:
         return {
-            "model": served.name,
-            "layers": len(mask["syntactic"]),
-            "heads": len(mask["syntactic"][0]),
-            "syntactic": mask["syntactic"],
-            "positional": mask["positional"],
-            "relations": served.heads.get("relations", {}),
-            "positions": served.heads.get("positions", []),
-            "thresholds": served.heads.get("thresholds", {}),
-            "sentences": served.heads.get("sentences", 0),
-        }
-
-    def shown(self, attributions: Sequence[Attribution]) -> dict[str, Any]:
-        """Opened attributions as the page reads them."""
-        entries = [self._keep(a, pinned=False) for a in attributions]
-        return {
-            "attributions": [shown(entry) for entry in entries],
-            "agreement": agreement(attributions),
+            "attributions": [responses.shown(entry) for entry in entries],
             "served": all(entry.model is not None for entry in entries),
         }
 
-    def shelved(self) -> dict[str, Any]:
-        """What --open gave."""
-        return {
-            "attributions": [
-                {
-                    "file": name,
-                    "served": all(entry.model is not None for entry in entries),
-                    "entries": [shown(entry) for entry in entries],
-                }
-                for name, entries in self._shelved.items()
-            ],
-            "benchmarks": [run.to_dict() for run in self.shelf.runs.values()],
-        }
-
-    def _keep(self, attribution: Attribution, *, pinned: bool) -> Entry:
+    def _keep(self, attribution: Attribution, *, pinned: bool = False) -> Entry:
         served = self.models.get(attribution.model)
         fits = served is not None and _fits(attribution, served)
         return self.kept.put(attribution, attribution.model if fits else None, pinned=pinned)
@@ -205,7 +287,6 @@ class Service:
     def _made_by(self, entry: Entry) -> Served:
         if entry.model is None:
             raise Refusal(
-                422,
                 "unsupported",
                 "the model of this explanation is not served here, so it cannot be asked again.",
                 "Start the server with --model and the model that made it.",
@@ -218,19 +299,26 @@ class Service:
             raise closing()
         return worker
 
+    async def _done(self, served: Served, work: Callable[[], Any], tokens: float = math.inf) -> Any:
+        """What ``work`` on so many tokens comes to, in its turn."""
+        lane = Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
+        return await self._answer(self._worker(served).work(lane, work))
+
     async def _answer(self, job: QueuedJob) -> Any:
         seconds = self.limits.answer_seconds
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), seconds)
         except TimeoutError:
-            raise Refusal(
-                504,
-                "timeout",
-                f"this took longer than {seconds:.0f} seconds and was given up.",
-                "Give a shorter text or fewer methods, or try when fewer people ask.",
-            ) from None
+            said = f"this took longer than {seconds:.0f} seconds and was given up."
+            hint = "Give a shorter text or fewer methods, or try when fewer people ask."
+            raise Refusal("timeout", said, hint, 504) from None
         finally:
             job.future.cancel()  # nobody waits any more: it is dropped where it stands
+
+
+async def _built(make: Callable[[], dict[str, Any]]) -> Response:
+    """Long tables are written beside the loop that answers everybody."""
+    return await asyncio.to_thread(lambda: JSONResponse(make()))
 
 
 def _fits(attribution: Attribution, served: Served) -> bool:

@@ -13,6 +13,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from tokenlight.capture.turns import pausing
@@ -21,7 +22,6 @@ from tokenlight.web.refusals import BUSY, Refusal, caught, closing
 
 LONGEST_RETRY = 60  # seconds that anybody is told to stay away
 NEWEST = 0.3  # weight of the newest job in the time that jobs are thought to take
-FIRST = {0: 0.1, 1: 3.0, 2: 5.0, 3: 1.0}  # that time in seconds before any was seen, by lane
 
 
 class Lane(IntEnum):
@@ -31,6 +31,10 @@ class Lane(IntEnum):
     SHORT = 1
     LONG = 2
     BACKGROUND = 3
+
+
+# Seconds that a job is thought to take before any was seen.
+FIRST = {Lane.QUICK: 0.1, Lane.SHORT: 3.0, Lane.LONG: 5.0, Lane.BACKGROUND: 1.0}
 
 
 class GivenUp(BaseException):
@@ -65,7 +69,7 @@ class ModelWorker:
         self._batch, self._limits = batch, limits
         self._waiting: dict[Lane, deque[QueuedJob]] = {lane: deque() for lane in Lane}
         self._in_hand: list[tuple[Lane, QueuedJob]] = []
-        self._takes = {lane: FIRST[lane] for lane in Lane}  # a job, or a batch
+        self._takes = dict(FIRST)  # a job, or a batch
         self._change = threading.Condition()
         self._stopping = False
         self._asked = 0.0
@@ -119,29 +123,21 @@ class ModelWorker:
         seconds = rounds * self._takes[lane]
         if waiting >= self._limits.waiting[lane] or seconds > self._limits.wait_seconds:
             retry = min(max(1, math.ceil(seconds / 2)), LONGEST_RETRY)
-            raise Refusal(
-                BUSY,
-                "busy",
-                f"{ahead} request{'s' * (ahead != 1)} for this model came before this one.",
-                f"Try again in {retry} second{'s' * (retry != 1)}.",
-                {"Retry-After": str(retry)},
-            )
+            said = f"{ahead} request{'s' * (ahead != 1)} for this model came before this one."
+            hint = f"Try again in {retry} second{'s' * (retry != 1)}."
+            raise Refusal("busy", said, hint, BUSY, {"Retry-After": str(retry)})
 
     def _run(self) -> None:
+        asked = [self._waiting[lane] for lane in (Lane.QUICK, Lane.SHORT, Lane.LONG)]
         while not self._stopping:
             with self._change:
-                while not (self._stopping or self._ready()):
+                while not (self._stopping or any(asked) or self._idle()):
                     background = self._waiting[Lane.BACKGROUND]
                     self._change.wait(self._limits.idle_seconds if background else None)
                 gathers = 0 < len(self._waiting[Lane.QUICK]) < self._limits.batch_texts
             if gathers and not self._stopping:
                 time.sleep(self._limits.gather_seconds)
             self._turn(Lane.LONG)
-
-    def _ready(self) -> bool:
-        return any(self._waiting[lane] for lane in Lane if lane is not Lane.BACKGROUND) or (
-            self._idle()
-        )
 
     def _idle(self) -> bool:
         """Whether there is background work, and nobody has asked for a while."""
@@ -151,14 +147,26 @@ class ModelWorker:
     def _turn(self, longest: Lane) -> None:
         """A batch of all that is quick, then one job. The longest first: its own pauses let shorter
         ones through, while it would never begin behind them."""
-        self._quick_round()
-        for lane in (Lane.LONG, Lane.SHORT):
-            job = self._taken(lane) if lane <= longest else None
-            if job is not None:
-                self._done(lane, job)
+        jobs: list[QueuedJob] = []
+        room = self._limits.batch_characters
+        while len(jobs) < self._limits.batch_texts and (room > 0 or not jobs):
+            if (quick := self._taken(Lane.QUICK)) is None:
+                break
+            jobs.append(quick)
+            room -= quick.size
+        if jobs:
+            self._answer(Lane.QUICK, jobs, lambda: self._batch([job.asked for job in jobs]))
+        lanes = [lane for lane in (Lane.LONG, Lane.SHORT) if lane <= longest]
+        if not self._in_hand and self._idle():
+            lanes.append(Lane.BACKGROUND)
+        for lane in lanes:
+            if (job := self._taken(lane)) is not None:
+                self._answer(lane, [job], partial(self._worked, lane, job))
                 return
-        if not self._in_hand and self._idle() and (job := self._taken(Lane.BACKGROUND)):
-            self._done(Lane.BACKGROUND, job)
+
+    def _worked(self, lane: Lane, job: QueuedJob) -> Sequence[Any]:
+        with pausing(self._pauses(lane, job)):
+            return [job.asked()]
 
     def _taken(self, lane: Lane) -> QueuedJob | None:
         """The next job of a lane that somebody still waits for."""
@@ -170,27 +178,6 @@ class ModelWorker:
                     self._in_hand.append((lane, job))
                     return job
         return None
-
-    def _quick_round(self) -> None:
-        """Answer as many quick requests as fit into a batch."""
-        jobs: list[QueuedJob] = []
-        room = self._limits.batch_characters
-        while len(jobs) < self._limits.batch_texts and (room > 0 or not jobs):
-            job = self._taken(Lane.QUICK)
-            if job is None:
-                break
-            jobs.append(job)
-            room -= job.size
-        if not jobs:
-            return
-        self._answer(Lane.QUICK, jobs, lambda: self._batch([job.asked for job in jobs]))
-
-    def _done(self, lane: Lane, job: QueuedJob) -> None:
-        def work() -> Sequence[Any]:
-            with pausing(self._pauses(lane, job)):
-                return [job.asked()]
-
-        self._answer(lane, [job], work)
 
     def _answer(
         self, lane: Lane, jobs: Sequence[QueuedJob], work: Callable[[], Sequence[Any]]
