@@ -15,7 +15,7 @@ from tests.state import same, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.capture import turns
-from tokenlight.capture.rescaled import rescaled
+from tokenlight.capture.altered import rescaled
 from tokenlight.capture.rewired import rewired
 from tokenlight.errors import BadInput, UnsupportedModel
 

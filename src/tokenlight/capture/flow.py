@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tokenlight.capture.objective import sum_of_targets
+from tokenlight.capture.objective import terms_of
 from tokenlight.capture.transfer import widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import UnsupportedModel
@@ -68,10 +68,10 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     rewritten gradient, which is linear, takes several logits at once."""
     passage, logits = recording.passage, recording.logits
     assert passage is not None, "this recording was made without a site of relevance"
-    with torch.enable_grad():
-        (weights,) = torch.autograd.grad(sum_of_targets(logits, targets), logits, retain_graph=True)
-    values = torch.where(weights == 0, 0, weights * logits.detach())
-    seed = values if route.rules.starts_at_value else weights
+    at, weights = terms_of(logits, targets)
+    seed = torch.zeros_like(logits)
+    value = torch.ones_like(at[0], dtype=logits.dtype) if weights is None else weights
+    seed[at] = value * logits.detach()[at] if route.rules.starts_at_value else value
     rewritten = route.rules.rewrites_gradients
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
     attention = recording.attention[-1:] if route.top_only else recording.attention
@@ -89,7 +89,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
             shares = (real / real.sum(dim=1, keepdim=True))[..., None]
             put_in = top.sum(dim=1, keepdim=True) * shares
         found = torch.autograd.grad(source, caught, put_in, retain_graph=True, allow_unused=True)
-    start = (values if rewritten else seed).flatten(1).sum(dim=1)
+    start = seed.flatten(1).sum(dim=1)
     layers = []
     for layer, relevance in enumerate(found[: len(hidden)]):
         if relevance is None:
@@ -100,6 +100,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
             )
         layers.append(relevance)
     if rewritten:
+        start = torch.where(seed == 0, 0, seed * logits.detach()).flatten(1).sum(dim=1)
         pairs = zip(hidden, layers, strict=True)
         layers = [widened(state.detach()) * gradient for state, gradient in pairs]
     # Where none arrives (an attention map that counts as a constant) relevance is zero.

@@ -141,16 +141,25 @@ class Predicted(Sequence[ResolvedTarget]):
         return self._named[place]
 
 
-def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
-    """Σ over examples of each one's target, read in one step; examples do not touch each other."""
+def terms_of(
+    logits: Tensor, targets: Sequence[ResolvedTarget]
+) -> tuple[tuple[Tensor, ...], Tensor | None]:
+    """Where in ``logits`` the terms of ``targets`` stand, one an example; and their weights, None where
+    each is 1."""
     if isinstance(targets, Predicted):
-        return logits.gather(1, targets.places.to(logits.device)).sum()
+        rows = torch.arange(len(targets), device=logits.device)
+        return (rows, targets.places[:, 0].to(logits.device)), None
     terms = [(i, *place, w) for i, target in enumerate(targets) for place, w in target.terms]
     *places, weights = zip(*terms, strict=True)
-    chosen = logits[tuple(sent(places, logits.device))]
-    if all(weight == 1 for weight in weights):
-        return chosen.sum()
-    return (chosen * sent(weights, logits.device, logits.dtype)).sum()
+    whole = all(weight == 1 for weight in weights)
+    at = tuple(sent(places, logits.device))
+    return at, None if whole else sent(weights, logits.device, logits.dtype)
+
+
+def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
+    """Σ over examples of each one's target, read in one step; examples do not touch each other."""
+    at, weights = terms_of(logits, targets)
+    return logits[at].sum() if weights is None else (logits[at] * weights).sum()
 
 
 def shortened(head: Head, logits: np.ndarray, rows: Sequence[TokenRow]) -> list[np.ndarray]:

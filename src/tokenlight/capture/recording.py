@@ -102,9 +102,7 @@ def record(
         # Relevance has no rule for a normaliser, and starts at none.
         logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
         hidden = live.hidden_states_of(outputs)
-        attention = tuple(listener.maps)
-        if eager:
-            attention = _eager_maps(live, outputs)
+        attention = _eager_maps(live, outputs) if eager else tuple(listener.maps)
     if GRADIENTS & sites and live.model not in _sloped:
         if live.patches is None and own_backwards(logits):
             entrance_of(live, rows[0], "words")  # refuses a model whose gradient is an estimate
@@ -122,14 +120,15 @@ def record(
         if ways.gradients:
             check([logits], hidden[0], fork[1], ATTNLRP_GRADIENT)
         looked_at.add(shape)
-    maps = _maps_kept(attention, sites) if wanted != "nothing" else ()
+    if not {Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites:
+        attention = tuple(maps.detach() for maps in attention)
     return Recording(
         tuple(rows),
         real,
         logits,
         Fetched(logits),
         hidden,
-        maps,
+        attention,
         tuple(listener.received),
         sites,
         live,
@@ -141,7 +140,7 @@ def record(
         embedded=embedded,
         words=words,
         sunk=listener.sunk,
-        parts=parts.checked(maps, live.model) if parts else None,
+        parts=parts.checked(attention, live.model) if parts else None,
     )
 
 
@@ -185,11 +184,6 @@ def _wanted(sites: Sites, source: int | None) -> seam.Wanted:
     if MAPS & sites or (source is not None and Site.RECEIVED in sites):
         return "maps"
     return "received" if Site.RECEIVED in sites else "nothing"
-
-
-def _maps_kept(attention: tuple[Tensor, ...], sites: Sites) -> tuple[Tensor, ...]:
-    on_graph = bool({Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites)
-    return attention if on_graph else tuple(maps.detach() for maps in attention)
 
 
 def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
@@ -47,11 +47,9 @@ _wirings: WeakKeyDictionary[nn.Module, _Wiring] = WeakKeyDictionary()
 _wiring_guard = threading.Lock()
 
 
-@contextmanager
-def locked(model: PreTrainedModel) -> Iterator[None]:
+def locked(model: PreTrainedModel) -> AbstractContextManager[None]:
     """Within: no other thread runs this model rewired, nor one that shares a part with it."""
-    with taken(_wiring(model, modules_of(model)).locks):
-        yield
+    return taken(_wiring(model, modules_of(model)).locks)
 
 
 @contextmanager
@@ -73,12 +71,18 @@ def rewired(
     with ExitStack() as undo:
         modules = modules_of(model)
         wiring = _wiring(model, modules)
-        if gradients:
-            _refuse_inference_weights(model, modules)
+        weights = [w for module in modules for w in module._parameters.values() if w is not None]
+        if gradients and any(weight.is_inference() for weight in weights):
+            raise UnsupportedModel(
+                f"{type(model).__name__} was loaded inside torch.inference_mode(), and no gradient can "
+                "be taken through weights made there, which this method needs; load it outside. "
+                "Explaining inside is fine."
+            )
         undo.enter_context(taken(wiring.locks))
         undo.enter_context(_hooks_kept(wiring, modules))
         undo.enter_context(lent([one for one in modules if one.training], training=False))
-        undo.enter_context(lent(_free(modules), requires_grad=False))
+        free = [weight for weight in weights if weight.requires_grad and not weight.is_inference()]
+        undo.enter_context(lent(free, requires_grad=False))
         undo.enter_context(_attention_switched(model, wiring, attention))
         config = model.config.get_text_config()
         if filler is not None and getattr(config, "pad_token_id", None) is None:
@@ -102,21 +106,14 @@ def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
         if known is None or [module() for module in known.modules] != modules:
             tables = [*token_embeddings(model), *_decoder_tables(model)]
             embeddings = [modules.index(table) for table in dict.fromkeys(tables)]
-            configs = _configs(modules)
+            # Those whose modules read the attention switch, each once; they have no hash.
+            named = (module.__dict__.get("config") for module in modules)
+            switches = (c for c in named if hasattr(c, "_attn_implementation_internal"))
+            configs = list({id(config): config for config in switches}.values())
             locks = locks_of([*modules, *configs])
             known = _Wiring([ref(module) for module in modules], configs, locks, embeddings)
             _wirings[model] = known
         return known
-
-
-def _refuse_inference_weights(model: nn.Module, modules: list[nn.Module]) -> None:
-    weights = (weight for module in modules for weight in module._parameters.values())
-    if any(weight is not None and weight.is_inference() for weight in weights):
-        raise UnsupportedModel(
-            f"{type(model).__name__} was loaded inside torch.inference_mode(), and no gradient can "
-            "be taken through weights made there, which this method needs; load it outside. "
-            "Explaining inside is fine."
-        )
 
 
 def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
@@ -224,16 +221,6 @@ def _hooks_kept(wiring: _Wiring, modules: list[nn.Module]) -> Iterator[None]:
                 delattr(modules[i], CAPTURING)
 
 
-def _free(modules: list[nn.Module]) -> list[nn.Parameter]:
-    """The weights that a gradient would reach."""
-    return [
-        parameter
-        for module in modules
-        for parameter in module._parameters.values()
-        if parameter is not None and parameter.requires_grad and not parameter.is_inference()
-    ]
-
-
 def takes_seam(model: PreTrainedModel) -> bool:
     """Whether every part of the model routes its attention through transformers' interface."""
     parts = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
@@ -274,13 +261,3 @@ def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> I
     finally:
         for config, implementation in zip(wiring.configs, before, strict=True):
             config._attn_implementation_internal = implementation
-
-
-def _configs(modules: list[nn.Module]) -> list[Any]:
-    """The configs whose modules read the attention switch, each once."""
-    found: dict[int, Any] = {}
-    for module in modules:
-        config = module.__dict__.get("config")
-        if config is not None and hasattr(config, "_attn_implementation_internal"):
-            found[id(config)] = config
-    return list(found.values())

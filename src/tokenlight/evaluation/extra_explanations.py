@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tokenlight import registry
-from tokenlight.capture.randomised import cascade
+from tokenlight.capture.altered import cascade
 from tokenlight.data import postprocess
 from tokenlight.data.answers import SpanTarget, Terms
 from tokenlight.data.attribution import Attribution

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.rescaled import Rescale, rescaled
+from tokenlight.capture.altered import Rescale, rescaled
 from tokenlight.capture.tape import Tape
 from tokenlight.methods._method import Cost
 from tokenlight.methods._path import Ends, PathMethod, PathScores, ends, gap_percent

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.capture.silenced import distances
+from tokenlight.capture.altered import distances
 from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import rolled_out
 from tokenlight.methods._method import Cost, Method

@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from tokenlight.capture.head import PlainForSequenceClassification
 from tokenlight.capture.live import Pooling, Similarity
-from tokenlight.capture.plain_module import PlainForSequenceClassification
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.files.documents import json_in
 from tokenlight.models.embedded import resolve

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from tokenlight.capture.randomised import stages
+from tokenlight.capture.altered import stages
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site
 from tokenlight.data.attribution import Attribution

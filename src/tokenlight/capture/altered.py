@@ -1,0 +1,199 @@
+"""A model that computes something else, for one question each.
+
+What its scores owe to what it learnt: a copy that forgets. DeepLIFT's rescale rule: activations whose
+gradient is the slope between text and baseline. Value zeroing: every block run again on the input it had,
+while one token's value says nothing; where a pass over the text for each of its tokens enters a block, the
+block gets what it got in the clean pass, so that what leaves it shows that block alone.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import activations
+
+from tokenlight.capture import seam
+from tokenlight.capture.graph import blocks_of
+from tokenlight.capture.live import LiveModel
+from tokenlight.capture.loan import hooked
+from tokenlight.capture.packing import in_halves
+from tokenlight.capture.rerun import WIDER
+from tokenlight.capture.rewired import locked
+from tokenlight.capture.tape import Recording
+from tokenlight.capture.turns import pause
+from tokenlight.errors import UnsupportedModel
+
+Rescale = Literal["modules", "activations", "none"]
+# The torch.nn activations that Captum's DeepLift hooks.
+MODULES = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus)
+TOO_CLOSE = 1e-10  # inputs of text and baseline this near have a slope of rounding errors
+States = list[Tensor]  # one a block, each ``pass token hidden``
+
+
+def cascade(live: LiveModel, seed: int = 0) -> Iterator[tuple[str, Any]]:
+    """Stage by stage: its name, and the copy with all weights down to it drawn anew.
+
+    The head first, then the blocks from the top, the embeddings last. One copy serves all stages, so
+    use each before asking for the next; the model itself is not touched. Each tensor is drawn from a
+    normal distribution with its own mean and spread.
+    """
+    forgetful = copy.deepcopy(live.model)
+    weights = dict(forgetful.named_parameters())
+    generator = torch.Generator().manual_seed(seed)
+    for name, members in stages(live):
+        with torch.no_grad():
+            for member in members:
+                _draw(weights[member], generator)
+        yield name, forgetful
+
+
+def stages(live: LiveModel) -> list[tuple[str, list[str]]]:
+    """Names of the weights of each stage; a model whose blocks cannot be told apart has one."""
+    names = [name for name, weight in live.model.named_parameters() if weight.is_floating_point()]
+    blocks = _blocks(live)
+    if not blocks:
+        return [("all weights", names)]
+    inside = [i for i, name in enumerate(names) if name.startswith(blocks + ".")]
+    numbers = sorted({int(names[i][len(blocks) + 1 :].split(".")[0]) for i in inside})
+    found = [("head", names[inside[-1] + 1 :])]
+    for number in reversed(numbers):
+        start = f"{blocks}.{number}."
+        found.append((f"block {number}", [name for name in names if name.startswith(start)]))
+    found.append(("embeddings", names[: inside[0]]))
+    return [(name, members) for name, members in found if members]
+
+
+def _blocks(live: LiveModel) -> str | None:
+    """The path of the list of blocks in the model."""
+    config = live.model.config.get_text_config()
+    for path, module in live.model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == config.num_hidden_layers:
+            return str(path)
+    return None
+
+
+def _draw(weight: torch.Tensor, generator: torch.Generator) -> None:
+    spread = float(weight.float().std(correction=0))
+    drawn = torch.randn(weight.shape, generator=generator) * spread + float(weight.float().mean())
+    weight.copy_(drawn.to(weight.device, weight.dtype))
+
+
+class _Rescaled(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, before: Tensor, after: Tensor, slope: Tensor) -> Tensor:  # noqa: ARG004
+        context.save_for_backward(slope)
+        return after.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = context.saved_tensors
+        return gradients[0] * slope, None, None
+
+
+def _rescale(module: nn.Module, arguments: Any, _named: Any, after: Tensor) -> Any:
+    """With Δ out / Δ in between the first half of the batch (texts) and the second (baselines)."""
+    (before,) = arguments
+    below, above = (tensor.detach().chunk(2) for tensor in (before, after))
+    rise, run = above[0] - above[1], below[0] - below[1]
+    with torch.enable_grad():
+        inside = before.detach().requires_grad_(True)
+        (own,) = torch.autograd.grad(module.forward(inside.clone()).sum(), inside)
+    slope = torch.where(run.abs() < TOO_CLOSE, own.chunk(2)[0], rise / run)
+    return _Rescaled.apply(before, after, torch.cat((slope, slope)))  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def rescaled(model: nn.Module, which: Rescale) -> Iterator[None]:
+    """Within: the backward of activations follows the rescale rule; values stay as they are.
+
+    The batch must hold texts first, then as many baselines.
+    """
+    kinds: tuple[type[nn.Module], ...] = () if which == "none" else MODULES
+    if which == "activations":
+        found = (own for own in vars(activations).values() if isinstance(own, type))
+        kinds += tuple(own for own in found if issubclass(own, nn.Module))
+    chosen = [module for module in model.modules() if isinstance(module, kinds)]
+    with locked(model), hooked(chosen, leaving=_rescale):
+        yield
+
+
+class _Blocks:
+    """What enters and what leaves each block, in the order in which they run; where a ``clean`` pass is
+    given, what entered there enters again, for ``examples``."""
+
+    def __init__(self, live: LiveModel, clean: States | None, examples: Tensor) -> None:
+        self.entered, self.left = States(), States()
+        self._clean, self._examples = clean, examples
+        blocks = blocks_of(live.model)
+        heard = [block for block in blocks if any(map(live.listens_to, block.modules()))]
+        self.hooks = hooked(heard, entering=self._enter, leaving=self._leave)
+
+    def _enter(self, _block: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        first, *others = given or (named.pop("hidden_states"),)
+        number = len(self.entered)
+        self.entered.append(first)
+        if self._clean is not None:
+            first = self._clean[number][self._examples.to(first.device)]
+        return (first, *others), named
+
+    def _leave(self, _block: nn.Module, _given: Any, _named: Any, output: Any) -> None:
+        self.left.append(output if isinstance(output, Tensor) else output[0])
+
+
+def distances(recording: Recording) -> Iterator[Tensor]:
+    r"""For each block ``batch query key``: the cosine distance of what leaves it at a query to the same
+    with the key's value zero, :math:`1-\cos(x_i,\tilde x_i^{\neg j})`."""
+    if recording.live.route != "seam":
+        raise UnsupportedModel(
+            f"{type(recording.live.model).__name__} does not hand its values to transformers' attention "
+            "interface, so none can be made zero; use rollout or occlusion."
+        )
+    clean = _passed(recording, None, torch.arange(len(recording.rows)), None)
+    shape = recording.real.shape
+    alike = all(state.shape[:2] == shape for state in (*clean.entered, *clean.left))
+    if len(clean.left) != len(recording.attention) or not alike:
+        raise UnsupportedModel(
+            f"{type(recording.live.model).__name__} has {len(recording.attention)} attention maps, but "
+            f"{len(clean.left)} blocks that take and give a vector for every token; use rollout or "
+            "occlusion."
+        )
+    whole = [left.new_zeros((*shape, shape[1]), dtype=torch.float64) for left in clean.left]
+    every = torch.tensor([(b, j) for b, row in enumerate(recording.rows) for j in range(len(row))])
+    budget = recording.budget * WIDER.get(recording.live.device.type, 1)
+    for pack in torch.split(every, max(1, budget // shape[1])):
+        found = in_halves(partial(_fallen, recording, clean, pack), len(pack))
+        for block, matrix in enumerate(whole):
+            columns = torch.cat([own[block] for own in found])
+            matrix[pack[:, 0], :, pack[:, 1]] = columns
+        pause()
+    yield from whole
+
+
+def _fallen(recording: Recording, clean: _Blocks, pack: Tensor, part: slice) -> list[States]:
+    """Of each block ``pass query``: the distance of what leaves it to the clean pass's, as half the squared
+    distance of unit vectors, where nothing cancels."""
+    examples, tokens = pack[part].T
+    found = States()
+    changed = _passed(recording, clean.entered, examples, tokens)
+    for own, other in zip(clean.left, changed.left, strict=True):
+        pair = own[examples.to(own.device)], other
+        a, b = (nn.functional.normalize(one.double(), dim=-1) for one in pair)
+        found.append((a - b).square().sum(dim=-1) / 2)
+    return [found]
+
+
+@torch.inference_mode(mode=False)
+def _passed(
+    recording: Recording, clean: States | None, examples: Tensor, tokens: Tensor | None
+) -> _Blocks:
+    live = recording.live
+    given = live.inputs(recording.rows, recording.real.shape[1])
+    blocks = _Blocks(live, clean, examples)
+    listener = seam.Listener("nothing", recording.real, live.listens_to, silent=tokens)
+    within = seam.listening(listener), blocks.hooks
+    live.run(given, *within, attention=live.listened, examples=examples)
+    return blocks
