@@ -8,15 +8,30 @@ import dataclasses
 import importlib
 import pkgutil
 import types
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 
 Kind = Literal["methods", "metrics"]
+
+
+Range = namedtuple("Range", "low high")  # in an option's type: its number lies there, ends included
+Count = Annotated[int, Range(1, 1 << 20)]  # more samples or steps would take for ever
+Share = Annotated[float, Range(0, 1)]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -37,6 +52,15 @@ class Registered:
         for name, value in fields.items():
             setattr(cls, name, value)
 
+    def __post_init__(self) -> None:
+        cls: Any = type(self)
+        for option, (low, high) in _ranges(cls).items():
+            value = getattr(self, option)
+            if isinstance(value, int | float) and not low <= value <= high:
+                raise BadInput(
+                    f"option {option}={value} of {self.name} cannot be: give {low} to {high:,}."
+                )
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
@@ -54,6 +78,18 @@ class Registered:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
         chosen = ((field, getattr(self, field.name)) for field in fields)
         return {field.name: value for field, value in chosen if value != field.default}
+
+
+@cache
+def _ranges(cls: Any) -> dict[str, Range]:
+    """The ranges of a class's options; a union may hold one, too."""
+    return {
+        field.name: found
+        for field in dataclasses.fields(cls)
+        for hint in (field.type, *get_args(field.type))
+        for found in getattr(hint, "__metadata__", ())
+        if isinstance(found, Range)
+    }
 
 
 @cache

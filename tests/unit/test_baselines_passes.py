@@ -147,7 +147,11 @@ def test_a_baseline_without_its_token_is_refused():
 @pytest.mark.parametrize(
     ("method", "options", "said"),
     [
-        ("integrated_gradients", {"n_steps": 0}, "n_steps=0 leaves nothing"),
+        (
+            "integrated_gradients",
+            {"n_steps": 0},
+            "n_steps=0 of integrated_gradients cannot be: give 1",
+        ),
         ("gradient_shap", {"samples": 0}, "samples=0"),
         ("smooth", {"samples": -1}, "samples=-1"),
         ("integrated", {"n_steps": 0}, "n_steps=0"),

@@ -337,7 +337,7 @@ def test_without_heads_there_is_nothing_to_draw_from(mask):
 @pytest.mark.parametrize("heads", [None, np.eye(3, 4)])
 @pytest.mark.parametrize("rate", [-0.1, 5.0, float("nan")])
 def test_a_corruption_that_is_no_share_is_refused(heads, rate):
-    with pytest.raises(BadInput, match="corruption=.* is not a share of heads"):
+    with pytest.raises(BadInput, match="corruption=.* of mask_lrp cannot be: give 0 to 1"):
         Explainer(tiny_bert()).explain(ROWS, ("mask_lrp", {"heads": heads, "corruption": rate}))
 
 

@@ -155,8 +155,8 @@ class MostImportantGone(soft_sufficiency.SoftSufficiency):
 
 @dataclass(frozen=True)
 class RestMasked(f_fidelity.FineTunedFidelity):
-    def ranked(self, case, order="top"):
-        return f_fidelity.FineTunedFidelity.ranked(self, case, order)[::-1]
+    def ranked(self, case):
+        return f_fidelity.FineTunedFidelity.ranked(self, case)[::-1]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 from tokenlight import registry
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation
+from tokenlight.metrics._agreement import replacements
 from tokenlight.metrics._metric import Measured
-from tokenlight.metrics._replacements import replacements
 
 WAYS = ("delete", "mask", "pad")
 

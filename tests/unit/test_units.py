@@ -18,7 +18,7 @@ from tests.writers import small_llama, writer, writing_tokenizer
 from tokenlight import Context, Continuation, Explainer, Tokens
 from tokenlight.data.target import Head, ResolvedTarget, log_chance, log_odds
 from tokenlight.errors import BadInput
-from tokenlight.methods._lasso import lasso
+from tokenlight.methods.context_cite import lasso
 
 ASKED = Context(["the cat sat! a dog ran.", "a red mat", "the dog"], "on a mat")
 WHOLE = Continuation(" the red dog", together=True)

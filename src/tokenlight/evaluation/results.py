@@ -19,10 +19,9 @@ from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, 
 from tokenlight.evaluation.labels import read_labels, read_spans
 from tokenlight.evaluation.measure import Failure, Known, Record, by_text, keyed, measure
 from tokenlight.files.write import json_text, write_parquet, write_text
-from tokenlight.metrics._agreement import Agreement, agreement
+from tokenlight.metrics._agreement import Agreement, Replacements, agreement, replacements
 from tokenlight.metrics._interval import Interval, mean_interval
 from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, MetricSummary
-from tokenlight.metrics._replacements import Replacements, replacements
 
 if TYPE_CHECKING:
     from pandas import DataFrame

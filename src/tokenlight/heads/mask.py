@@ -43,11 +43,6 @@ class HeadMask:
             )
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Layers, heads."""
-        return len(self.syntactic), len(self.syntactic[0])
-
-    @property
     def chosen(self) -> np.ndarray:
         """``layer head``, true where a head meets any criterion."""
         return (np.array(self.syntactic) > 0) | (np.array(self.positional) > 0)

@@ -86,60 +86,43 @@ def _sentence(place: Path, first: int, lines: list[str]) -> ParsedSentence:
 
 
 def _placed(rows: list[list[str]], given: str | None) -> ParsedSentence:
-    """Words with their character spans. ``1-2`` lines give the surface form of the words they span
-    ("don't"); ``1.1`` lines are words that were never written."""
-    text = given if given is not None else _spelled(rows)
+    """Words with their character spans, those of a form that is written as one ("don't") inside it
+    where they can be seen there (do + n't), else with the rest of it."""
+    forms = _forms(rows)
+    text = given if given is not None else "".join(form + gap for form, gap, _ in forms).strip()
     words: list[Word] = []
-    surface: dict[int, tuple[str, int]] = {}  # word number -> written form, last word of it
-    cursor, inside, until = 0, (0, 0), 0
-    for fields in rows:
-        number = fields[0]
-        if "." in number:
-            continue
-        if "-" in number:
-            start, stop = map(int, number.split("-"))
-            surface[start] = (fields[1], stop)
-            continue
-        position = int(number)
-        if position in surface:
-            form, until = surface[position]
-            cursor, inside = _found(text, form, cursor)
-        part = text.find(fields[1], inside[0], inside[1]) if position <= until else -1
-        if part >= 0:  # the word can be seen inside the form that is written: do + n't
-            span = (part, part + len(fields[1]))
-            inside = (span[1], inside[1])
-        elif position <= until:
-            span = inside
-        else:
-            cursor, span = _found(text, fields[1], cursor)
-        head = int(fields[6]) - 1
-        words.append(Word(fields[1], span, head if head >= 0 else None, fields[7]))
+    end = 0
+    for form, _, parts in forms:
+        start = text.find(form, end)
+        if start < 0:
+            raise ValueError(f"the word {form!r} is not in the text {text[end : end + 40]!r}")
+        end = start + len(form)
+        for fields in parts:
+            seen = text.find(fields[1], start, end)
+            span = (start, end) if seen < 0 else (seen, seen + len(fields[1]))
+            start = start if seen < 0 else span[1]
+            head = int(fields[6]) - 1
+            words.append(Word(fields[1], span, head if head >= 0 else None, fields[7]))
     if any(word.head is not None and word.head >= len(words) for word in words):
         raise ValueError("a head points behind the last word")
     return ParsedSentence(text, tuple(words))
 
 
-def _found(text: str, form: str, cursor: int) -> tuple[int, tuple[int, int]]:
-    start = text.find(form, cursor)
-    if start < 0:
-        raise ValueError(f"the word {form!r} is not in the text {text[cursor : cursor + 40]!r}")
-    return start + len(form), (start, start + len(form))
-
-
-def _spelled(rows: list[list[str]]) -> str:
-    """The text of a sentence that has no ``# text`` line."""
-    parts: list[str] = []
+def _forms(rows: list[list[str]]) -> list[tuple[str, str, list[list[str]]]]:
+    """What is written: each form, the gap behind it, its words. ``1-2`` lines give the form of the
+    words they span; ``1.1`` lines are words that were never written."""
+    found: list[tuple[str, str, list[list[str]]]] = []
     until = 0
     for fields in rows:
         if "." in fields[0]:
             continue
-        span = fields[0].split("-")
-        if int(span[0]) <= until:
-            continue
-        if len(span) == 2:
-            until = int(span[1])
-        parts.append(fields[1] + ("" if "SpaceAfter=No" in fields[9] else " "))
-    return "".join(parts).strip()
+        first, _, last = fields[0].partition("-")
+        if last or int(first) > until:
+            found.append((fields[1], "" if "SpaceAfter=No" in fields[9] else " ", []))
+            until = int(last or first)
+        if not last:
+            found[-1][2].append(fields)
+    return found
 
 
 PIPELINE = "en_core_web_sm"  # spaCy's small English one; its publisher puts it on no package index

@@ -3,7 +3,7 @@
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,6 @@ class HeadStatistics:
     tested: np.ndarray
     positions: np.ndarray
     queries: int
-    model: str = ""
-    sources: tuple[str, ...] = field(default=())
     sentences: int = 0
 
     @property
@@ -80,9 +78,7 @@ class HeadStatistics:
     @property
     def relation_shares(self) -> np.ndarray:
         r""":math:`\alpha_k`, ``relation layer head``."""
-        tested = np.maximum(self.tested, 1)[:, None, None]
-        shares: np.ndarray = self.hits / tested
-        return shares
+        return np.asarray(self.hits / np.maximum(self.tested, 1)[:, None, None])
 
     @property
     def position_shares(self) -> np.ndarray:
@@ -123,18 +119,17 @@ class HeadStatistics:
         """The heads file's content: masks first, then the shares they come from, rounded."""
         relations, thresholds = {}, self.thresholds(margin)
         for number, relation in enumerate(self.reading.relations):
-            shares = self.offset_shares(relation)
             relations[relation] = {
                 "dependents": sum(self.offsets.get(relation, {}).values()),
                 "tested": int(self.tested[number]),
                 "threshold": round(thresholds[number], 6),
-                "offsets": {str(k): round(v, 6) for k, v in shares.items() if v >= SHOWN_SHARE},
+                "offsets": _shown(self.offset_shares(relation).items()),
                 "heads": np.round(self.relation_shares[number], 6).tolist(),
             }
         return {
             "format": FORMAT,
-            "model": self.model,
-            "sources": list(self.sources),
+            "model": "",  # this and the sources are known to who loaded them
+            "sources": [],
             "sentences": self.sentences,
             "reading": {name: getattr(self.reading, name) for name in Reading.__dataclass_fields__},
             "thresholds": {
@@ -144,20 +139,18 @@ class HeadStatistics:
             "mask": self.mask(margin, share).to_dict(),
             "relations": relations,
             "positions": [
-                [self._shown(shares) for shares in layer] for layer in self.position_shares
+                [_shown(enumerate(shares, -self.reach)) for shares in layer]
+                for layer in self.position_shares
             ],
-        }
-
-    def _shown(self, shares: np.ndarray) -> dict[str, float]:
-        return {
-            str(i - self.reach): round(float(value), 6)
-            for i, value in enumerate(shares)
-            if value >= SHOWN_SHARE
         }
 
     def save(self, path: str | Path, **thresholds: Any) -> Path:
         """Write the heads file."""
         return write_heads(path, self.to_dict(**thresholds))
+
+
+def _shown(shares: Iterable[tuple[int, float]]) -> dict[str, float]:
+    return {str(at): round(float(value), 6) for at, value in shares if value >= SHOWN_SHARE}
 
 
 def head_statistics(
@@ -192,22 +185,15 @@ def head_statistics(
         sums = counted if sums is None else tuple(map(operator.add, sums, counted))
         if advance is not None:
             advance(len(pack))
-    offsets = _offsets(sentences, reading.relations)
+    offsets: dict[str, Counter[int]] = {relation: Counter() for relation in reading.relations}
+    for sentence in sentences:
+        for position, word in enumerate(sentence.words):
+            if word.relation in offsets and word.head is not None:
+                offsets[word.relation][position - word.head] += 1
     hits, tested, positions, queries = sums
     return HeadStatistics(
         reading, offsets, hits, tested, positions, queries, sentences=len(sentences)
     )
-
-
-def _offsets(
-    sentences: Iterable[ParsedSentence], relations: Sequence[str]
-) -> dict[str, Counter[int]]:
-    counts: dict[str, Counter[int]] = {relation: Counter() for relation in relations}
-    for sentence in sentences:
-        for position, word in enumerate(sentence.words):
-            if word.relation in counts and word.head is not None:
-                counts[word.relation][position - word.head] += 1
-    return counts
 
 
 def _counted(
@@ -215,7 +201,10 @@ def _counted(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Hits, tested, positions and queries of one batch, as HeadStatistics has them."""
     looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention])
-    asks = _asking(recording, exclude_special=reading.exclude_special)
+    asks = recording.real.clone()  # batch query
+    if reading.exclude_special:
+        for own, row in zip(asks, recording.rows, strict=True):
+            own[: len(row)] &= ~torch.tensor(row.special, device=asks.device)
     found = [
         (example, pair)
         for example, (sentence, row) in enumerate(zip(sentences, recording.rows, strict=True))
@@ -223,28 +212,16 @@ def _counted(
     ]
     of_relation = [[one for one in found if one[1].relation == name] for name in reading.relations]
     hits = torch.stack([_hits(looked_at, chosen) for chosen in of_relation])
-    positions = _relative(looked_at, asks, reach)
+    positions = torch.stack([_relative(keys, asks, reach).sum(dim=0) for keys in looked_at])
     tested = np.array([len(chosen) for chosen in of_relation])
     return hits.cpu().numpy(), tested, positions.cpu().numpy(), int(asks.sum())
 
 
-def _asking(recording: Recording, *, exclude_special: bool) -> Tensor:
-    """``batch query``: real tokens, special ones left out if so wished."""
-    asks = recording.real.clone()
-    if exclude_special:
-        for example, row in enumerate(recording.rows):
-            asks[example, : len(row)] &= ~torch.tensor(row.special, device=asks.device)
-    return asks
-
-
 def _relative(looked_at: Tensor, asks: Tensor, reach: int) -> Tensor:
-    """Counts of key − query, ``layer head offset``."""
-    layers, _, heads, queries = looked_at.shape
-    offset = looked_at - torch.arange(queries, device=looked_at.device) + reach
-    width = 2 * reach + 1
-    bins = torch.arange(layers * heads, device=looked_at.device).view(layers, 1, heads, 1) * width
-    kept = (bins + offset)[asks[None, :, None, :].expand_as(offset)]
-    return torch.bincount(kept, minlength=layers * heads * width).view(layers, heads, width)
+    """Counts of key − query, ``batch head offset``, of one layer's keys (``batch head query``)."""
+    offset = looked_at - torch.arange(looked_at.shape[-1], device=looked_at.device) + reach
+    counts = torch.zeros(*offset.shape[:2], 2 * reach + 1, dtype=torch.long, device=asks.device)
+    return counts.scatter_add_(2, offset, asks[:, None, :].expand_as(offset).long())
 
 
 def _hits(looked_at: Tensor, chosen: Sequence[tuple[int, Pair]]) -> Tensor:
@@ -265,12 +242,9 @@ def own_positional_heads(maps: Sequence[Tensor], real: Tensor) -> Tensor:
     tokens: ``layer batch head`` of 0 and 1, each text by itself."""
     chosen = []
     for attention in maps:
-        batch, heads, tokens, _ = attention.shape
-        offset = attention.argmax(dim=-1) - torch.arange(tokens, device=attention.device) + tokens
-        counts = torch.zeros(batch, heads, 2 * tokens, device=attention.device)
-        asks = real.to(counts)[:, None, :].expand(batch, heads, tokens)
-        counts.scatter_add_(2, offset, asks)
-        counts[..., tokens] = 0.0
+        reach = attention.shape[-1] - 1
+        counts = _relative(attention.argmax(dim=-1), real.to(attention.device), reach)
+        counts[..., reach] = 0
         share = counts.amax(dim=-1) / real.sum(dim=1, keepdim=True)
         chosen.append((share > POSITIONAL_SHARE).to(attention.dtype))
     return torch.stack(chosen)

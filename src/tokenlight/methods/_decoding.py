@@ -8,24 +8,22 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.objective import Of
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.errors import BadInput
 from tokenlight.methods._gradient import Gradient, GradientMethod
 from tokenlight.methods._language_model import LanguageModel, language_model, name_of
 from tokenlight.methods._maps import Layer, layers_of
+from tokenlight.methods._method import Count, Site, Tape
 
 Special = Literal["exclude", "include"]
 
 
-class DecodedMethod(GradientMethod, base=True):
-    """A method that decodes saliency of hidden states; its subclasses have these options, and score
-    one layer. ``of``: what the gradient at the states is of."""
+class DecodedMethod(GradientMethod):
+    """A method that decodes saliency of hidden states. ``of``: what the gradient at them is of."""
 
-    layer: Layer
-    tau: int | None
-    special: Special
-    lm: Any
-    gradient: Gradient
+    layer: Layer = "middle"
+    tau: Count | None = None
+    special: Special = "exclude"
+    lm: Any = None
+    gradient: Gradient = "model"
     cites = "hou2023decoding"
     signed = False
     of: ClassVar[Of] = "target"
@@ -40,9 +38,14 @@ class DecodedMethod(GradientMethod, base=True):
         model = language_model(tape.recording.live, self.lm)
         decoder = Decoder(tape, model, tau=self.tau, special=self.special)
         layers = layers_of(tape, self.layer)
+        if self.of == "target" and Site.HIDDEN_GRADIENT in tape.recording.sites:
+            gradients = [tape.hidden_gradient[layer] for layer in layers]
+        else:  # the backward goes no lower than these layers
+            states = [tape.recording.hidden[layer] for layer in layers]
+            gradients = tape.rerun.slopes(states, self.of)
         found = [
             self.decoded(decoder, tape.hidden[layer], gradient)
-            for layer, gradient in zip(layers, gradients_at(tape, layers, self.of), strict=True)
+            for layer, gradient in zip(layers, gradients, strict=True)
         ]
         return torch.stack(found, dim=1) if self.layer == "all" else found[0]
 
@@ -61,8 +64,6 @@ class Decoder:
     def __init__(
         self, tape: Tape, model: LanguageModel, *, tau: int | None, special: Special
     ) -> None:
-        if tau is not None and tau < 1:
-            raise BadInput(f"tau={tau} keeps no token; give 1 or more, or none to keep all.")
         self.tape, self.model, self.tau = tape, model, tau
         shape = tuple(tape.real.shape)
         types = np.zeros(shape, dtype=np.int64)  # ids of the types
@@ -82,9 +83,10 @@ class Decoder:
             for array in (types[:, :widest], known[:, :widest], place)
         )
 
-    def shares(self, states: Tensor) -> Tensor:
-        """``batch position type`` of one layer's states, ``batch token hidden``; zero at padding, at
-        columns that are no type, and below the ``tau`` largest of a position."""
+    def decoded(self, states: Tensor, saliency: Tensor) -> Tensor:
+        r""":math:`\sum_j \hat D[u, j]\, s_j`, ``batch type``, of one layer's states, ``batch token hidden``,
+        and their saliency; D is zero at padding, at columns that are no type, and below the ``tau``
+        largest of a position."""
         real = self.tape.real
         wanted = self.types[:, None, :].expand(*real.shape, -1)[real]
         found = states.new_zeros((*real.shape, self.types.shape[1]))
@@ -93,20 +95,9 @@ class Decoder:
         if self.tau is not None and self.tau < found.shape[-1]:
             best = found.topk(self.tau, dim=-1)
             found = torch.zeros_like(found).scatter(-1, best.indices, best.values)
-        return found
-
-    def spread(self, shares: Tensor, saliency: Tensor) -> Tensor:
-        """Σ_j D[u, j] · saliency_j, ``batch type``."""
-        return torch.einsum("bju,bj->bu", shares, saliency.to(shares))
+        return torch.einsum("bju,bj->bu", found, saliency.to(found))
 
     def to_positions(self, scores: Tensor) -> Tensor:
         """Each position's score is its type's, ``batch type`` to ``batch token``; special ones 0."""
         found = scores.gather(1, self.place.clamp(min=0))
         return found.masked_fill(self.place < 0, 0.0)
-
-
-def gradients_at(tape: Tape, layers: list[int], of: Of) -> list[Tensor]:
-    """Gradients at hidden states, ``batch token hidden``; the backward goes no lower than they are."""
-    if of == "target" and Site.HIDDEN_GRADIENT in tape.recording.sites:
-        return [tape.hidden_gradient[layer] for layer in layers]
-    return tape.rerun.slopes([tape.recording.hidden[layer] for layer in layers], of)

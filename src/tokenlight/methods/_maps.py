@@ -7,10 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Site, Tape
 
 Layer = int | Literal["middle", "all"]
 Reduce = Literal["auto", "cls_row", "mean_query"]

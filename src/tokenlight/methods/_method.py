@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from tokenlight import registry
 from tokenlight.capture.tape import GRADIENTS, Site, Tape
+from tokenlight.registry import Count, Share
+
+__all__ = ["FAMILIES", "Cost", "Count", "Method", "Presets", "Share", "Site", "Tape"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,11 +13,7 @@ from tokenlight.capture.entrance import Entered
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.objective import Of
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.errors import BadInput
-from tokenlight.methods._method import Method
-
-MOST = 1 << 20  # steps or samples of one text
+from tokenlight.methods._method import Method, Site, Tape
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +123,9 @@ def gap_percent(scores: Tensor, rise: Tensor) -> Tensor:
     return 100 * missed / whole.clamp(min=torch.finfo(whole.dtype).tiny)
 
 
-@dataclass(frozen=True, eq=False)
-class PathScores:
-    """Scores, ``batch token``, with what each example's Attribution should tell of them."""
-
-    scores: Tensor
-    gap: Tensor
-    rise: Tensor
-    steps: Tensor
+# Scores, ``batch token``, and of each example how far their sum is from the target's rise, in percent,
+# that rise, and the number of passes, each ``batch``.
+PathScores = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class PathMethod(Method):
@@ -145,14 +136,13 @@ class PathMethod(Method):
         return frozenset({Site.EMBEDDED})
 
     def __call__(self, tape: Tape) -> Tensor:
-        return self._found(tape).scores
+        return self._found(tape)[0]
 
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         """``gap_percent`` between the sum of the scores and ``rise``, after ``steps`` passes."""
-        found = self._found(tape)
         return [
             {"convergence": {"gap_percent": float(gap), "rise": float(rise), "steps": int(steps)}}
-            for gap, rise, steps in zip(found.gap, found.rise, found.steps, strict=True)
+            for gap, rise, steps in zip(*self._found(tape)[1:], strict=True)
         ]
 
     def _found(self, tape: Tape) -> PathScores:
@@ -161,12 +151,3 @@ class PathMethod(Method):
     @abc.abstractmethod
     def scored(self, tape: Tape) -> PathScores:
         """The scores of all examples."""
-
-
-def at_least_one(option: str, value: int) -> int:
-    """Refuse a number of steps or samples that leaves none."""
-    if value < 1:
-        raise BadInput(f"{option}={value} leaves nothing to average; give 1 or more.")
-    if value > MOST:
-        raise BadInput(f"{option}={value} would take for ever; give at most {MOST:,}.")
-    return value

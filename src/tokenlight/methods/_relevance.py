@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture.flow import Flow, Route
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import rolled_out, weighted
-from tokenlight.methods._method import Method, Presets
+from tokenlight.methods._method import Method, Presets, Site, Tape
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 

@@ -7,9 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Site, Tape
 from tokenlight.methods._path import mean_gradient
 
 Multiply = Literal["own", "first", "none"]

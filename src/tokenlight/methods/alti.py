@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.mixing import Mixing
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import rolled_out
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Site, Tape
 
 CHUNK_ELEMENTS = 1 << 24  # of the n × n × hidden decomposition held at once
 DISTANCE_SHIFT = 1e-6  # torch's pairwise_distance, which the official code calls, adds it
@@ -24,10 +23,9 @@ class TokenToTokenInteractions(Method):
         c_{ij} = \bigl(\|y_i\|_p-\|T_{ij}-y_i\|_p\bigr)^+
 
     Rows of c are divided by their sum, multiplied over the blocks, and the read-out token's row is
-    read; nothing is zeroed, no identity added (the residual path is in F). :math:`y_i` is the output
-    of the norm after attention; a block that normalises first has no such norm, there
-    :math:`T=F` and :math:`y` is the stream after attention. ``batch query key hidden`` is held in
-    chunks of queries. Ferrando et al. 2022. Does not depend on the target's class.
+    read; the residual path is in F. :math:`y_i` is the output of the norm after attention; where a
+    block normalises first, :math:`T=F` and :math:`y` is the stream after attention. ``batch query key
+    hidden`` is held in chunks of queries. Ferrando et al. 2022.
     Differs from the paper: nothing; ``ln2`` sends T through the second norm too and compares it with
     the block's output (the authors' variant).
     """

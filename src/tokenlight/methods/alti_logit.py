@@ -6,9 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Tape
 from tokenlight.methods.alti import TokenToTokenInteractions
 
 
@@ -21,13 +20,11 @@ class LogitContributions(Method):
     :math:`d^l_i`, ``batch token hidden``, is the target's gradient at the last hidden state, brought to
     the stream after block l's attention along the residual path alone, norms being linear maps with
     the deviation they had; :math:`M^l`, ``batch query key``, is ALTI's product of the first l blocks
-    (``p``: its norm). Signed, of the target's class. One pass. Feed-forward layers, biases of the
-    output projections and the token's own embedding add to the target, too, but are in no score.
-    Ferrando et al., ACL 2023.
-    Differs from the paper: it has language models whose blocks normalise first, with the column of
-    the vocabulary as d; here d also goes through a classifier's head and through norms that follow
-    the sum (BERT). Blocks that alti cannot split, and stacks that end in
-    neither a LayerNorm nor a plain RMSNorm (Gemma), are refused.
+    (``p``: its norm). Feed-forward layers, biases of the output projections and the token's own
+    embedding are in no score. Ferrando et al., ACL 2023.
+    Differs from the paper: it has language models whose blocks normalise first, with the column of the
+    vocabulary as d; here d also goes through a classifier's head and through norms that follow the sum
+    (BERT). Stacks that end in neither a LayerNorm nor a plain RMSNorm (Gemma) are refused.
     """
 
     p: Literal[1, 2] = 1

@@ -17,23 +17,18 @@ class AttentionTimesGradients(AttentionGradientMethod):
 
     .. math:: s_j = \sum_l \tfrac1H\sum_h (G^l_h \odot A^l_h)_{r,j}
 
-    ``layers`` holds the terms, a row for each layer and a column for each token. Qiang et al. 2022,
-    figure 2 ("AttGrads"): signed, no ReLU; the read-out token keeps its own score. An answer's scores
-    are its start's plus its end's.
+    Qiang et al. 2022, figure 2 ("AttGrads"): no ReLU; the read-out token keeps its own score. An
+    answer's scores are its start's plus its end's.
     Differs from the paper: it gives no reduction to tokens; we read the read-out token's row. The
-    official code computes the last block's attention Grad-CAM under this name instead
-    (``variant="gradcam_last"``, ``preset="official"``). ``variant="grad_sam"`` is the method
-    grad_sam.
+    official code computes the last block's attention Grad-CAM under this name
+    (``variant="gradcam_last"``, ``preset="official"``). ``variant="grad_sam"`` is the method grad_sam.
     """
 
     variant: Literal["paper", "gradcam_last", "grad_sam"] = "paper"
     reduce: Reduce = "cls_row"
     cites = "qiang2022attcat"
     per_layer = True
-    presets = {
-        "paper": {},
-        "official": {"variant": "gradcam_last"},
-    }
+    presets = {"paper": {}, "official": {"variant": "gradcam_last"}}
 
     def __post_init__(self) -> None:
         own = {"gradcam_last": ("cls_row",), "grad_sam": ("cls_row", "mean_query")}

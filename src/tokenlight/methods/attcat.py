@@ -17,19 +17,17 @@ class AttentiveClassActivationTokens(GradientMethod):
     .. math:: s_i = \sum_{l=1}^L \alpha^l_i \sum_k \frac{\partial y}{\partial h^{l-1}_{i,k}}\,h^{l-1}_{i,k},
         \qquad \alpha^l_i = \frac1{Hn}\sum_{h,q} A^l_{h,q,i}
 
-    ``layers`` holds the terms, a row for each layer and a column for each token. Signed: magnitude is
-    impact, sign is direction.
-    :math:`n` and :math:`q` run over real tokens. Of a model that writes after a source, states of both
-    its parts count, each by what it receives where it is read next; what the encoder hands on is read
-    by every decoder block and receives the mean over them. Qiang et al., NeurIPS 2022.
+    :math:`n` and :math:`q` run over real tokens; magnitude is impact, sign is direction. Of a model that
+    writes after a source, states of both its parts count, each by what it receives where it is read
+    next; what the encoder hands on receives the mean over the decoder's blocks. Qiang et al.,
+    NeurIPS 2022.
     Differs from the paper: its text takes the state that leaves block l, the official code and our
-    default the one that enters (``hidden``; ``preset="paper"``). "Attention weights of the token"
-    is read as attention *received*, the only informative mean, since rows sum to one
-    (``attn_reduce="cls"`` takes the read-out token's row, ``"given"`` the constant 1/n). The
-    attention it receives is taken beside the model's own fused kernel, so no n × n map is held.
-    ``abs=True`` gives :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2), of an answer
-    :math:`|s_i|` of the start plus that of the end; ``layers`` then holds the terms times the sign
-    of their sum, whose sum is :math:`|s_i|`. ``gradient``: as in cat.
+    default the one that enters (``hidden``; ``preset="paper"``). "Attention weights of the token" is
+    read as attention *received*, the only informative mean, since rows sum to one
+    (``attn_reduce="cls"`` takes the read-out token's row, ``"given"`` the constant 1/n).
+    ``abs=True`` gives :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2), of an answer that of
+    the start plus that of the end; ``layers`` then holds the terms times the sign of their sum.
+    ``gradient``: as in cat.
     """
 
     hidden: Hidden = "input"

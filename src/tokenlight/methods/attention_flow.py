@@ -4,9 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.errors import MissingExtra
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Site, Tape
 
 UNITS = 10**8  # capacities are whole numbers for the solver; a row of a map sums to this many
 

@@ -13,12 +13,11 @@ class AttentionAwareRelevance(InputRelevance):
     h^0 times the gradient with a few gradients rewritten. A norm's deviation is a constant, the slope
     of an activation is output over input (0 where the input is below 1e-12), products of two
     activations leave half to each factor (attention: V 1/2, Q and K 1/4; a mixture of experts: half to
-    an expert's output, half to its router's weight), the softmax is its own gradient. Biases keep what
-    they brought. No other stabiliser, no n × n map. Achtibat et al., ICML
-    2024.
+    an expert's output, half to its router's weight), the softmax is its own gradient; biases keep what
+    they brought. No n × n map is held. Achtibat et al., ICML 2024.
     Differs from the paper: relevance ends at h^0, after the embeddings' own sum and norm.
-    ``way="rules"`` sends relevance rule by rule, as the paper writes it, with the epsilon of its code
-    (1e-6) in every denominator: slow, and equal in the limit of no epsilon.
+    ``way="rules"`` sends relevance rule by rule, as the paper writes it, with its code's epsilon (1e-6)
+    in every denominator: slow, and equal in the limit of no epsilon.
     """
 
     cites = "achtibat2024attnlrp"

@@ -12,8 +12,8 @@ class AttentionCam(AttentionGradientMethod):
     .. math:: s_j = \Bigl(\frac1{Hn}\sum_{h,i} G^L_{h,i,j}\Bigr)^+, \qquad s_r = 0
 
     :math:`G^L` is ``head query key``, :math:`r` a class's single read-out token; for answer spans
-    :math:`s_0 = 0` in its place, and an answer's scores are its start's plus its end's. Uses the
-    gradient alone, no attention value. Often zero for every token: a weak baseline (Mask-LRP, table 1).
+    :math:`s_0 = 0` in its place, and scores are the start's plus the end's. Often zero for every
+    token: a weak baseline (Mask-LRP, table 1).
     Differs from the official code: its mean runs over padded queries too, ours over real ones.
     """
 

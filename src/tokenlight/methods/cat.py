@@ -23,11 +23,10 @@ class ClassActivationTokens(GradientMethod):
 
     .. math:: s_i = \sum_{l} \sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}
 
-    ``layers`` holds the terms, a row for each layer and a column for each token; signed. Qiang
-    et al. 2022, Eq. 10.
-    Differs from the paper: it takes the state that leaves each block; the official code, and our
-    default, the one that enters (``hidden="input"``): the last leaving state has a gradient only at
-    the read-out token, so it says nothing of the others. ``preset="paper"`` takes the other.
+    Qiang et al. 2022, Eq. 10.
+    Differs from the paper: it takes the state that leaves each block (``preset="paper"``); the official
+    code, and our default, the one that enters (``hidden="input"``): the last leaving state has a
+    gradient only at the read-out token, so it says nothing of the others.
     ``gradient="attention_constant"`` holds attention maps constant in the backward, ``"attnlrp"``
     reads the gradient of that method.
     """
@@ -37,10 +36,7 @@ class ClassActivationTokens(GradientMethod):
     after_source = True
     cites = "qiang2022attcat"
     per_layer = True
-    presets = {
-        "paper": {"hidden": "output"},
-        "official": {"hidden": "input"},
-    }
+    presets = {"paper": {"hidden": "output"}, "official": {"hidden": "input"}}
     needs = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:

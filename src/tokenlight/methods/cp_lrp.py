@@ -9,14 +9,13 @@ class ConservativeRelevance(InputRelevance):
 
     .. math:: s_i = \sum_k R^0_{i,k}, \qquad R^0 = h^0\odot\tilde\nabla_{h^0}\,y
 
-    :math:`R^0` (``batch token hidden``) is the relevance at h^0 of the logit's own value :math:`y`:
-    h^0 times the gradient with attention maps and the norms' deviations held constant, so queries and
-    keys take nothing. Ali et al., ICML 2022.
+    :math:`R^0` (``batch token hidden``) is h^0 times the gradient of the logit's own value :math:`y`
+    with attention maps and the norms' deviations held constant, so queries and keys take nothing. Ali
+    et al., ICML 2022.
     Differs from the paper: activations pass relevance unchanged (slope: output over input, 0 where
     the input is below 1e-12), as in the comparison of Achtibat et al. 2024, where the paper takes
     gradient × input; gates, which it does not treat, halve it, a router's weights of experts among
-    them; relevance ends at h^0. ``way="rules"`` sends relevance rule by rule with an epsilon of 1e-6 in
-    every denominator: slow, and equal in the limit of no epsilon.
+    them; relevance ends at h^0. ``way="rules"``: as in attnlrp.
     """
 
     cites = "ali2022xai"

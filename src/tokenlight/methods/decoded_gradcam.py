@@ -1,13 +1,11 @@
 """Decoded Grad-CAM: a hidden layer's saliency, decoded to the input's own tokens."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
-from tokenlight.methods._gradient import Gradient
-from tokenlight.methods._maps import Layer
+from tokenlight.methods._decoding import DecodedMethod, Decoder
 
 
 class DecodedGradCam(DecodedMethod):
@@ -28,16 +26,11 @@ class DecodedGradCam(DecodedMethod):
     best layer (7 of 12 for SST-2, 6 for AG News); ``"middle"`` is half of the blocks up.
     """
 
-    layer: Layer = "middle"
-    tau: int | None = None
     relu: Literal["outside", "inside", "none"] = "outside"
-    special: Special = "exclude"
-    lm: Any = None
-    gradient: Gradient = "model"
 
     def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient)
         if self.relu == "inside":
             saliency = saliency.clamp(min=0)
-        scores = decoder.spread(decoder.shares(states), saliency)
+        scores = decoder.decoded(states, saliency)
         return decoder.to_positions(scores.clamp(min=0) if self.relu == "outside" else scores)

@@ -1,13 +1,11 @@
 """Decoded Simple: the simple gradient of a hidden layer, decoded to the input's own tokens."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.methods._decoding import DecodedMethod, Decoder, Special
-from tokenlight.methods._gradient import Gradient
-from tokenlight.methods._maps import Layer
+from tokenlight.methods._decoding import DecodedMethod, Decoder
 from tokenlight.methods._word_gradient import l1_shares
 
 
@@ -17,27 +15,21 @@ class DecodedSimple(DecodedMethod):
     .. math:: s_u = \frac{r_u}{\sum_i r_{u(i)}}, \quad r_u = \sum_j \hat D_l[u, j]\, |v_j|, \quad
         v_j = \sum_k \frac{\partial \mathcal L}{\partial h^l_{j,k}}\, h^l_{j,k}
 
-    :math:`\mathcal L` is the cross-entropy of the target, :math:`\hat D_l`, ``layer``, ``tau``,
-    ``special`` and ``lm`` are those of ``decoded_gradcam``, :math:`h^l` is ``token hidden``, u(i) the
-    token at position i. ``abs="outside"``: :math:`r_u = |\sum_j \hat D_l[u, j] v_j|`;
-    ``times_input=False``: v sums the gradient alone. Non-negative; each layer sums to one (with
-    ``layer="all"`` the layers' shares are added).
+    :math:`\mathcal L` is the cross-entropy of the target; :math:`\hat D_l`, shapes and options are those
+    of ``decoded_gradcam``, u(i) is the token at position i. ``abs="outside"``:
+    :math:`r_u = |\sum_j \hat D_l[u, j] v_j|`; ``times_input=False``: v sums the gradient alone. Each
+    layer sums to one (with ``layer="all"`` the layers' shares are added).
     Differs from the paper: it leaves open where the magnitude is taken; its one line on the gradient
     has no product with the state, AllenNLP's intention has.
     """
 
-    layer: Layer = "middle"
-    tau: int | None = None
     abs: Literal["inside", "outside"] = "inside"
     times_input: bool = True
-    special: Special = "exclude"
-    lm: Any = None
-    gradient: Gradient = "model"
     of = "loss"
 
     def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient) if self.times_input else gradient.sum(-1)
         if self.abs == "inside":
             saliency = saliency.abs()
-        scores = decoder.spread(decoder.shares(states), saliency)
+        scores = decoder.decoded(states, saliency)
         return l1_shares(decoder.to_positions(scores))

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.altered import Rescale, rescaled
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._method import Cost
+from tokenlight.methods._method import Cost, Tape
 from tokenlight.methods._path import Ends, PathMethod, PathScores, ends, gap_percent
 
 
@@ -16,10 +15,10 @@ class DeepLiftShap(PathMethod):
 
     :math:`m` is the gradient of :math:`y` at :math:`h = h^0`, ``token hidden``, in which an
     activation's derivative is its slope :math:`\Delta\text{out}/\Delta\text{in}` between text and
-    baseline. Baselines: id 0 in the place of every token, and padding in the place of all but the
-    special ones. ``rescale``: ``modules`` are torch.nn's activations, as Captum hooks them;
-    ``activations`` those of transformers (GELU …), too; ``none`` is gradient × difference. Signed.
-    Equals Captum's LayerDeepLiftShap ("DeepLiftShap" of Thermostat).
+    baseline. Baselines: id 0 in the place of every token, and padding in that of all but the special
+    ones. ``rescale``: ``modules`` are torch.nn's activations, as Captum hooks them; ``activations``
+    those of transformers (GELU …), too; ``none`` is gradient × difference. Equals Captum's
+    LayerDeepLiftShap ("DeepLiftShap" of Thermostat).
     Differs from the paper: softmax, norms and products keep their gradient, so the scores do not sum
     to :math:`y(h) - y(h')`; ``extras["convergence"]`` tells by how many percent.
     """
@@ -35,7 +34,7 @@ class DeepLiftShap(PathMethod):
         scores = torch.stack([self._from(tape, path) for path in paths]).mean(dim=0)
         rise = torch.stack([path.rise for path in paths]).mean(dim=0)
         passes = torch.full(rise.shape, len(paths), device=rise.device)
-        return PathScores(scores, gap_percent(scores, rise), rise, passes)
+        return scores, gap_percent(scores, rise), rise, passes
 
     def _from(self, tape: Tape, path: Ends) -> Tensor:
         """Scores against one baseline, ``batch token``; texts and baselines go through in pairs."""

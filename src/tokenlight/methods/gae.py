@@ -18,11 +18,10 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
     .. math:: M^l = \tfrac1H\sum_h (G^l_h \odot A^l_h)^+, \qquad R \leftarrow R + M^l R, \quad R_0 = I,
         \qquad s = R_{r,:}, \quad s_r = 0
 
-    Chefer et al., ICCV 2021, self-attention encoder; no row norm, no LRP. Scores are not negative;
-    an answer's are its start's plus its end's. Of a model that writes after a source (s: source, t:
-    written) the paper's rules for both: self-attention as above, in a decoder for :math:`R^{tt}` and
-    :math:`R^{ts}` alike, and at its attention to the source
-    :math:`R^{ts} \leftarrow R^{ts} + (\bar R^{tt})^\top M \bar R^{ss}`, where
+    Chefer et al., ICCV 2021: no row norm, no LRP; an answer's scores are its start's plus its end's.
+    Of a model that writes after a source (s: source, t: written) the paper's rules for both:
+    self-attention as above, in a decoder for :math:`R^{tt}` and :math:`R^{ts}` alike, and at its
+    attention to the source :math:`R^{ts} \leftarrow R^{ts} + (\bar R^{tt})^\top M \bar R^{ss}`, where
     :math:`\bar R` is :math:`R - I` with rows that sum to one, plus :math:`I`.
     Differs from the paper: nothing; ``gradient="attnlrp"`` reads another. What the Mask-LRP
     repository calls GAE is the method transatt.

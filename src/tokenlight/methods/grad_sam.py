@@ -12,9 +12,8 @@ class GradSam(AttentionGradientMethod):
 
     .. math:: s_j = \frac1{LHn}\sum_{l,h,i} \bigl(A^l_h \odot (G^l_h)^+\bigr)_{i,j}
 
-    Mean over blocks, heads and real queries (``reduce="mean_query"``); scores are not negative;
-    ``layers`` holds each block's share. An answer's scores are its start's plus its end's. Barkan et
-    al. 2021.
+    Mean over blocks, heads and real queries; an answer's scores are its start's plus its end's. Barkan
+    et al. 2021.
     Differs from the paper: nothing known; ``reduce="cls_row"`` reads one query instead.
     """
 

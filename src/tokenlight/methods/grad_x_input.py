@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._embedding_gradient import EmbeddingGradientMethod
+from tokenlight.methods._gradient import EmbeddingGradientMethod
 
 
 class GradientTimesInput(EmbeddingGradientMethod):

@@ -13,11 +13,10 @@ class GradCam(GradientMethod):
     .. math:: s_i = \Bigl(\sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}\Bigr)^+
 
     Layer 0 is the embedding after its norm; negative numbers count from the top. ``relu=False``
-    keeps the sign. ``gradient``: as in cat. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`", and the
-    saliency that decoded Grad-CAM decodes).
+    keeps the sign. ``gradient``: as in cat. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`").
     Differs from the paper: nothing. It does not say on which side of the embeddings' norm
-    :math:`l_0` lies. It cannot be before: a norm does not change with the scale of what goes in, so
-    gradient × input sums to zero there, whatever the token (Euler's theorem).
+    :math:`l_0` lies; before it gradient × input would sum to zero, whatever the token, since a norm
+    does not change with the scale of what goes in.
     """
 
     layer: int = 0

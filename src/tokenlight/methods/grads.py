@@ -11,11 +11,11 @@ class AttentionGradients(AttentionGradientMethod):
 
     .. math:: s_j = \tfrac1H\sum_h G^L_{h,r,j}, \qquad G^L = \partial y/\partial A^L
 
-    :math:`G^L` is ``head query key``. Qiang et al. 2022, figure 2 ("Grads"): signed, last block;
-    the read-out token keeps its own score. An answer's scores are its start's plus its end's.
-    Differs from the paper: it gives the query × key matrix and no reduction to tokens; we read the
-    row of the read-out token, the only one that is not zero for a head that reads one token. The
-    official notebook returns zeros, so there is no official number to compare with.
+    :math:`G^L` is ``head query key``. Qiang et al. 2022, figure 2 ("Grads"): last block; the read-out
+    token keeps its own score. An answer's scores are its start's plus its end's.
+    Differs from the paper: it gives no reduction of the matrix to tokens; we read the row of the
+    read-out token, the only one that is not zero for a head that reads one token. The official
+    notebook returns zeros, so there is no official number to compare with.
     """
 
     reduce: Reduce = "cls_row"

@@ -2,9 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._method import Cost
-from tokenlight.methods._path import at_least_one
+from tokenlight.methods._method import Cost, Count, Tape
 from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
 
 
@@ -21,7 +19,7 @@ class Integrated(WordGradientMethod):
     are AllenNLP's and not those of Sundararajan et al. 2017.
     """
 
-    n_steps: int = 10
+    n_steps: Count = 10
     multiply: Multiply = "own"
     cites = "wallace2019allennlp"
     presets = {"official": {}}
@@ -30,8 +28,7 @@ class Integrated(WordGradientMethod):
         return Cost(1 + self.n_steps, self.n_steps)
 
     def gradient(self, tape: Tape) -> Tensor:
-        count = at_least_one("n_steps", self.n_steps)
-        words = word_embeddings(tape)
+        words, count = word_embeddings(tape), self.n_steps
 
         def shrunk(which: Tensor, step: Tensor) -> Tensor:
             return words[which] * (step.to(words) / count)[:, None, None]

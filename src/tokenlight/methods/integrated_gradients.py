@@ -7,9 +7,8 @@ import torch
 
 from tokenlight.capture.entrance_search import At
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._method import Cost
-from tokenlight.methods._path import PathMethod, PathScores, along, at_least_one, ends
+from tokenlight.methods._method import Cost, Count, Site, Tape
+from tokenlight.methods._path import PathMethod, PathScores, along, ends
 
 FIRST, LAST = 25, 400  # steps that "auto" begins with and does not go beyond
 
@@ -21,18 +20,17 @@ class IntegratedGradients(PathMethod):
         \frac{\partial y}{\partial h_{i,k}}\Big|_{h' + \alpha (h - h')} d\alpha
 
     :math:`h` is :math:`h^0`, ``token hidden``, :math:`h'` that of the text with ``baseline`` in the
-    place of every token that is not special (``zero``: the zero vector); Gauss-Legendre nodes;
-    signed. The scores sum to :math:`y(h) - y(h')`; ``extras["convergence"]`` tells by how many
-    percent ``n_steps`` missed that. ``"auto"`` doubles 25 steps until the gap is below ``tolerance``
-    percent, for each text by itself, and stops at 400.
-    Equals Captum's LayerIntegratedGradients ("Integrated" of Thermostat) with 25 steps.
-    ``at="words"``: the path runs in the token tables' output instead, before positions and norm, as
-    inseq's does.
+    place of every token that is not special (``zero``: the zero vector); Gauss-Legendre nodes. The
+    scores sum to :math:`y(h) - y(h')`; ``extras["convergence"]`` tells by how many percent
+    ``n_steps`` missed that. ``"auto"`` doubles 25 steps until the gap is below ``tolerance`` percent,
+    for each text by itself, and stops at 400. ``at="words"``: the path runs in the token tables'
+    output, before positions and norm, as inseq's does. Equals Captum's LayerIntegratedGradients
+    ("Integrated" of Thermostat) with 25 steps.
     Differs from the paper: the path runs in :math:`h^0`, where a baseline token has a vector, and is
     no left Riemann sum.
     """
 
-    n_steps: int | Literal["auto"] = FIRST
+    n_steps: Count | Literal["auto"] = FIRST
     baseline: StandIn | int = "pad"
     tolerance: float = 1.0
     at: At = "hidden"
@@ -49,22 +47,16 @@ class IntegratedGradients(PathMethod):
     def scored(self, tape: Tape) -> PathScores:
         path = ends(tape, self.baseline, at=self.at)
         auto = self.n_steps == "auto"
-        count = FIRST if self.n_steps == "auto" else at_least_one("n_steps", self.n_steps)
+        count = FIRST if self.n_steps == "auto" else self.n_steps
         left = torch.arange(len(tape.rows), device=path.rise.device)
-        found = PathScores(
-            torch.zeros(tape.real.shape, dtype=path.text.dtype, device=path.text.device),
-            torch.zeros_like(path.rise),
-            path.rise,
-            torch.zeros_like(left),
-        )
+        scores, gaps, steps = path.text.new_zeros(tape.real.shape), path.rise.clone(), left.clone()
         while len(left):
             nodes, weights = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(count))
             rows = (len(left), count)
             shares = ((1 + nodes) / 2).to(left.device).expand(rows)
-            scores, gap = along(
-                tape, path, left, shares, (weights / 2).to(left.device).expand(rows)
-            )
-            found.scores[left], found.gap[left], found.steps[left] = scores, gap, count
+            halves = (weights / 2).to(left.device).expand(rows)
+            scores[left], gap = along(tape, path, left, shares, halves)
+            gaps[left], steps[left] = gap, count
             left = left[gap > self.tolerance] if auto and count < LAST else left[:0]
             count *= 2
-        return found
+        return scores, gaps, path.rise, steps

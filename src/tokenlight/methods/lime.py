@@ -3,25 +3,14 @@
 from typing import Literal
 
 import numpy as np
-from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import at_least_one
-from tokenlight.methods._presence import (
-    Baseline,
-    laid_out,
-    spread_over,
-    tokens_of,
-    units_of,
-    values_without,
-)
+from tokenlight.methods._method import Cost, Count, Tape
+from tokenlight.methods._presence import Baseline, UnitMethod, tokens_of, values_without
 
 
-class Lime(Method):
+class Lime(UnitMethod):
     r"""Coefficients of a ridge regression of the target on presence bits.
 
     .. math:: s = \arg\min_\beta \min_{\beta_0} \sum_{m=1}^S \pi_m \bigl( y(x_{z_m}) - \beta_0 -
@@ -38,7 +27,7 @@ class Lime(Method):
     are selected.
     """
 
-    samples: int = 25
+    samples: Count = 25
     mask_probability: float = 0.3
     alpha: float = 1.0
     features: Literal["binary", "ids"] = "binary"
@@ -47,58 +36,43 @@ class Lime(Method):
     units: Unit = "token"
     seed: int = 0
     cites = "ribeiro2016should"
-    slow = True
     draws = True
     presets = {"thermostat": {"features": "ids", "width": 512}}
-    needs = frozenset()
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        return Cost(1 + self.samples, 0)
-
-    def __call__(self, tape: Tape) -> Tensor:
-        at_least_one("samples", self.samples)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.mask_probability < 1:
             raise BadInput(
                 f"mask_probability={self.mask_probability} replaces no token or all of them; give a "
                 "number between 0 and 1."
             )
+        if not 0 <= self.alpha < np.inf:  # NaN among them
+            raise BadInput(f"lime's alpha={self.alpha} cannot be: give 0 or more, and finite.")
         if self.units != "token" and self.features == "ids":
             raise BadInput("features='ids' are of tokens; leave it or units out.")
-        units = [units_of(row, self.units) for row in tape.rows]
+
+    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+        return Cost(1 + self.samples, 0)
+
+    def measured(self, tape: Tape) -> list[np.ndarray]:
+        linear = MissingExtra.importing("sklearn.linear_model", "baselines", "lime", "scikit-learn")
+        units = self.units_of(tape)
         drawn = [
             row.generator(self.seed).random((self.samples, len(own))) < self.mask_probability
             for row, own in zip(tape.rows, units, strict=True)
         ]
         gone = [tokens_of(own, bits) for bits, own in zip(drawn, units, strict=True)]
         found = values_without(tape, gone, self.baseline)
-        fitted = []
         by = tape.rerun.stand_in(self.baseline)
-        for row, own, bits, values in zip(tape.rows, units, drawn, found, strict=True):
-            there = tokens_of(own, bits)
-            if self.units == "token":
-                fitted.append(self._fit(row, there, values, by))
-            else:
-                fitted.append(spread_over(own, self._fit(row, there, values, by, bits)))
-        return laid_out(tape, fitted)
-
-    def _fit(
-        self,
-        row: TokenRow,
-        gone: np.ndarray,
-        values: np.ndarray,
-        by: int,
-        bits: np.ndarray | None = None,
-    ) -> np.ndarray:
-        sklearn = MissingExtra.importing(
-            "sklearn.linear_model", "baselines", "lime", "scikit-learn"
-        )
-        ids = np.where(gone, by, np.array(row.ids))
-        width = max(self.width or 0, len(row))
-        weights = 1 - (ids != np.array(row.ids)).sum(axis=1) / width
-        table = ids if self.features == "ids" else ~(gone if bits is None else bits)
-        if not 0 <= self.alpha < np.inf:  # NaN among them
-            raise BadInput(f"lime's alpha={self.alpha} cannot be: give 0 or more, and finite.")
-        ridge = sklearn.Ridge(alpha=self.alpha).fit(table.astype(np.float64), values, weights)
-        # A column that never changed has a coefficient of rounding errors.
-        coefficients: np.ndarray = np.where(np.ptp(table.astype(int), axis=0), ridge.coef_, 0.0)
-        return coefficients
+        fits = []
+        for row, own, bits, out, values in zip(tape.rows, units, drawn, gone, found, strict=True):
+            ids = np.where(out, by, np.array(row.ids))
+            weights = 1 - (ids != np.array(row.ids)).sum(axis=1) / max(self.width or 0, len(row))
+            # Tokens that always stay have a column, too, as in the Thermostat code.
+            binary = ~(out if self.units == "token" else bits)
+            table = ids if self.features == "ids" else binary
+            ridge = linear.Ridge(alpha=self.alpha).fit(table.astype(np.float64), values, weights)
+            # A column that never changed has a coefficient of rounding errors.
+            fit = np.where(np.ptp(table.astype(int), axis=0), ridge.coef_, 0.0)
+            fits.append((own @ fit if self.units == "token" else fit)[None])
+        return fits

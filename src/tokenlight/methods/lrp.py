@@ -14,10 +14,10 @@ class LayerwiseRelevance(RuledRelevance):
     :math:`R^0` is the relevance at h^0 (``batch token hidden``) of 1 put in at the logit; :math:`r`
     the read-out token, for answers the first token (``zero_readout=False`` keeps it). Bach et al.
     2015, with the rules of Chefer et al., CVPR 2021: ``rules="ours"`` conserves; ``"orig"`` is their
-    baseline "original LRP", whose sums double in every linear layer; ``"gpt2_official"`` is what the
-    Mask-LRP code does to GPT-2, and what ``preset="official"`` takes for models of its Conv1D.
-    Differs from the paper: batched, with sums within each example; relevance of an answer position
-    starts there alone (``qa_relevance="broadcast"``: laid over all tokens, as the official code does).
+    "original LRP", whose sums double in every linear layer; ``"gpt2_official"`` is what the Mask-LRP
+    code does to GPT-2, and what ``preset="official"`` takes for models of its Conv1D.
+    Differs from the paper: sums within each example; relevance of an answer position starts there alone
+    (``qa_relevance="broadcast"``: laid over all tokens, as the official code does).
     """
 
     rules: Rules = "ours"

@@ -1,20 +1,24 @@
 """Mask-LRP: transformer attribution whose relevance passes through syntactic and positional heads."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from tokenlight.capture.flow import Flow, Route
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.capture.flow import Flow, Gate, Route
+from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
-from tokenlight.heads.mask import head_mask
+from tokenlight.heads.mask import MaskKind, head_mask
 from tokenlight.heads.statistics import own_positional_heads
-from tokenlight.methods._head_gates import Conserve, gates, placed
+from tokenlight.methods._method import Share, Site, Tape
 from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
 from tokenlight.relevance.case import RuleCase
 from tokenlight.relevance.division import safe_divide
 from tokenlight.relevance.products import contributions
 
+Conserve = Literal["none", "paper", "abs"]
 DRAWN = ("random", "corrupted")  # masks that the option seed decides
 NEEDS_HEADS = ("syntactic", *DRAWN, "empty")  # the others take each text's own attention without
 # What is computed of a text's own attention where no heads are given.
@@ -46,11 +50,9 @@ class MaskedRelevance(RuledRelevance):
     """
 
     heads: Any = None
-    mask: Literal["union", "syntactic", "positional", "random", "corrupted", "empty", "none"] = (
-        "union"
-    )
+    mask: Literal[MaskKind, "none"] = "union"
     mask_values: Literal["binary", "sum"] = "binary"
-    corruption: float = 0.0
+    corruption: Share = 0.0
     seed: int = 0
     head_relevance: Literal["unmasked", "masked"] = "unmasked"
     halve_saved: bool = False
@@ -74,10 +76,7 @@ class MaskedRelevance(RuledRelevance):
     def __post_init__(self) -> None:
         if self.mask not in DRAWN:  # a seed that draws nothing makes no other explanation
             object.__setattr__(self, "seed", 0)
-        if not 0 <= self.corruption <= 1:
-            raise BadInput(
-                f"corruption={self.corruption} is not a share of heads; give a number from 0 to 1."
-            )
+        super().__post_init__()
         if self.mask == "none":  # nor do heads that mask nothing
             object.__setattr__(self, "heads", None)
         if self.heads is None:
@@ -89,8 +88,7 @@ class MaskedRelevance(RuledRelevance):
                 )
         elif not isinstance(self.heads, str):
             # Options are written to files: keep plain values.
-            mask = head_mask(self.heads)
-            object.__setattr__(self, "heads", mask.to_dict())
+            object.__setattr__(self, "heads", head_mask(self.heads).to_dict())
 
     @property
     def needs(self) -> frozenset[Site]:
@@ -110,8 +108,8 @@ class MaskedRelevance(RuledRelevance):
                 chosen = head_mask(self.heads).parts(
                     self.mask, values=self.mask_values, rate=self.corruption, seed=self.seed
                 )
-                parts = placed(chosen, tape)
-            through = gates(parts, self.conserve, binary=self.mask_values == "binary")
+                parts = _placed(chosen, tape)
+            through = _gates(parts, self.conserve, binary=self.mask_values == "binary")
             gated = {"gates": through, "key": id(self)}
         return super().route(tape, **gated)
 
@@ -137,3 +135,54 @@ class MaskedRelevance(RuledRelevance):
             case = RuleCase(context.detach(), (maps.detach(), values.detach()), len(tape.rows))
             found.append(scale / 2 * contributions(arriving, case, safe_divide)[0])
         return found
+
+
+def _placed(parts: Sequence[np.ndarray], tape: Tape) -> list[Tensor]:
+    """The parts of a head mask (``layer head``) beside a model's maps, each ``layer 1 head``."""
+    attention = tape.recording.attention
+    given, shape = parts[0].shape, (len(attention), attention[0].shape[1])
+    if given != shape:
+        raise BadInput(
+            f"the head mask is {given[0]} layers × {given[1]} heads, but this model has "
+            f"{shape[0]} × {shape[1]}; run 'tokenlight heads' on this model."
+        )
+    return [sent(part, attention[0].device, attention[0].dtype)[:, None, :] for part in parts]
+
+
+def _gates(parts: Sequence[Tensor], conserve: Conserve, *, binary: bool) -> dict[int, Gate]:
+    """A gate for every block, lowest first. Without conservation the parts act as their sum, which
+    ``binary`` caps at one (a head may be in both)."""
+    if conserve == "none":
+        whole = torch.stack(list(parts)).sum(dim=0)
+        parts = [whole.clamp(max=1) if binary else whole]
+    return {
+        block: _gate([part[block][:, :, None, None] for part in parts], conserve)
+        for block in range(len(parts[0]))
+    }
+
+
+def _gate(masks: list[Tensor], conserve: Conserve) -> Gate:
+    r"""Let relevance C (``batch head token width``) through: :math:`R_x = M_x\odot C`, then
+
+    .. math:: R_x \leftarrow R_x\,\frac{|\sum R_x|}{D}\,\frac{\sum C}{\sum R_x}
+
+    with :math:`D=|\sum_x\sum R_x|` (``"paper"``, to the letter) or :math:`\sum_x|\sum R_x|`
+    (``"abs"``, which conserves whatever the signs). Sums run over one example.
+    """
+
+    def total(relevance: Tensor) -> Tensor:
+        return relevance.sum(dim=(1, 2, 3), keepdim=True)
+
+    def gate(arriving: Tensor) -> Tensor:
+        if conserve == "none":
+            return masks[0] * arriving
+        parts = [mask * arriving for mask in masks]
+        sums = torch.stack([total(part) for part in parts])
+        whole = sums.sum(dim=0).abs() if conserve == "paper" else sums.abs().sum(dim=0)
+        carried = torch.zeros_like(arriving)
+        for part, value in zip(parts, sums, strict=True):
+            share = safe_divide(value.abs(), whole) * total(arriving)
+            carried = carried + part * safe_divide(share, value)
+        return carried
+
+    return gate

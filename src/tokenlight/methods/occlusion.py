@@ -5,22 +5,13 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
 from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import at_least_one
-from tokenlight.methods._presence import (
-    Baseline,
-    kept_always,
-    laid_out,
-    spread_over,
-    units_of,
-    values_without,
-)
+from tokenlight.methods._method import Cost, Count, Tape
+from tokenlight.methods._presence import Baseline, UnitMethod, kept_always, laid_out, values_without
 
 
-class Occlusion(Method):
+class Occlusion(UnitMethod):
     r"""Mean fall of the target over the windows that cover a token.
 
     .. math:: s_i = \frac{1}{|\{w \ni i\}|} \sum_{w \ni i} \bigl( y(x) - y(x_{w \to b}) \bigr)
@@ -34,48 +25,42 @@ class Occlusion(Method):
     to RoBERTa and no padding, also in the place of special tokens.
     """
 
-    window: int = 3
-    stride: int = 1
+    window: Count = 3
+    stride: Count = 1
     baseline: Baseline = "pad"
     special: Literal["keep", "replace"] = "keep"
     units: Unit = "token"
     cites = "zeiler2014visualizing"
-    slow = True
     presets = {"thermostat": {"baseline": 0, "special": "replace"}}
-    needs = frozenset()
 
-    def cost(self, tokens: int) -> Cost:
-        return Cost(1 + len(self._windows(tokens)), 0)
-
-    def __call__(self, tape: Tape) -> Tensor:
-        at_least_one("window", self.window)
-        at_least_one("stride", self.stride)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.stride > self.window:
             raise BadInput(
                 f"stride={self.stride} steps over tokens that no window of {self.window} covers; "
                 f"give a stride from 1 to {self.window}."
             )
+        if self.units != "token" and (self.window, self.stride, self.special) != (3, 1, "keep"):
+            raise BadInput("window, stride and special are of tokens; leave them or units out.")
+
+    def cost(self, tokens: int) -> Cost:
+        return Cost(1 + len(self._windows(tokens)), 0)
+
+    def __call__(self, tape: Tape) -> Tensor:
         if self.units != "token":
-            return self._of_units(tape)
+            return super().__call__(tape)
         covered = [self._windows(len(row)) for row in tape.rows]
         kept = [kept_always(row, special=self.special == "keep") for row in tape.rows]
         gone = [windows & ~own for windows, own in zip(covered, kept, strict=True)]
-        found = values_without(tape, gone, self.baseline)
-        falls = [
-            (whole - values) @ windows / windows.sum(axis=0)
-            for whole, values, windows in zip(
-                tape.rerun.value.tolist(), found, covered, strict=True
-            )
-        ]
-        return laid_out(tape, falls)
+        falls = zip(self._falls(tape, gone), covered, strict=True)
+        return laid_out(tape, [own @ windows / windows.sum(axis=0) for own, windows in falls])
 
-    def _of_units(self, tape: Tape) -> Tensor:
-        if (self.window, self.stride, self.special) != (3, 1, "keep"):
-            raise BadInput("window, stride and special are of tokens; leave them or units out.")
-        units = [units_of(row, self.units) for row in tape.rows]
-        found = values_without(tape, units, self.baseline)
-        falls = zip(tape.rerun.value.tolist(), found, units, strict=True)
-        return laid_out(tape, [spread_over(own, whole - left) for whole, left, own in falls])
+    def measured(self, tape: Tape) -> list[np.ndarray]:
+        return [own[None] for own in self._falls(tape, self.units_of(tape))]
+
+    def _falls(self, tape: Tape, gone: list[np.ndarray]) -> list[np.ndarray]:
+        left = values_without(tape, gone, self.baseline)
+        return [whole - own for whole, own in zip(tape.rerun.value.tolist(), left, strict=True)]
 
     def _windows(self, tokens: int) -> np.ndarray:
         """``window token``: true where a window covers a token; the last may reach over the end."""

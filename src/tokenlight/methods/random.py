@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Tape
 
 
 class RandomScores(Method):

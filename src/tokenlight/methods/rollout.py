@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import Reduce, over_sides, reduced, require_block, rolled_out
-from tokenlight.methods._method import Method
+from tokenlight.methods._method import Method, Site, Tape
 
 
 class AttentionRollout(Method):
@@ -14,11 +13,9 @@ class AttentionRollout(Method):
     .. math:: \hat A^l = \operatorname{rownorm}\bigl(\tfrac1H\sum_h A^l_h + I\bigr), \quad
         J = \hat A^L \cdots \hat A^{k+1}, \quad s = J_{r,:}, \quad s_r = 0
 
-    :math:`r` is the read-out token, :math:`k` is ``start_layer``. Scores are not negative and do not
-    depend on the target's class; for answer spans the mean over queries is taken, once for the start
-    and once for the end: twice that vector where both are asked for. Of a model that writes after a
-    source, each decoder block is two steps: to what was written, then to the source. Abnar & Zuidema
-    2020.
+    :math:`r` is the read-out token, :math:`k` is ``start_layer``; for answer spans the mean over
+    queries is taken, once for the start and once for the end. Of a model that writes after a source,
+    each decoder block is two steps: to what was written, then to the source. Abnar & Zuidema 2020.
     Differs from the paper: AttCAT and Mask-LRP write :math:`I + \bar A` without the row norm, a
     constant factor per block that changes no rank (``row_normalize=False``). AttCAT's notebook for
     question answering leaves the identity out and averages the partial products over layers and

@@ -5,18 +5,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
-from tokenlight.methods import _presence
-from tokenlight.methods._method import Cost, Method
-from tokenlight.methods._path import at_least_one
+from tokenlight.methods._method import Cost, Count, Tape
+from tokenlight.methods._presence import Baseline, UnitMethod, tokens_of, values_without
 
 
-class Shapley(Method):
+class Shapley(UnitMethod):
     r"""What the target gains when a token joins, averaged over random orders of joining.
 
     .. math:: s_i = \frac1S \sum_{s=1}^S \bigl( y(x_{P_s(i) \cup \{i\}}) - y(x_{P_s(i)}) \bigr)
@@ -32,58 +28,49 @@ class Shapley(Method):
     Differs from the paper: nothing.
     """
 
-    samples: int = 25
-    baseline: _presence.Baseline = "pad"
+    samples: Count = 25
+    baseline: Baseline = "pad"
     orders: Literal["text", "captum"] = "text"
     units: Unit = "token"
     seed: int = 0
     cites = "castro2009polynomial"
-    slow = True
     draws = True
     presets = {"captum": {"orders": "captum"}}
-    needs = frozenset()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.orders == "captum" and self.units != "token":
+            raise BadInput("orders='captum' are orders of tokens; leave it or units out.")
 
     def cost(self, tokens: int) -> Cost:
         return Cost(2 + self.samples * (tokens - 1), 0)
 
-    def __call__(self, tape: Tape) -> Tensor:
-        found = zip(tape.rows, self._gains(tape), strict=True)
-        return _presence.laid_out(
-            tape,
-            [
-                _presence.spread_over(_presence.units_of(row, self.units), own.mean(axis=0))
-                for row, own in found
-            ],
-        )
-
     def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
         found = []
-        for row, gains in zip(tape.rows, self._gains(tape), strict=True):
+        for row, gains in zip(tape.rows, self.found(tape), strict=True):
             spread = gains.std(axis=0, ddof=1) if len(gains) > 1 else np.ptp(gains)
             error = spread / len(gains) ** 0.5
             largest = float(np.max(error, initial=0.0))
             found.append({"sampling": {"orders": len(gains), "standard_error": largest}})
             if self.units != "token":
                 mean = gains.mean(axis=0)
-                found[-1] |= _presence.interval(
-                    row, self.units, mean - 1.96 * error, mean + 1.96 * error
-                )
+                found[-1] |= self.interval(row, mean - 1.96 * error, mean + 1.96 * error)
         return found
 
-    def _gains(self, tape: Tape) -> list[np.ndarray]:
-        """``order unit``: what each brought when it joined."""
-        return tape.rerun.once(self, lambda: self._asked(tape))
-
-    def _asked(self, tape: Tape) -> list[np.ndarray]:
-        at_least_one("samples", self.samples)
-        units = [_presence.units_of(row, self.units) for row in tape.rows]
-        orders = [self._orders(row, own) for row, own in zip(tape.rows, units, strict=True)]
-        gone, back = [], []
-        for members, own in zip(units, orders, strict=True):
+    def measured(self, tape: Tape) -> list[np.ndarray]:
+        """What each brought when it joined."""
+        orders, gone, back = [], [], []
+        for row, units in zip(tape.rows, self.units_of(tape), strict=True):
+            if self.orders == "captum":
+                own = self._captums(units)
+            else:
+                several = np.tile(np.arange(len(units)), (self.samples, 1))
+                own = row.generator(self.seed).permuted(several, axis=1)
             sets, places = np.unique(_prefixes(own), axis=0, return_inverse=True)
-            gone.append(_presence.tokens_of(members, sets))
+            orders.append(own)
+            gone.append(tokens_of(units, sets))
             back.append(places.reshape(len(own), -1))
-        found = _presence.values_without(tape, gone, self.baseline)
+        found = values_without(tape, gone, self.baseline)
         gains = []
         for own, values, places, whole in zip(
             orders, found, back, tape.rerun.value.tolist(), strict=True
@@ -94,20 +81,11 @@ class Shapley(Method):
             gains.append(brought)
         return gains
 
-    def _orders(self, row: TokenRow, units: np.ndarray) -> np.ndarray:
-        """``order unit``: numbers of units as they join."""
-        if self.orders == "captum":
-            return self._captums(row)
-        several = np.tile(np.arange(len(units)), (self.samples, 1))
-        return row.generator(self.seed).permuted(several, axis=1)
-
-    def _captums(self, row: TokenRow) -> np.ndarray:
+    def _captums(self, units: np.ndarray) -> np.ndarray:
         """Captum shuffles all tokens; those that always stay bring nothing where they join."""
-        if self.units != "token":
-            raise BadInput("orders='captum' are orders of tokens; leave it or units out.")
         stream = torch.Generator().manual_seed(self.seed)  # what torch.manual_seed(seed) begins
-        joining = _presence.players(row)
-        shuffled = [torch.randperm(len(row), generator=stream).numpy() for _ in range(self.samples)]
+        joining, tokens = np.flatnonzero(units.any(axis=0)), units.shape[1]
+        shuffled = [torch.randperm(tokens, generator=stream).numpy() for _ in range(self.samples)]
         kept = [order[np.isin(order, joining)] for order in shuffled]
         return np.searchsorted(joining, np.stack(kept))
 

@@ -23,10 +23,7 @@ class Simple(WordGradientMethod):
 
     multiply: Multiply = "own"
     cites = "wallace2019allennlp"
-    presets = {
-        "official": {"multiply": "first"},
-        "paper": {"multiply": "none"},
-    }
+    presets = {"official": {"multiply": "first"}, "paper": {"multiply": "none"}}
     needs = frozenset({Site.WORDS, Site.GRAPH})
 
     def gradient(self, tape: Tape) -> Tensor:

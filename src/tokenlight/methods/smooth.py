@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._method import Cost
-from tokenlight.methods._path import at_least_one
+from tokenlight.methods._method import Cost, Count, Tape
 from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
 
 
@@ -23,7 +21,7 @@ class Smooth(WordGradientMethod):
     scores are rounding noise; that reading is refused there.
     """
 
-    samples: int = 10
+    samples: Count = 10
     noise: float = 0.01
     multiply: Multiply = "own"
     seed: int = 0
@@ -35,7 +33,6 @@ class Smooth(WordGradientMethod):
         return Cost(1 + self.samples, self.samples)
 
     def gradient(self, tape: Tape) -> Tensor:
-        count = at_least_one("samples", self.samples)
         words = word_embeddings(tape)
         own, inside = words[:, : tape.real.shape[1]], tape.real[..., None]
         spread = self.noise * (
@@ -52,4 +49,4 @@ class Smooth(WordGradientMethod):
             # A token has one noise, wherever it is read.
             return words[which] + tape.words.entrance.spread(noise, tape.real[which])
 
-        return self.averaged(tape, count, noisy)
+        return self.averaged(tape, self.samples, noisy)

@@ -18,8 +18,8 @@ class TransformerAttribution(RuledRelevance):
         s = J_{r,:},\quad s_r = 0
 
     :math:`G^l` is the gradient at the map, :math:`R^l_A` its relevance (``batch head query key``),
-    :math:`k` is ``start_layer``; one forward, one gradient and one relevance backward. Scores are not
-    negative. Chefer et al., CVPR 2021; what the Mask-LRP repository calls GAE is this method.
+    :math:`k` is ``start_layer``. Chefer et al., CVPR 2021; what the Mask-LRP repository calls GAE is
+    this method.
     Differs from the paper: it has no row norm, all code has (``row_normalize``). ``cls_value="min"``
     gives a class's read-out token the row's minimum, as Chefer's own repository does.
     """

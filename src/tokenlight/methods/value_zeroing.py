@@ -3,9 +3,8 @@
 from torch import Tensor
 
 from tokenlight.capture.altered import distances
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import rolled_out
-from tokenlight.methods._method import Cost, Method
+from tokenlight.methods._method import Cost, Method, Site, Tape
 
 
 class ValueZeroing(Method):
@@ -16,13 +15,11 @@ class ValueZeroing(Method):
 
     :math:`x^l_i` leaves block l at token i; :math:`\tilde x` does so with :math:`V_j=0` in every head
     and the block's input as it was, residual path and feed-forward layer included. ``batch query
-    key``; :math:`r` is the read-out token. Not negative; does not depend on the target's class. n
-    passes in all for n tokens: each pass zeroes one token's value in every block at once, for every
-    block gets the input it had. Mohebbi et al., EACL 2023.
+    key``; :math:`r` is the read-out token. Each of n passes zeroes one token's value in every block
+    at once, for every block gets the input it had. Mohebbi et al., EACL 2023.
     Differs from the paper: it looks at the maps of each block, and rolls them out as here for whole
-    models. A row that nothing moves is zero instead of undefined. Models whose attention does not
-    go through transformers' interface (DeBERTa and its like) and models that write after a source
-    are refused.
+    models. A row that nothing moves is zero instead of undefined. Models whose attention does not go
+    through transformers' interface (DeBERTa and its like), or that write after a source, are refused.
     """
 
     cites = "mohebbi2023quantifying"

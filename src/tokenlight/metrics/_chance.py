@@ -4,11 +4,10 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
 from tokenlight.data.chances import log_probability, softmax
 from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.errors import BadInput, BadTarget, NotFinite, way
-from tokenlight.metrics._metric import Answers, Case
+from tokenlight.metrics._metric import Answers, Case, Variant
 
 Watched = Literal["explained", "predicted", "label"]
 FOR_ONE_OUTPUT = (

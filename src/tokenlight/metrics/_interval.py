@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,7 @@ class Interval:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what is not a number becomes None, which JSON has a word for."""
-        numbers = {"mean": self.mean, "low": self.low, "high": self.high}
-        return {k: v if np.isfinite(v) else None for k, v in numbers.items()} | {
-            "count": self.count
-        }
+        return {name: v if np.isfinite(v) else None for name, v in asdict(self).items()}
 
 
 def mean_interval(values: Sequence[float], *, seed: int = 0) -> Interval:

@@ -16,7 +16,9 @@ from tokenlight.capture.perturbation import Original, Variant
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.metrics._interval import Interval, curve_intervals, mean_interval
-from tokenlight.registry import Registered
+from tokenlight.registry import Count, Registered
+
+__all__ = ["Answers", "Better", "Case", "Count", "Head", "Measured", "Metric", "Variant"]
 
 Better = Literal["higher", "lower", "neither"]
 ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
@@ -146,11 +148,7 @@ class Metric(Registered, abc.ABC):
         seed: int = 0,
         frequencies: DocumentFrequencies | None = None,  # noqa: ARG002 - token_overlap reads it
     ) -> MetricSummary:
-        """What was found over many texts, one entry each."""
-        return self.over_texts(measured, seed)
-
-    def over_texts(self, measured: Sequence[Measured], seed: int) -> MetricSummary:
-        """Means over texts with their intervals; overridden where a number is no mean."""
+        """Means over texts, one entry each, with intervals; overridden where a number is no mean."""
         names = sorted({name for one in measured for name in one.parts})
         parts = {
             name: mean_interval([m.parts[name] for m in measured if name in m.parts], seed=seed)

@@ -1,11 +1,13 @@
-"""Orders of tokens by score, how many of them a step takes, and how alike two orders are."""
+"""Orders of tokens by score, how alike two are, and which tokens a person marked."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
+from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.metrics._metric import CharacterSpan
 
 Order = Literal["top", "bottom"]
 Similarity = Literal["spearman", "kendall"]
@@ -64,3 +66,28 @@ def similarity(first: np.ndarray, second: np.ndarray, how: Similarity) -> float:
         return float(np.corrcoef(midranks(first), midranks(second))[0, 1])
     stats = MissingExtra.importing("scipy.stats", "bench", "Kendall's tau")
     return float(stats.kendalltau(first, second).statistic)
+
+
+def marked_tokens(row: TokenRow, spans: Sequence[CharacterSpan]) -> np.ndarray:
+    """``token``: true where a token shares a character with a span."""
+    marks = np.zeros(len(row), dtype=bool)
+    for position, (segment, place) in enumerate(zip(row.segments, row.spans, strict=True)):
+        if place is not None:
+            marks[position] = any(
+                segment == part and place[0] < end and start < place[1]
+                for part, start, end in spans
+            )
+    return marks
+
+
+def seen_share(row: TokenRow, spans: Sequence[CharacterSpan]) -> float:
+    """The share of the marked characters that stand before the cut of a truncated text."""
+    if not row.cut:
+        return 1.0
+    ends = {part: 0 for part in range(len(row.texts))}
+    for segment, place in zip(row.segments, row.spans, strict=True):
+        if segment is not None and place is not None:
+            ends[segment] = max(ends[segment], place[1])
+    total = sum(end - start for _, start, end in spans)
+    seen = sum(max(0, min(end, ends.get(part, 0)) - start) for part, start, end in spans)
+    return seen / total if total else 0.0

@@ -2,15 +2,13 @@
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
-from tokenlight.metrics._chance import chances
-from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
-from tokenlight.metrics._metric import Answers, Case, Measured
+from tokenlight.metrics._erasing import FallMetric, Perturb
+from tokenlight.metrics._metric import Case
 
 ERASER_BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 
-class Comprehensiveness(ErasingMetric):
+class Comprehensiveness(FallMetric):
     r"""Mean fall of the probability when the top-ranked tokens are erased.
 
     .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - p(c\mid x\setminus r_b)
@@ -31,16 +29,6 @@ class Comprehensiveness(ErasingMetric):
     def points(self) -> tuple[float, ...]:
         return self.bins
 
-    def variants(self, case: Case) -> list[Variant]:
+    def removed(self, case: Case) -> list[np.ndarray]:
         order = self.ranked(case)
-        counts = [max(1, round(share * len(order))) for share in self.bins]
-        gone = [self.gone(order, count) for count in counts]
-        return [
-            case.original.unchanged(),
-            *(erased(case.original, places, self.perturb) for places in gone),
-        ]
-
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        whole, *changed = chances(case, answers)
-        curve = float(whole) - np.array(changed)
-        return Measured(float(curve.mean()), tuple(map(float, curve)))
+        return [self.gone(order, max(1, round(share * len(order)))) for share in self.bins]

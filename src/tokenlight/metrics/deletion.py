@@ -1,9 +1,8 @@
 """Deletion: the area under the probability curve while the most important tokens are hidden."""
 
-from tokenlight.capture.perturbation import Variant
 from tokenlight.metrics._chance import Watched, chances
 from tokenlight.metrics._erasing import CurveMetric, Perturb, erased
-from tokenlight.metrics._metric import Answers, Case, Measured
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Variant
 
 
 class Deletion(CurveMetric):
@@ -19,19 +18,14 @@ class Deletion(CurveMetric):
     not grey.
     """
 
-    steps: int = 16
+    steps: Count = 16
     perturb: Perturb = "mask"
     target: Watched = "explained"
     protect_special: bool = True
     cites = "petsiuk2018rise"
 
-    @property
-    def labelled(self) -> bool:
-        return self.target == "label"
-
     def variants(self, case: Case) -> list[Variant]:
-        hidden = self.hidden(self.ranked(case))
-        return [erased(case.original, places, self.perturb) for places in hidden]
+        return [erased(case.original, places, self.perturb) for places in self.hidden(case)]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         return self.area(chances(case, answers, self.target))

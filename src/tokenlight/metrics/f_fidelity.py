@@ -1,20 +1,19 @@
 """F-Fidelity: what random parts of an explanation, or of the rest, are worth to a model that knows gaps."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
 from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import chances
-from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
-from tokenlight.metrics._metric import Answers, Better, Case, Measured
+from tokenlight.metrics._erasing import FallMetric, Perturb
+from tokenlight.metrics._metric import Better, Case, Count
 
 STREAM = 4  # of a text's draws
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
-class FineTunedFidelity(ErasingMetric):
+class FineTunedFidelity(FallMetric):
     r"""Mean fall of the probability as random tokens of the explanation, or of the rest, are masked.
 
     .. math:: \frac1{|B|\,n}\sum_{b\in B}\sum_{j=1}^n p(c\mid x) - p(c\mid x\setminus z_{b,j}), \quad
@@ -23,11 +22,10 @@ class FineTunedFidelity(ErasingMetric):
     A token t of the k that may go is masked with this probability, in n = ``samples`` draws that are the
     same for every method. With ``side="plus"`` (FFid+) those are the highest-ranked b·m of the m tokens
     that are not special, and higher is better; with ``"minus"`` (FFid−) all others, and lower is better.
-    So no more than the share β of a text goes in the mean, however long the explanation. The model must
-    have been fine-tuned with as much of its texts masked at random (``python -m training.finetune
-    --only masked_sst2``): then such gaps are nothing new to it, and the fall is due to what is missing.
-    The metric measures the model it is given, and cannot see how that was trained. The curve has a
-    point for each share. Zheng et al., ICLR 2025, with the official code's α and β.
+    So no more than the share β of a text goes in the mean. The model must have been fine-tuned with as
+    much of its texts masked at random (``python -m training.finetune --only masked_sst2``), so that
+    gaps are nothing new to it; the metric cannot see whether it was. Zheng et al., ICLR 2025, with the
+    official code's α and β.
     Differs from the paper: the explanations are the fine-tuned model's own, as in the official code; the
     official numbers count right predictions, these are probabilities of the explained class; it draws
     50 times at twenty shares, and the value here is the mean over five.
@@ -38,14 +36,13 @@ class FineTunedFidelity(ErasingMetric):
     shares: tuple[float, ...] = SHARES
     alpha: float = 0.5
     beta: float = 0.1
-    samples: int = 10
+    samples: Count = 10
     seed: int = 0
     protect_special: bool = True
     cites = "zheng2025ffidelity"
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise BadInput(f"samples={self.samples} draws nothing; give 1 or more.")
+        super().__post_init__()
         if not (0 < self.alpha <= 1 and 0 < self.beta <= 1):
             raise BadInput(
                 f"alpha={self.alpha} and beta={self.beta} must be above 0 and at most 1: they are a "
@@ -60,23 +57,18 @@ class FineTunedFidelity(ErasingMetric):
     def points(self) -> tuple[float, ...]:
         return self.shares
 
-    def variants(self, case: Case) -> list[Variant]:
+    def removed(self, case: Case) -> Iterator[np.ndarray]:
         order = self.ranked(case)
         drawn = case.attribution.row.generator(self.seed, STREAM)
         numbers = drawn.random((self.samples, len(case.original)))
-        found = [case.original.unchanged()]
         for share in self.shares:
             count = max(1, round(share * len(order)))
             pool = order[:count] if self.side == "plus" else order[count:]
             limit = min(self.alpha, self.beta * len(order) / max(1, len(pool)))
-            found += [
-                erased(case.original, np.sort(pool[one[pool] < limit]), self.perturb)
-                for one in numbers
-            ]
-        return found
+            for one in numbers:
+                yield np.sort(pool[one[pool] < limit])
 
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        whole, *changed = chances(case, answers)
-        falls = float(whole) - np.array(changed).reshape(len(self.shares), self.samples)
-        curve = falls.mean(axis=1)
-        return Measured(float(curve.mean()), tuple(map(float, curve)))
+    def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
+        falls = whole - changed.reshape(len(self.shares), self.samples)
+        mean: np.ndarray = falls.mean(axis=1)
+        return mean

@@ -4,12 +4,10 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 from tokenlight.metrics._chance import FOR_ONE_OUTPUT
 from tokenlight.metrics._erasing import CurveMetric
-from tokenlight.metrics._metric import Answers, Better, Case, Measured
+from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured, Variant
 from tokenlight.metrics._ranking import Order
 
 
@@ -27,7 +25,7 @@ class HidingGame(CurveMetric):
     compares with the model's own prediction on the whole text, for data without labels.
     """
 
-    steps: int = 20
+    steps: Count = 20
     first: Literal["most", "least"] = "most"
     protect_special: bool = True
     reference: Literal["label", "predicted"] = "label"
@@ -35,12 +33,8 @@ class HidingGame(CurveMetric):
     presets = {"paper": {}}
 
     @property
-    def _order(self) -> Order:
+    def goes(self) -> Order:
         return "top" if self.first == "most" else "bottom"
-
-    @property
-    def direction(self) -> Better:
-        return self.turned(self._order)
 
     @property
     def labelled(self) -> bool:
@@ -56,8 +50,7 @@ class HidingGame(CurveMetric):
             )
 
     def variants(self, case: Case) -> list[Variant]:
-        hidden = self.hidden(self.ranked(case, self._order))
-        return [case.original.unchanged(), *map(case.original.hidden, hidden)]
+        return [case.original.unchanged(), *map(case.original.hidden, self.hidden(case))]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         logits = np.stack([values for _, values in answers])

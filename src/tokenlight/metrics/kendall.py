@@ -5,9 +5,8 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Head
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
+from tokenlight.metrics._metric import Answers, Case, Head, Measured, Metric
 from tokenlight.metrics._ranking import ranking, similarity
 
 
@@ -16,14 +15,12 @@ class KendallConfidence(Metric):
 
     .. math:: \frac1{C-1}\sum_{c'\ne c} \tau(s^c, s^{c'})
 
-    :math:`\tau` is Kendall's tau-b over all tokens, special ones included. Lower is better: a method
-    that says the same of every class (τ = 1) explains none. The other classes are explained with the
-    recorded method and options. Qiang et al. 2022, Eq. 15 and table 2.
+    :math:`\tau` is Kendall's tau-b over all tokens, special ones included: a method that says the same
+    of every class (τ = 1) explains none. Qiang et al. 2022, Eq. 15 and table 2.
     Differs from the paper: its formula and code correlate the two *index lists* that sorting gives
     (``kendall_on="order"``), which is near 0 for unrelated permutations and not monotone in rank
     agreement; we correlate ranks. The code takes one other class (0→1, 1→0, 2→1):
-    ``others="one"``, both in ``preset="attcat"``. A text whose scores are all equal ranks nothing
-    and is left out with that reason.
+    ``others="one"``, both in ``preset="attcat"``. A text whose scores are all equal is left out.
     """
 
     kendall_on: Literal["ranks", "order"] = "ranks"
@@ -32,10 +29,7 @@ class KendallConfidence(Metric):
     better = "lower"
     asks = False
     further = "classes"
-    presets = {
-        "paper": {"kendall_on": "order"},
-        "attcat": {"kendall_on": "order", "others": "one"},
-    }
+    presets = {"paper": {"kendall_on": "order"}, "attcat": {"kendall_on": "order", "others": "one"}}
 
     def check(self, head: Head) -> None:
         if head.classes is not None:
@@ -53,10 +47,7 @@ class KendallConfidence(Metric):
         if self.others == "one":
             wanted = 1 if chosen == 0 else chosen - 1
             others = tuple(other for other in others if other.target.index == wanted)
-        found = [self._tau(own.scores, other.scores) for other in others]
-        return Measured(float(np.mean(found)))
-
-    def _tau(self, first: np.ndarray, second: np.ndarray) -> float:
-        if self.kendall_on == "ranks":
-            return similarity(first, second, "kendall")
-        return similarity(ranking(first).astype(float), ranking(second).astype(float), "kendall")
+        first, *lists = [one.scores for one in (own, *others)]
+        if self.kendall_on == "order":
+            first, *lists = [ranking(scores).astype(float) for scores in (first, *lists)]
+        return Measured(float(np.mean([similarity(first, one, "kendall") for one in lists])))

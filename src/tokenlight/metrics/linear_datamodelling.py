@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
 from tokenlight.data.target import log_odds
 from tokenlight.data.units import Unit
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
+from tokenlight.metrics._erasing import sources_of, without
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, Variant
 from tokenlight.metrics._ranking import midranks
-from tokenlight.metrics._sources import sources_of, without
 
 STREAM = 2  # of a text's draws: others than those a method was fitted on
 
@@ -24,7 +23,7 @@ class LinearDatamodelling(Metric):
     Differs from the paper: nothing.
     """
 
-    samples: int = 64
+    samples: Count = 64
     units: Unit = "sentence"
     seed: int = 0
     cites = "cohenwang2024contextcite"

@@ -4,11 +4,10 @@ from collections.abc import Generator
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
 from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import chance, chances
+from tokenlight.metrics._chance import chances
 from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
-from tokenlight.metrics._metric import Answers, Case, Measured, Search
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Search, Variant
 
 LEAST = 1e-6  # a range of AOPC below it is rounding
 
@@ -19,17 +18,17 @@ class NormalisedAopc(ErasingMetric):
     .. math:: \frac{a(r)-\min_{r'}a(r')}{\max_{r'}a(r')-\min_{r'}a(r')}, \quad
         a(r) = \frac1m\sum_{i=1}^m p(c\mid x)-p(c\mid x\setminus r_{1..i})
 
-    :math:`a` is AOPC over the m tokens that are not special, taken out one by one in the order r. 0
-    is the worst order there is, 1 the best, whatever the model: AOPC itself cannot be compared
-    across models, since each has another range. Both ends are found by beam search (``beam`` sets a
-    step); an order that reaches beyond them is an end itself. Higher is better. Costs about beam ·
-    m² passes a text, so those with more than ``longest`` tokens are left out. Edin et al., ACL 2025.
+    :math:`a` is AOPC over the m tokens that are not special, taken out one by one in the order r; 0 is
+    the worst order there is, 1 the best, so that models, each with a range of its own, can be compared.
+    Both ends are found by beam search (``beam`` sets a step); an order that reaches beyond them is an
+    end itself. Costs about beam · m² passes a text, so those with more than ``longest`` tokens are left
+    out. Edin et al., ACL 2025.
     Differs from the paper: nothing known; it also searches exhaustively where a text is short enough,
     which a beam as wide as the number of sets does here.
     """
 
     perturb: Perturb = "mask"
-    beam: int = 5
+    beam: Count = 5
     longest: int = 60
     protect_special: bool = True
     cites = "edin2025normalized"
@@ -39,10 +38,6 @@ class NormalisedAopc(ErasingMetric):
     def variants(self, case: Case) -> list[Variant]:
         order = self.ranked(case)
         return [self._erased(case, order[:count]) for count in range(len(order) + 1)]
-
-    def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise BadInput(f"beam={self.beam} searches nothing; give 1 or more.")
 
     def search(self, case: Case) -> Search:
         places = self.ranked(case)
@@ -61,7 +56,7 @@ class NormalisedAopc(ErasingMetric):
         """The highest (``sign`` 1) or lowest (−1) AOPC found; sets of tokens in place of orders, each
         with the largest sum of falls on the way to it."""
         answers = yield [self._erased(case, places[:0])]
-        whole = self._chances(case, answers)[0]
+        whole = chances(case, answers)[0]
         beam: dict[frozenset[int], float] = {frozenset(): 0.0}
         for _ in places:
             grown: dict[frozenset[int], float] = {}
@@ -71,7 +66,7 @@ class NormalisedAopc(ErasingMetric):
                         larger = gone | {place}
                         grown[larger] = max(grown.get(larger, -np.inf), total)
             answers = yield [self._erased(case, np.array(sorted(gone))) for gone in grown]
-            falls = sign * (whole - self._chances(case, answers))
+            falls = sign * (whole - chances(case, answers))
             totals = {gone: s + f for (gone, s), f in zip(grown.items(), falls, strict=True)}
             best = sorted(totals, key=lambda gone: -totals[gone])[: self.beam]
             beam = {gone: float(totals[gone]) for gone in best}
@@ -90,7 +85,3 @@ class NormalisedAopc(ErasingMetric):
 
     def _erased(self, case: Case, gone: np.ndarray) -> Variant:
         return erased(case.original, gone, self.perturb)
-
-    def _chances(self, case: Case, answers: Answers) -> np.ndarray:
-        target = case.attribution.target
-        return np.array([chance(case.head, target, *answer) for answer in answers])

@@ -3,9 +3,8 @@
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._marked import marked_tokens
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._ranking import ranked_among
+from tokenlight.metrics._ranking import marked_tokens, ranked_among
 
 
 class PointingGame(Metric):
@@ -15,10 +14,9 @@ class PointingGame(Metric):
 
     over tokens that are not special, of a pair or a question those of the part that has marks. For
     texts in which the right place is known: hybrid documents, glued of parts of several classes, point
-    at the part of the class that is explained; of several passages, at the one that holds the answer.
-    ``chance``, a part, is what a random order reaches: the share of marked tokens. Higher is better.
-    Poerner et al., ACL 2018.
-    Differs from the paper: it has no questions.
+    at the part of the explained class; of several passages, at the one that holds the answer.
+    ``chance``, a part, is what a random order reaches: the share of marked tokens. Poerner et al., ACL
+    2018. Differs from the paper: it has no questions.
     """
 
     cites = "poerner2018evaluating"

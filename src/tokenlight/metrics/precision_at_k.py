@@ -1,15 +1,14 @@
 """Precision@K: how many tokens of the true answer are among the K top-ranked."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
-from tokenlight.metrics._marked import marked_tokens, seen_share
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric, MetricSummary
-from tokenlight.metrics._ranking import ranking
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, MetricSummary
+from tokenlight.metrics._ranking import marked_tokens, ranking, seen_share
 
 
 class PrecisionAtK(Metric):
@@ -25,22 +24,14 @@ class PrecisionAtK(Metric):
     Differs from the paper: a token belongs to the answer if it shares a character with it.
     """
 
-    k: int = 20
+    k: Count = 20
     report: Literal["count", "ratio"] = "count"
     drop_unanswerable: bool = True
     drop_truncated: bool = False
     cites = "qiang2022attcat"
     marked = True
     asks = False
-    presets = {
-        "paper": {},
-        "attcat": {},
-        "mask_lrp": {"report": "ratio"},
-    }
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise BadInput(f"k={self.k} leaves no token to count; give 1 or more.")
+    presets = {"paper": {}, "attcat": {}, "mask_lrp": {"report": "ratio"}}
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         gold = self._gold(case)
@@ -67,9 +58,9 @@ class PrecisionAtK(Metric):
             return first_token
         return gold
 
-    def over_texts(self, measured: Sequence[Measured], seed: int) -> MetricSummary:
+    def summarise(self, measured: Sequence[Measured], *, seed: int = 0, **_: Any) -> MetricSummary:
         if self.report == "count":
-            return super().over_texts(measured, seed)
+            return super().summarise(measured, seed=seed)
         counts = np.array([one.detail["count"] for one in measured], dtype=np.float64)
         lengths = np.array([one.detail["length"] for one in measured], dtype=np.float64)
 

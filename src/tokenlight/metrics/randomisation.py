@@ -11,15 +11,13 @@ class ParameterRandomisation(Metric):
 
     .. math:: \frac1{S}\sum_{s=1}^S \rho\bigl(s^{\theta}, s^{\theta_s}\bigr)
 
-    Stage s has randomised the head and the top s − 1 blocks, cascading; the last stage the
-    embeddings too. :math:`\rho` is a rank correlation over the tokens that are not special. Each
+    Stage s has randomised the head and the top s − 1 blocks, the last stage the embeddings too; each
     weight tensor is drawn anew from a normal distribution with its own mean and spread (``seed``).
-    Lower is better: an explanation that stays the same does not depend on what was learnt. The curve
-    has a point a stage. Adebayo et al. 2018 (model parameter randomisation test).
+    :math:`\rho` is a rank correlation over the tokens that are not special. Adebayo et al. 2018 (model
+    parameter randomisation test).
     Differs from the paper: weights keep their tensor's mean and spread instead of the initial
-    distribution, so that activations stay in range; similarity of signed scores
-    (``absolute=True`` compares magnitudes). A stage whose scores are all equal counts as 0: nothing
-    of the ranking is left.
+    distribution, so that activations stay in range; similarity of signed scores (``absolute=True``
+    compares magnitudes). A stage whose scores are all equal counts as 0: nothing of the ranking is left.
     """
 
     similarity: Similarity = "spearman"

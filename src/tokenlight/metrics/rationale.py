@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import statistic_interval
-from tokenlight.metrics._marked import marked_tokens, seen_share
 from tokenlight.metrics._metric import Answers, Case, Measured, Metric, MetricSummary
-from tokenlight.metrics._ranking import ranking
+from tokenlight.metrics._ranking import marked_tokens, ranking, seen_share
 
 
 class Rationale(Metric):
@@ -20,14 +19,14 @@ class Rationale(Metric):
 
     over the thresholds on the score of tokens that are not special (equal scores fall together);
     P, R: precision and recall against the tokens a person marked. ``area="steps"`` is average
-    precision, :math:`\sum_n (R_n - R_{n-1})P_n`. Token F1 and IOU F1 select the highest-ranked tokens,
-    as many as were marked, or ``share`` of the text; for IOU, a run of selected tokens is right where
-    its intersection over union with a marked run is at least ``overlap``. Precision is the right runs'
-    share of the selected, recall their number over that of the marked; IOU F1 over texts is the F1 of
-    mean precision and mean recall (``iou_over="macro"``), of the counts of all texts (``"micro"``), or
-    the mean of each text's F1 (``"texts"``). Token F1 is the mean of each text's. Higher is better;
-    ``report`` says which is the value, the others stand beside it, with ``seen``: the share of the
-    marked characters that truncation left in the text. DeYoung et al. 2020 and their code (ERASER).
+    precision, :math:`\sum_n (R_n - R_{n-1})P_n`. Token F1, the mean of each text's, and IOU F1 select the
+    highest-ranked tokens, as many as were marked, or ``share`` of the text; for IOU, a run of selected
+    tokens is right where its intersection over union with a marked run is at least ``overlap``. Precision
+    is the right runs' share of the selected, recall their number over that of the marked; IOU F1 is the
+    F1 of mean precision and mean recall (``iou_over="macro"``), of the counts of all texts (``"micro"``),
+    or the mean of each text's F1 (``"texts"``). ``report`` says which is the value, the others stand
+    beside it, with ``seen``: the share of the marked characters that truncation left in the text.
+    DeYoung et al. 2020 and their code (ERASER).
     Differs from the paper: it selects the data set's mean rationale length of each text
     (``share=…``); we select each text's own by default. Plausibility is not faithfulness: a model
     may decide for reasons no person marked.
@@ -70,19 +69,16 @@ class Rationale(Metric):
         runs = {"right": right, "selected": len(ours), "marked": len(marked)}
         return Measured(found[self.report], parts=found, detail=runs)
 
-    def over_texts(self, measured: Sequence[Measured], seed: int) -> MetricSummary:
-        found = super().over_texts(measured, seed)
+    def summarise(self, measured: Sequence[Measured], *, seed: int = 0, **_: Any) -> MetricSummary:
+        found = super().summarise(measured, seed=seed)
         if self.iou_over == "texts" or not measured:
             return found
-        counts = [
-            [one.detail[name] for name in ("right", "selected", "marked")] for one in measured
-        ]
-        table = np.array(counts, dtype=np.float64)  # text count
+        names = "right", "selected", "marked"
+        table = np.array([[one.detail[name] for name in names] for one in measured], dtype=float)
 
         def over_texts(chosen: np.ndarray) -> float:
-            drawn = (
-                table[chosen] if self.iou_over == "macro" else table[chosen].sum(0, keepdims=True)
-            )
+            drawn = table[chosen]  # text count
+            drawn = drawn if self.iou_over == "macro" else drawn.sum(0, keepdims=True)
             right, selected, marked = drawn.T
             return _f1((right / selected).mean(), (right / marked).mean())
 

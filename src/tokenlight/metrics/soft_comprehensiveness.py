@@ -4,11 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._chance import chances, needs_probabilities
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
+from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured, Metric, Variant
 from tokenlight.metrics._ranking import require_ranks
 
 STREAM = 3  # of a text's draws
@@ -23,24 +21,19 @@ class SoftComprehensiveness(Metric):
 
     :math:`x` are the embeddings as they enter the first layer (``token hidden``), :math:`a_t` the scores
     brought to [0, 1] by the text's lowest and highest, :math:`x^0` embeddings of zeros. The fall in the
-    numerator is the mean of ``samples`` draws, which are the same for every method. ``kept``, a part,
-    is the mean of the probabilities: scores that leave less of a text lose more of it, whichever tokens
-    they name, so methods that differ in it are compared with care. Higher is better. Zhao and Aletras,
-    ACL 2023.
-    Differs from the paper: it draws once; special tokens stay whole here and are not scaled with the
-    others; c is the explained class; the share is cut to [0, 1], and a text whose tokens do not speak
-    for the class is left out, so that texts with next to nothing to lose do not outweigh the rest.
+    numerator is the mean of ``samples`` draws, which are the same for every method. ``kept``, a part, is
+    the mean of the probabilities: scores that leave less of a text lose more of it, whichever tokens they
+    name, so methods that differ in it are compared with care. Zhao and Aletras, ACL 2023.
+    Differs from the paper: it draws once; special tokens stay whole here; c is the explained class; the
+    share is cut to [0, 1], and a text whose tokens do not speak for the class is left out, so that texts
+    with next to nothing to lose do not outweigh the rest.
     """
 
-    samples: int = 10
+    samples: Count = 10
     seed: int = 0
     cites = "zhao2023incorporating"
     asides = ("kept",)
     shows: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise BadInput(f"samples={self.samples} draws nothing; give 1 or more.")
 
     def check(self, head: Head) -> None:
         needs_probabilities(head, self.name)

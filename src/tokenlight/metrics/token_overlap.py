@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.data.target import Head
-from tokenlight.errors import BadInput, BadTarget
+from tokenlight.errors import BadTarget
 from tokenlight.metrics._interval import Interval, statistic_interval
 from tokenlight.metrics._metric import (
     Answers,
     Case,
+    Count,
     DocumentFrequencies,
+    Head,
     Measured,
     Metric,
     MetricSummary,
@@ -32,21 +33,19 @@ class TokenOverlap(Metric):
     .. math:: W_c(v) = \mathrm{idf}(v)\sum_{x:\,\hat y(x)=c} s_x(v), \qquad
         \mathrm{Overlap}(k) = \frac{\sum_{c<c'} |\mathrm{Top}_k(c)\cap\mathrm{Top}_k(c')|}{\binom C2\,k}
 
-    over token types v that are not special. ``report="count"`` leaves out the division by k. Lower
-    is better; the curve runs over k = 10, 20, …, 100. ``idf``: ``log`` is ln(N / max(df, 1)),
-    ``smooth`` is ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from ``corpus``, a
-    file of texts or what ``tokenlight idf`` counted in one (.json), else from the explained texts
-    themselves. Hou & Castañón 2023.
+    over token types v that are not special. ``report="count"`` leaves out the division by k; the curve
+    runs over k = 10, 20, …, 100. ``idf``: ``log`` is ln(N / max(df, 1)), ``smooth`` is
+    ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from ``corpus``, a file of texts or
+    what ``tokenlight idf`` counted in one (.json), else from the explained texts. Hou & Castañón 2023.
     Differs from the paper: it takes df from 50,000 Wikipedia articles and gives no formula for idf;
     C counts the classes that some text was predicted as, and v runs over the types in their texts.
     ``tokens="positive"`` keeps types of positive weight alone, so that a list may be shorter than k:
-    where few speak for a class (a ReLU leaves many at zero), types that say nothing, equal ones by
-    their number, would fill the lists of all classes alike. A decoded method has one score a type,
-    which counts once a text however often the type stands there. ``normalize="l1"`` divides each
-    text's scores by their L1 sum.
+    where few speak for a class, types that say nothing would fill the lists of all classes alike. A
+    decoded method's score of a type counts once a text. ``normalize="l1"`` divides each text's scores by
+    their L1 sum.
     """
 
-    k: int = 50
+    k: Count = 50
     idf: Rarity = "log"
     normalize: Literal["none", "l1"] = "none"
     report: Literal["share", "count"] = "share"
@@ -62,8 +61,6 @@ class TokenOverlap(Metric):
         return tuple(float(k) for k in CURVE)
 
     def check(self, head: Head) -> None:
-        if self.k < 1:
-            raise BadInput(f"k={self.k} leaves no list; give 1 or more.")
         if head.classes is not None:
             raise BadTarget(f"{self.name} compares classes, but this model has {head.classes}.")
 
@@ -103,18 +100,12 @@ class TokenOverlap(Metric):
         for n, weighed in zip(owners, listed, strict=True):
             texts[n] |= weighed.keys()
         known = frequencies or counted(texts)
-        tokens = sorted({token for text in texts for token in text})
-        column = {token: i for i, token in enumerate(tokens)}
-        entries = [
-            (p, column[token], w)
-            for p, weighed in enumerate(listed)
-            for token, w in weighed.items()
-        ]
-        rows = np.array([p for p, _, _ in entries], dtype=np.int64)
-        columns = np.array([i for _, i, _ in entries], dtype=np.int64)
-        weights = np.array([w for _, _, w in entries], dtype=np.float64)
+        rows = np.repeat(np.arange(len(listed)), [len(weighed) for weighed in listed])
+        standing = [token for weighed in listed for token in weighed]
+        tokens, columns = np.unique(np.array(standing, dtype=np.int64), return_inverse=True)
+        weights = np.array([w for weighed in listed for w in weighed.values()], dtype=np.float64)
         factor = np.array(
-            [rarity(self.idf, known.counts.get(t, 0), known.documents) for t in tokens]
+            [rarity(self.idf, known.counts.get(int(t), 0), known.documents) for t in tokens]
         )
 
         def overlaps(chosen: np.ndarray, ks: Sequence[int]) -> list[float]:

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Variant
-from tokenlight.data.target import Head, log_chance
+from tokenlight.data.target import log_chance
 from tokenlight.data.units import Unit
 from tokenlight.metrics._chance import needs_probabilities
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._sources import sources_of, without
+from tokenlight.metrics._erasing import sources_of, without
+from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured, Metric, Variant
 
 
 class TopKDrop(Metric):
@@ -21,7 +20,7 @@ class TopKDrop(Metric):
     Differs from the paper: nothing; see ``context_cite`` for what stays when a source goes.
     """
 
-    k: int = 1
+    k: Count = 1
     units: Unit = "sentence"
     cites = "cohenwang2024contextcite"
 

@@ -68,12 +68,7 @@ class Fork(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        passage: Passage,
-        operation: Operation,
-        detail: Any,
-        value: Tensor,
-        *operands: Any,
+        ctx: Any, passage: Passage, operation: Operation, detail: Any, value: Tensor, *operands: Any
     ) -> Tensor:
         ctx.passage, ctx.operation, ctx.detail = passage, operation, detail
         ctx.consumers = 0  # operations that read the value

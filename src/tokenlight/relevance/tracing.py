@@ -187,10 +187,7 @@ class _Forking(TorchFunctionMode):
             args, keywords = _exchanged(args, keywords, call.factors, shared)
         before = _made_by(args, keywords) if self.watch else set()
         # Nobody will ask for the gradient that a rewritten one replaces: its parts need not be kept.
-        if replaced and not (self.ways.own or self.ways.rules):
-            with torch.no_grad():
-                value = func(*args, **keywords)
-        else:
+        with torch.set_grad_enabled(not replaced or self.ways.own or self.ways.rules):
             value = func(*args, **keywords)
         if self.watch and self.ways.gradients:
             # ``x[i] = y`` gives None.

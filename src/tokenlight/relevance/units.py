@@ -42,14 +42,9 @@ class Norm(NamedTuple):
         return weighted if self.bias is None else weighted + self.bias
 
 
-class Written(NamedTuple):
-    """Where a module keeps the numbers of its norm: the names of weight (to which ``plus`` is added)
-    and bias, None where it has none, and the stabiliser."""
-
-    weight: str | None
-    plus: float
-    bias: str | None
-    stabiliser: float
+# Where a module keeps the numbers of its norm: the names of weight, with what is added to it, and bias
+# (None where it has none), and the stabiliser.
+Written = tuple[str | None, float, str | None, float]
 
 
 @dataclass(frozen=True)
@@ -86,12 +81,10 @@ def norm_of(module: nn.Module, unit: Unit, features: Tensor) -> Norm:
     """The norm that ``module`` is at present: its weights may have changed since it was asked."""
     if unit.written is not None:
         name, plus, bias, stabiliser = unit.written
-        weight = None if name is None else getattr(module, name)
-        if weight is not None and plus:
-            weight = weight + plus
-        return Norm(
-            weight, None if bias is None else getattr(module, bias), unit.centres, stabiliser
-        )
+        weight: Any = None if name is None else getattr(module, name)
+        weight = weight + plus if plus else weight
+        added = None if bias is None else getattr(module, bias)
+        return Norm(weight, added, unit.centres, stabiliser)
     measured: Norm = _measured(module, unit, features)
     return measured
 
@@ -196,18 +189,15 @@ def _written(module: nn.Module, unit: Unit, features: Tensor) -> Written | None:
         fits = given.dim() == 0 or given.numel() == found.numel()
         return fits and bool((found.flatten() - given.to(found).flatten()).abs().max() <= rounding)
 
-    weights: list[tuple[str | None, float, Tensor]] = [
-        (name, plus, p + plus) for name, p in others.items() for plus in (0.0, 1.0)
-    ]
-    biases: list[tuple[str | None, Tensor]] = list(others.items())
-    weighted = [
-        at[:2] for at in (*weights, (None, 0.0, torch.ones(()))) if same(norm.weight, at[2])
-    ]
-    shifted = [at[0] for at in (*biases, (None, torch.zeros(()))) if same(norm.bias, at[1])]
+    weights = ((name, plus, p + plus) for name, p in others.items() for plus in (0.0, 1.0))
+    given = (*weights, (None, 0.0, torch.ones(())))
+    weighted = [(name, plus) for name, plus, p in given if same(norm.weight, p)]
+    biases = (*others.items(), (None, torch.zeros(())))
+    shifted = [name for name, p in biases if same(norm.bias, p)]
     off = float((norm.stabiliser - numbers[0]).abs().max())
     if not weighted or not shifted or off > 0.1 * numbers[0] + rounding * SMALL**2:
         return None
-    return Written(*weighted[0], shifted[0], numbers[0])
+    return (*weighted[0], shifted[0], numbers[0])
 
 
 class Root(NamedTuple):

@@ -10,7 +10,7 @@ from tokenlight import registry
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.report.comparison import NOTHING
 from tokenlight.bench.report.values import Panel, SuiteReport, Verdict, digits
-from tokenlight.metrics._replacements import replacements
+from tokenlight.metrics._agreement import replacements
 
 MOST = 6  # names in a sentence
 FEW = 100  # texts below which a mean is not worth a verdict
