@@ -10,8 +10,7 @@ import pytest
 from tests.tiny import tiny_tokenizer
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
-from tokenlight.heads.alignment import Pair, pairs
-from tokenlight.heads.sentence import ParsedSentence, Word, parse_spacy, read_conllu
+from tokenlight.heads.sentence import Pair, ParsedSentence, Word, pairs, parse_spacy, read_conllu
 from tokenlight.inputs.encode import encode
 
 CONLLU = """\

@@ -16,10 +16,10 @@ from transformers.pytorch_utils import Conv1D
 
 from tests.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
+from tokenlight.capture.flow import Flow
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.relevance.case import WITHOUT_RULE, Operation
 from tokenlight.relevance.division import STABILISER
-from tokenlight.relevance.meter import conservation, require_finite
 from tokenlight.relevance.rulesets import (
     ATTNLRP,
     CHEFER,
@@ -279,7 +279,7 @@ def test_relevance_that_is_not_finite_is_named_with_its_layer():
     with pytest.raises(
         NotFinite, match=r"'chefer' is not finite at layer 1 .* text 1 of the batch"
     ):
-        require_finite(layers, "chefer")
+        Flow(layers, [], torch.ones(2)).require_finite("chefer")
 
 
 def test_relevance_too_large_for_the_dtype_is_an_error_and_no_score():
@@ -291,5 +291,5 @@ def test_relevance_too_large_for_the_dtype_is_an_error_and_no_score():
 
 def test_the_meter_reads_one_where_nothing_is_lost():
     layers = [torch.full((2, 3, 4), 1 / 12), torch.full((2, 3, 4), 1 / 6)]
-    kept = conservation(layers, torch.tensor([1.0, 2.0]))
+    kept = Flow(layers, [], torch.tensor([1.0, 2.0])).conservation
     torch.testing.assert_close(kept, torch.tensor([[1.0, 2.0], [0.5, 1.0]]))

@@ -14,9 +14,8 @@ from torch import Tensor
 from tokenlight.capture.objective import terms_of
 from tokenlight.capture.transfer import widened
 from tokenlight.data.target import ResolvedTarget
-from tokenlight.errors import UnsupportedModel
+from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.relevance.case import RuleSet
-from tokenlight.relevance.meter import conservation, require_finite
 
 if TYPE_CHECKING:
     from tokenlight.capture.tape import Recording
@@ -58,8 +57,27 @@ class Flow:
 
     @property
     def conservation(self) -> Tensor:
-        """Relevance at each layer over relevance at the output, ``batch layer``."""
-        return conservation(self.hidden, self.start)
+        """The meter: relevance at each layer over relevance at the output, ``batch layer``; 1 means
+        nothing was lost or made."""
+        return self._sums / torch.where(self.start == 0, 1.0, self.start)[:, None]
+
+    def require_finite(self, rules: str) -> None:
+        """Raise NotFinite naming the topmost layer where relevance is NaN or infinite."""
+        if bool(torch.isfinite(self._sums).all()):  # then so is every number in them
+            return
+        finite = torch.stack([torch.isfinite(found).flatten(1).all(dim=1) for found in self.hidden])
+        bad = (~finite).nonzero().tolist()  # one question to the device, not one a layer
+        if bad:
+            layer, example = bad[-1]
+            raise NotFinite(
+                f"relevance by the rules {rules!r} is not finite at layer {layer} (0 is the "
+                f"embedding) of text {example} of the batch; load the model in float32 or float64."
+            )
+
+    @property
+    def _sums(self) -> Tensor:
+        """Relevance at each layer, ``batch layer``."""
+        return torch.stack([relevance.flatten(1).sum(dim=1) for relevance in self.hidden], dim=1)
 
 
 @torch.inference_mode(mode=False)
@@ -110,7 +128,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     ]
     flow = Flow(layers, maps, start, [before[block] for block in sorted(before)])
     if not rewritten:  # whose scores are looked at in the end; here the device is waited for
-        require_finite(flow.hidden, route.rules.name)
+        flow.require_finite(route.rules.name)
     return flow
 
 

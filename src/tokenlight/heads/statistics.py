@@ -17,9 +17,8 @@ from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Recording, Site
 from tokenlight.data.tokens import ExplainMask, explain_masked
 from tokenlight.errors import BadInput
-from tokenlight.heads.alignment import Align, Pair, pairs
 from tokenlight.heads.mask import FORMAT, HeadMask, table_of, write_heads
-from tokenlight.heads.sentence import ParsedSentence
+from tokenlight.heads.sentence import Align, Pair, ParsedSentence, pairs
 from tokenlight.inputs.encode import encode
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")

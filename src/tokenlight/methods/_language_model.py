@@ -107,13 +107,12 @@ def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:
     if embedded or given == f"{models.PREFIX}masked_lm":
         model, tokenizer = models.masked_lm(dtype)
         return LanguageModel.of(model.to(live.device), f"{models.PREFIX}masked_lm"), tokenizer
-    if not name:
-        raise BadInput(_none_found(live, "it was not loaded from a checkpoint"))
     local = {"local_files_only": given is None}
-    models.resolve(name)  # refuses what no file system has for a name
-    check(name, name, **local)
-    why = "it holds no language-model head"
-    for kind in (AutoModelForMaskedLM, AutoModelForCausalLM):
+    why = "it was not loaded from a checkpoint"
+    if name:
+        models.resolve(name)  # refuses what no file system has for a name
+        check(name, name, **local)
+    for kind in (AutoModelForMaskedLM, AutoModelForCausalLM) if name else ():
         try:
             with models.quiet(silent=True):
                 model, info = kind.from_pretrained(
@@ -121,16 +120,12 @@ def _loaded(live: LiveModel, given: str | None) -> tuple[LanguageModel, Any]:
                 )
                 tokenizer = AutoTokenizer.from_pretrained(name, **SAFE, **local)
         except (OSError, ValueError) as refused:
-            why = str(refused).splitlines()[0]
+            why = f"{name}: {str(refused).splitlines()[0]}"
             continue
         if not info["missing_keys"]:
             return LanguageModel.of(model.to(live.device), name), tokenizer
-        why = f"it lacks {sorted(info['missing_keys'])[0]}"
-    raise BadInput(_none_found(live, f"{name}: {why}"))
-
-
-def _none_found(live: LiveModel, why: str) -> str:
-    return (
+        why = f"{name}: it lacks {sorted(info['missing_keys'])[0]}"
+    raise BadInput(
         f"decoding needs the pre-trained language model that {type(live.model).__name__} was tuned "
         f"from, and none was found ({why}). Give it as the option lm: the path or hub id of a "
         "checkpoint such as BertForMaskedLM, or a loaded model."

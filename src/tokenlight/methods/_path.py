@@ -14,6 +14,7 @@ from tokenlight.capture.entrance_search import At
 from tokenlight.capture.objective import Of
 from tokenlight.capture.rerun import StandIn
 from tokenlight.methods._method import Method, Site, Tape
+from tokenlight.methods._presence import laid_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +50,7 @@ def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False, at: At =
         for row in tape.rows
     ]
     if baseline == "zero":
-        replaced = torch.zeros(tape.real.shape, dtype=torch.bool)
-        for into, own in zip(replaced, gone, strict=True):
-            into[: len(own)] = torch.from_numpy(own)
-        hidden = entered(tape, at).spread(replaced.to(text.device))
+        hidden = entered(tape, at).spread(laid_out(tape, gone).bool().to(text.device))
         vectors = text.masked_fill(hidden[..., None], 0.0)
     else:
         by = rerun.stand_in(baseline)

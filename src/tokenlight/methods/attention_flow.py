@@ -6,6 +6,7 @@ from torch import Tensor
 
 from tokenlight.errors import MissingExtra
 from tokenlight.methods._method import Method, Site, Tape
+from tokenlight.methods._presence import laid_out
 
 UNITS = 10**8  # capacities are whole numbers for the solver; a row of a map sums to this many
 
@@ -30,15 +31,15 @@ class AttentionFlow(Method):
     def __call__(self, tape: Tape) -> Tensor:
         maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).cpu().double()
         read = (tape.readout.weights > 0).cpu()
-        scores = torch.zeros(tape.real.shape, dtype=torch.float64)
+        scores = []
         for example, row in enumerate(tape.rows):
             n = len(row)
             sources = read[example, :n].nonzero().flatten().tolist()
             flow = _flows(maps[example, :, :n, :n].numpy(), sources)
             if sources == [0] or (len(sources) == 1 and not tape.spans):  # as Tape.read does
                 flow[sources[0]] = 0.0
-            scores[example, :n] = torch.from_numpy(flow)
-        return scores
+            scores.append(flow)
+        return laid_out(tape, scores)
 
 
 def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:

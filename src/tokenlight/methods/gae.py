@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.parts import Parts
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._gradient import Gradient, GradientMethod
@@ -42,30 +41,22 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
             )
 
     def score(self, tape: Tape) -> Tensor:
-        if tape.recording.parts is not None:
-            return reduced(self._after_source(tape, tape.recording.parts), tape, "cls_row")
-        first = tape.attention[0]
-        relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype)
-        relevance = relevance.expand(first.shape[0], -1, -1)
-        for maps, gradient in zip(tape.attention, tape.attention_gradient, strict=True):
-            relevance = relevance + (maps * gradient).clamp(min=0).mean(dim=1) @ relevance
-        return reduced(relevance, tape, self.reduce)
-
-    def _after_source(self, tape: Tape, parts: Parts) -> Tensor:
-        """R^{tt} and R^{ts} in the rows of what was written, R^{ss} in the source's."""
-        own = torch.eye(tape.real.shape[1], device=tape.real.device, dtype=tape.attention[0].dtype)
-        relevance = own.expand(len(tape.rows), -1, -1).clone()
-        source, written = slice(parts.source), slice(parts.source, None)
-        pairs = zip(tape.attention, tape.attention_gradient, strict=True)
-        for number, (maps, gradient) in enumerate(pairs):
+        first, parts = tape.attention[0], tape.recording.parts
+        identity = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype)
+        relevance = identity.expand(first.shape[0], -1, -1)
+        for number, (maps, gradient) in enumerate(
+            zip(tape.attention, tape.attention_gradient, strict=True)
+        ):
             step = (maps * gradient).clamp(min=0).mean(dim=1)
-            if parts.reader(number) != "cross":
+            if parts is None or parts.reader(number) != "cross":
                 relevance = relevance + step @ relevance
                 continue
+            # R^{tt} and R^{ts} stand in the rows of what was written, R^{ss} in the source's.
+            source, written = slice(parts.source), slice(parts.source, None)
             reads = _without_identity(relevance[:, written, written]).mT
             read = _without_identity(relevance[:, source, source])
             relevance[:, written, source] += reads @ step[:, written, source] @ read
-        return relevance
+        return reduced(relevance, tape, self.reduce if parts is None else "cls_row")
 
 
 def _without_identity(relevance: Tensor) -> Tensor:

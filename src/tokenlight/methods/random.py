@@ -1,10 +1,9 @@
 """Random scores: the floor every method must beat."""
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from tokenlight.methods._method import Method, Tape
+from tokenlight.methods._presence import laid_out
 
 
 class RandomScores(Method):
@@ -23,7 +22,4 @@ class RandomScores(Method):
     needs = frozenset()
 
     def __call__(self, tape: Tape) -> Tensor:
-        scores = np.zeros(tuple(tape.real.shape))
-        for row, into in zip(tape.rows, scores, strict=True):
-            into[: len(row)] = row.generator(self.seed).random(len(row))
-        return torch.from_numpy(scores)
+        return laid_out(tape, [row.generator(self.seed).random(len(row)) for row in tape.rows])

@@ -114,9 +114,10 @@ class TokenOverlap(Metric):
             for label in np.unique(labels[times > 0]):
                 often = (times * (labels == label))[rows]
                 sums = np.bincount(columns, weights * often, len(tokens)) * factor
-                listed_here = self._listed(sums, columns[often > 0])
+                may = np.bincount(columns, often, len(tokens)) > 0  # those in the class's texts
+                may &= (sums > 0) | (self.tokens == "all")
                 order = np.argsort(-sums, kind="stable")  # strongest first, equal ones by token id
-                ranked.append(order[listed_here[order]].tolist())
+                ranked.append(order[may[order]].tolist())
             return [_overlap(ranked, k, share=self.report == "share") for k in ks]
 
         def value(chosen: np.ndarray) -> float:
@@ -128,12 +129,6 @@ class TokenOverlap(Metric):
         )
         found = statistic_interval(len(texts), value, seed=seed)
         return MetricSummary(replace(found, low=max(0.0, found.low)), curve)
-
-    def _listed(self, sums: np.ndarray, standing: np.ndarray) -> np.ndarray:
-        """Which columns may be listed, of those ``standing`` in the class's texts."""
-        listed = np.zeros(len(sums), dtype=bool)
-        listed[standing] = True
-        return listed & (sums > 0) if self.tokens == "positive" else listed
 
 
 def _parts(one: Measured) -> Sequence[Mapping[str, Any]]:
