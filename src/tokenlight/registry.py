@@ -154,9 +154,7 @@ def find(kind: Kind, name: str) -> Any:
             f"{said}: {type(broken).__name__}: {broken}. Install that package again, or remove it."
         ) from broken
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
-        raise BrokenPlugin(
-            f"{said}: it is not a dataclass whose fields are the options. Tell the makers of that package."
-        )
+        raise BrokenPlugin(f"{said}: it is not a dataclass whose fields are the options.")
     return found
 
 
@@ -230,10 +228,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     for part in filter(None, tail.split(",")):
         option, equals, value = part.partition("=")
         if not equals:
-            raise BadInput(
-                f"cannot read {part!r} in {text!r}: an option is written name=value, "
-                f"for example {name}:{option}=…"
-            )
+            raise BadInput(f"cannot read {part!r} in {text!r}: an option is written name=value.")
         options[option.strip()] = value.strip()
     return ALIASES.get(name.strip(), name.strip()), options
 

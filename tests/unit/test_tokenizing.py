@@ -158,8 +158,8 @@ def test_a_tokenizer_that_was_used_can_die():
 
 def test_one_tokenizer_is_made_for_a_whole_call(monkeypatch):
     made = []
-    real = tokenizing._apart
-    monkeypatch.setattr(tokenizing, "_apart", lambda *a: made.append(1) or real(*a))
+    real = tokenizing._inner_apart
+    monkeypatch.setattr(tokenizing, "_inner_apart", lambda *a: made.append(1) or real(*a))
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
     long = " ".join(["good film"] * 60)
     explainer.explain([long, long, "good", ("good", "film")], "random", long="stride")

@@ -43,9 +43,7 @@ class SpanTarget:
     def __post_init__(self) -> None:
         ways = (self.answer is not None, self.characters is not None, self.no_answer)
         if sum(ways) > 1 or (any(ways) and (self.start, self.end) != ("best", "best")):
-            raise BadTarget(
-                f"{self!r} names the span in two ways; give start/end, answer, characters or no_answer."
-            )
+            raise BadTarget(f"{self!r} names the span in two ways; give one of them.")
         if not isinstance(self.answer, str | None):
             raise BadTarget(f"the answer {shown(self.answer)} is not a text; give its words.")
         pair = (0, 0) if self.characters is None else self.characters
@@ -70,9 +68,7 @@ def as_span(target: object) -> SpanTarget:
     if isinstance(target, SpanTarget):
         return target
     if not isinstance(target, str):
-        raise BadTarget(
-            f"{target!r} is not an answer; give its text as it appears in the context, or SpanTarget(…)."
-        )
+        raise BadTarget(f"{target!r} is not an answer; give its text, or SpanTarget(…).")
     return SpanTarget() if target == "predicted" else SpanTarget(answer=target)
 
 
@@ -90,10 +86,7 @@ def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[s
     elif target.given:
         asked = answer_places(target, row) or (None, None)
         if asked[0] is None:
-            raise BadTarget(
-                "the answer stands where the context was cut off; "
-                f"explain it with {long_way('stride')}."
-            )
+            raise BadTarget(f"the answer was cut off; explain it with {long_way('stride')}.")
     elif asked == (None, None):
         raise BadTarget("SpanTarget(start=None, end=None) leaves nothing to explain.")
     places = [
@@ -197,16 +190,12 @@ def one_place(
     places: Sequence[int], occurrence: int | None, what: str, where: str, units: str
 ) -> int:
     """The place that is meant where ``what`` stands at several in ``where``, counted in ``units``."""
-    given = way("occurrence=", "--occurrence ")
-    if occurrence is None and len(places) > 1:
+    chosen = 0 if occurrence is None and len(places) == 1 else occurrence
+    if chosen is None or not 0 <= chosen < len(places):
+        given = way("occurrence=", "--occurrence ")
+        wrong = "" if chosen is None else f"{given}{chosen} does not exist: "
         raise BadTarget(
-            f"{what} occurs {len(places)} times in {where} (at {units} {few(places, 6)}); say which with "
-            f"{given}0 to {len(places) - 1}."
-        )
-    chosen = occurrence or 0
-    if not 0 <= chosen < len(places):
-        raise BadTarget(
-            f"{given}{chosen} does not exist: {what} occurs {len(places)} "
-            f"time{'s' * (len(places) > 1)} in {where}, counted from 0."
+            f"{wrong}{what} occurs {len(places)} times in {where} (at {units} {few(places, 6)}); say which "
+            f"with {given}0 to {len(places) - 1}."
         )
     return places[chosen]

@@ -2,29 +2,75 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tokenlight.data import validation
+from tokenlight.data import units, validation
 from tokenlight.data.later import Later
 from tokenlight.data.sentences import Sentence, sentences_of
-from tokenlight.data.shown import Shown
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import (
-    SegmentShare,
-    Unit,
-    UnitSum,
-    parts_of,
-    segment_names,
-    segment_shares,
-)
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
 
 FORMAT = 1  # of the JSON file; raised when a field changes its meaning
+
+
+class Shown:
+    """What an explanation, or a list of them, does with itself: each call is handed on to
+    :mod:`tokenlight.files` or :mod:`tokenlight.plots`."""
+
+    __slots__ = ()
+
+    def _all(self) -> list[Any]:
+        """The Attributions that are meant."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write ``.json``, ``.html``, ``.csv``, ``.parquet``, ``.png``, ``.svg`` or ``.pdf``, by the file's
+        ending; only JSON can be loaded again."""
+        from tokenlight.files.saved import save
+
+        return save(self._all(), path)
+
+    def to_pandas(self) -> Any:
+        """A data frame, one row per token."""
+        from tokenlight.files.saved import to_pandas
+
+        return to_pandas(self._all())
+
+    def to_html(self) -> str:
+        """One self-contained HTML page."""
+        from tokenlight.plots.html import page
+
+        return page(self._all())
+
+    def _repr_html_(self) -> str:
+        from tokenlight.plots.html import fragment
+
+        return fragment(self._all())
+
+    def show(self) -> None:
+        """Print the highlighted text to the terminal; in a notebook, draw it."""
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if hasattr(shell, "kernel"):
+            cell = import_module("IPython.display")
+            cell.display(cell.HTML(self._repr_html_()))
+            return
+        from tokenlight.plots.terminal import show
+
+        show(self._all())
+
+    def plot(self) -> Any:
+        """The highlighted text, or heat maps over pictures, as a figure of matplotlib."""
+        from tokenlight.plots.figures import drawn
+
+        return drawn(self._all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,26 +100,20 @@ class Attribution(Later, Shown):
     extras: Mapping[str, Any] = field(default_factory=dict)  # trust, conservation, windows: JSON
 
     def __post_init__(self) -> None:
-        scores = frozen(self.scores)
-        if scores.ndim != 1 or len(scores) != len(self.row):
+        if np.shape(self.scores) != (len(self.row),):
             raise BadInput(
-                f"scores have shape {scores.shape} but the text has {len(self.row)} tokens; "
+                f"scores have shape {np.shape(self.scores)} but the text has {len(self.row)} tokens; "
                 "an Attribution has one score a token."
             )
-        if not np.isfinite(scores).all():
-            raise NotFinite(
-                f"the score of token {int(np.flatnonzero(~np.isfinite(scores))[0])} is not finite; "
-                "an Attribution holds finite numbers only."
-            )
-        object.__setattr__(self, "scores", scores)
-        for name in ("logits", "layers"):
-            if getattr(self, name) is not None:
-                values = frozen(getattr(self, name))
-                if not np.isfinite(values).all():
-                    raise NotFinite(
-                        f"the {name} hold NaN or infinity; an Attribution holds finite numbers only."
-                    )
-                object.__setattr__(self, name, values)
+        for name in ("scores", "logits", "layers"):
+            if getattr(self, name) is None:
+                continue
+            values = frozen(getattr(self, name))
+            if not np.isfinite(values).all():
+                first = f"the score of token {int(np.argmin(np.isfinite(values)))} is not finite"
+                what = first if name == "scores" else f"the {name} hold NaN or infinity"
+                raise NotFinite(f"{what}; an Attribution holds finite numbers only.")
+            object.__setattr__(self, name, values)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -120,19 +160,19 @@ class Attribution(Later, Shown):
             raise BadInput("this explains a text, which has no patches; use scores or words().")
         return image.grid(self.scores)
 
-    def segment_shares(self) -> tuple[SegmentShare, ...]:
+    def segment_shares(self) -> tuple[units.SegmentShare, ...]:
         """What each part of the input weighs: its share of Σ|score| and its signed sum, special
         tokens last; ``premise 62 %, hypothesis 31 %, special 7 %``."""
-        return segment_shares(self.row, self.scores, self._names())
+        return units.segment_shares(self.row, self.scores, self._names())
 
-    def by(self, unit: Unit) -> list[UnitSum]:
+    def by(self, unit: units.Unit) -> list[units.UnitSum]:
         """Each role of a chat, document (text, message, half of a pair), sentence, word or token in order,
         with the sum of its scores; special tokens left out."""
-        return parts_of(self.row, self.scores, unit, self._names(), self.extras)
+        return units.parts_of(self.row, self.scores, unit, self._names(), self.extras)
 
     def _names(self) -> tuple[str, ...]:
         labels = self.prediction.labels
-        return segment_names(self.row, span=self.target.kind == "span", labels=labels)
+        return units.segment_names(self.row, span=self.target.kind == "span", labels=labels)
 
     def sentences(self) -> list[Sentence]:
         """The sentences of the text in order, each with the sum of its tokens' scores; those of which
@@ -186,12 +226,7 @@ class Attribution(Later, Shown):
             lacks = isinstance(broken, KeyError) and broken.args
             what = f"lacks the field {broken.args[0]!r}" if lacks else "garbles a field"
             raise DamagedFile(f"this attribution {what}; save it again.") from broken
-        validation.check(made.row, made.target, made.prediction, made.extras)
-        layers = made.layers
-        if layers is not None and (layers.shape[1:] != made.scores.shape or not len(layers)):
-            raise DamagedFile("layers: not one row a layer with one number a token.")
-        if made.logits.ndim != 1:
-            raise DamagedFile("logits: no list of numbers.")
+        validation.check(made)
         return made
 
     @classmethod

@@ -35,9 +35,8 @@ class Scale:
         """``height width 3`` of uint8."""
         mean, std = (np.array(v)[:, None, None] for v in (self.mean, self.std))
         bright = np.clip(pixels * std + mean, 0, 1) * 255
-        return np.broadcast_to(
-            bright.round().astype(np.uint8).transpose(1, 2, 0), (*pixels.shape[1:], 3)
-        ).copy()
+        rgb = bright.round().astype(np.uint8).transpose(1, 2, 0)
+        return np.broadcast_to(rgb, (*pixels.shape[1:], 3)).copy()
 
     def pixels(self, shown: np.ndarray) -> np.ndarray:
         """The inverse of :meth:`shown`."""
@@ -52,16 +51,16 @@ class PatchImage:
     """A picture cut into patches, as it goes into a model; equal where the model reads the same.
 
     ``pixels``: ``channel height width``, normalised; ``patch``: height and width of one;
-    ``size``: width and height of the picture before it was resized; ``places``: where its patches
-    stand among the tokens of a text, none where they are the last tokens of a row of their own.
+    ``size``: width and height of the picture before it was resized, where that is known; ``places``:
+    where its patches stand among the tokens of a text, none where they are the last of their own row.
     """
 
     pixels: np.ndarray
     scale: Scale
-    patch: tuple[int, int]
-    fill: Fill
-    name: str
-    size: tuple[int, int]
+    patch: tuple[int, int] = (1, 1)
+    fill: Fill = "mean"
+    name: str = ""
+    size: tuple[int, ...] = ()
     places: tuple[int, ...] = ()
 
     def positions(self, tokens: int) -> list[int]:
@@ -87,6 +86,11 @@ class PatchImage:
     def columns(self) -> int:
         """Patches from left to right."""
         return int(self.pixels.shape[2]) // self.patch[1]
+
+    @property
+    def names(self) -> list[str]:
+        """What its patches are called, ``row,column``."""
+        return [f"{row},{column}" for row in range(self.rows) for column in range(self.columns)]
 
     @cached_property
     def shown(self) -> np.ndarray:
@@ -169,10 +173,8 @@ class PatchImage:
         if not np.isfinite(pixels).all():
             raise DamagedFile("its picture holds NaN or infinity.")
         across, down = map(int, values["size"])
-        places = tuple(map(int, values.get("places", ())))
-        return cls(
-            pixels, scale, (height, width), fill, str(values["name"]), (across, down), places
-        )
+        own = (height, width), fill, str(values["name"]), (across, down)
+        return cls(pixels, scale, *own, tuple(map(int, values.get("places", ()))))
 
 
 def stored_pixels(values: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Sentences of a text, by rule: where a reader of a long document looks first.
+"""Sentences of a text, by rule.
 
 A sentence ends at ``.``, ``!``, ``?`` or ``…`` before white space, at their kin in other scripts, and at
 an empty line. A full stop after an abbreviation or an initial, or before a small letter, ends none;

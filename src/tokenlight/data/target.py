@@ -8,7 +8,6 @@ a classifier are indexed ``[label]``; those of a span head ``[token, 0]`` (start
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from tokenlight.data.chances import log_probability, softmax
 from tokenlight.data.entities import type_name
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.vocabulary import Vocabulary
-from tokenlight.errors import BadTarget, UnknownName, way
+from tokenlight.errors import BadTarget, UnknownName, few, way
 
 LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
 SMALLEST = float(np.finfo(np.float64).tiny)  # of 1 − p, where all of p is taken
@@ -217,11 +216,7 @@ class Head:
     def does(self) -> str:
         """What this model can be asked, in words: the end of a message about a wrong use."""
         said, python, flags = DOES["span" if self.kind == "span" else self.reads]
-        return f"{said.format(self.listed(6))}: give {way(python, flags)}"
-
-    def listed(self, most: int) -> str:
-        """The first labels, as messages name them."""
-        return f"{', '.join(islice(self.labels, most))}{' …' * (len(self.labels) > most)}"
+        return f"{said.format(few(self.labels, 6))}: give {way(python, flags)}"
 
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
         """Read one example's prediction off its logits."""
@@ -273,8 +268,8 @@ class Head:
         if self.writes:
             everything = way("target='all'", "--target all")
             raise BadTarget(
-                f"{everything} would be {len(self.labels):,} explanations, one a token of the "
-                "vocabulary; name the tokens that interest you, or explain 'predicted'."
+                f"{everything} would be {len(self.labels):,} explanations, one a token of the vocabulary; "
+                "name the tokens that interest you, or explain 'predicted'."
             )
         return tuple(self._one(index, logits, row) for index in range(len(self.labels)))
 
@@ -282,7 +277,7 @@ class Head:
         if self.kind == "span":
             return ResolvedTarget("span", *span_terms(as_span(target), logits, row))
         if target == "predicted" != self.usual:
-            outputs, every = self.listed(12), way("target='all'", "--target all")
+            outputs, every = few(self.labels, 12), way("target='all'", "--target all")
             raise BadTarget(
                 f"this model predicts {len(self.labels)} numbers, none of them instead of the others, so "
                 f"'predicted' names no output; name one ({outputs}), or explain each with {every}."
@@ -305,9 +300,8 @@ class Head:
             weights[at] = weights.get(at, 0.0) - weight
         terms = tuple((at, weight) for at, weight in weights.items() if weight)
         if not terms:
-            raise BadTarget(
-                f"the contrast names one {this.kind} twice: {this.name}. Give two that differ."
-            )
+            twice = f"the contrast names one {this.kind} twice: {this.name}"
+            raise BadTarget(f"{twice}. Give two that differ.")
         name = f"{this.name} rather than {that.name.removeprefix('the answer ')}"
         return ResolvedTarget("span" if self.kind == "span" else "contrast", name, terms)
 
@@ -316,8 +310,8 @@ class Head:
         spans = isinstance(target, str | SpanTarget | Contrast) and target != "all"
         if self.kind == "span" and not spans:
             raise BadTarget(
-                f"target {target!r} names classes, but this model has none: it answers with a span of "
-                "the context. Explain 'predicted', or the text of an answer as it is written there."
+                f"target {target!r} names classes, but this model has none: it answers with a span; "
+                "explain 'predicted', or the text of an answer as it is written in the context."
             )
         if self.kind != "span" and isinstance(target, SpanTarget):
             raise BadTarget(f"SpanTarget asks for an answer, but this model has none: {self.does}.")
@@ -329,7 +323,7 @@ class Head:
         if isinstance(label, bool) or not isinstance(label, str | int | np.integer):
             raise BadTarget(
                 f"target {label!r} is a {type(label).__name__}; give 'predicted', 'all', a label "
-                f"({self.listed(12)}), its number, or Contrast(…)."
+                f"({few(self.labels, 12)}), its number, or Contrast(…)."
             )
         if isinstance(label, str) and isinstance(self.labels, Vocabulary):
             written = row.texts[-1] if row is not None and row.texts else ""
@@ -340,20 +334,19 @@ class Head:
             sought = label if label in self.labels else label.casefold()
             places = [str(place) for place, name in enumerate(names) if name == sought]
             if len(places) > 1:
+                numbers = " or ".join(places)
                 raise BadTarget(
-                    f"{len(places)} labels of this model are named {label!r}; give the number of the one "
-                    f"you mean: {' or '.join(places)}."
+                    f"{len(places)} labels are named {label!r}; give a number: {numbers}."
                 )
             if places:
                 return int(places[0])
             if not is_number(label):
                 raise UnknownName.among("label", label, (*self.labels, "predicted", "all"))
         index = int(label)
-        if not 0 <= index < len(self.labels):
-            raise BadTarget(
-                f"label number {index} does not exist: this model has {len(self.labels)} labels, "
-                f"0 to {len(self.labels) - 1} ({self.listed(12)})."
-            )
+        count = len(self.labels)
+        if not 0 <= index < count:
+            known = f"this model has {count} labels, 0 to {count - 1} ({few(self.labels, 12)})"
+            raise BadTarget(f"label number {index} does not exist: {known}.")
         return index
 
 

@@ -1,12 +1,10 @@
 """The user's tokenizer, so that nobody else switches it while it reads.
 
-A fast tokenizer keeps in itself whether it cuts and pads, and every call of it switches that for all
-who hold it: a thread that asks for ``truncation=True`` would cut the texts that another explains. So
-each reading goes through a tokenizer of its own. It is no copy: the vocabulary and the rules are the
-user's own objects, only the two switches and the list of added tokens are apart. Making one takes
-microseconds whatever the size of the vocabulary, but some milliseconds for thousands of added tokens:
-one serves a whole call of explain(). None is kept longer, so whatever the user changes later (added
-tokens, rules, ``model_input_names``) holds from the next call on.
+A fast tokenizer keeps in itself whether it cuts and pads, and every call switches that for all who hold
+it: a thread that asks for ``truncation=True`` would cut the texts that another explains. So each reading
+goes through one of its own: vocabulary and rules are the user's objects, the two switches and the list of
+added tokens are apart. Thousands of added tokens take milliseconds, so one serves a whole call of
+explain(); none is kept longer, so what the user changes later holds from the next call on.
 """
 
 from collections.abc import Iterator
@@ -21,10 +19,8 @@ _made: ContextVar[dict[int, tuple[Any, Any]] | None] = ContextVar("made", defaul
 @contextmanager
 def one_reading() -> Iterator[None]:
     """Within: a tokenizer that is put apart again is the one that was made first."""
-    if _made.get() is not None:
-        yield
-        return
-    begun = _made.set({})
+    kept = _made.get()
+    begun = _made.set({} if kept is None else kept)
     try:
         yield
     finally:
@@ -36,20 +32,14 @@ def apart(tokenizer: Any) -> Any:
     inner = getattr(tokenizer, "_tokenizer", None)
     if not hasattr(inner, "get_added_tokens_decoder"):
         return tokenizer
-    made = _made.get()
-    if made is None:
-        return _apart(tokenizer, inner)
+    kept = _made.get()
+    made = {} if kept is None else kept
     if id(tokenizer) not in made:
+        own = object.__new__(type(tokenizer))
+        own.__dict__.update(vars(tokenizer), _tokenizer=_inner_apart(inner))
         # The user's own stands beside it, so that no other can come to have its id meanwhile.
-        made[id(tokenizer)] = tokenizer, _apart(tokenizer, inner)
+        made[id(tokenizer)] = tokenizer, own
     return made[id(tokenizer)][1]
-
-
-def _apart(tokenizer: Any, inner: Any) -> Any:
-    own = object.__new__(type(tokenizer))
-    own.__dict__.update(vars(tokenizer))
-    own.__dict__["_tokenizer"] = _inner_apart(inner)
-    return own
 
 
 def _inner_apart(inner: Any) -> Any:

@@ -1,6 +1,7 @@
 """Tokens: what the model reads, and where each piece stands in the text a person wrote."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,9 +15,12 @@ from tokenlight.errors import BadInput, way
 Span = tuple[int, int]
 ExplainMask = Literal["none", "cls_sep", "sep"]
 Long = Literal["error", "truncate", "stride"]
-PER_TOKEN = (
-    "ids", "attention", "token_types", "pieces", "special", "spans", "segments", "words",
-)  # fmt: skip
+PER_TOKEN = ("ids", "attention", "token_types", "pieces", "special", "spans", "segments", "words")
+
+
+def is_half(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair, which is not a character and cannot be written."""
+    return re.search("[\ud800-\udfff]", text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +125,14 @@ class TokenRow(Later):
 
     def masked(self, positions: Sequence[bool]) -> "TokenRow":
         """The same row with attention 0 at ``positions``; ids and places stay."""
-        kept = tuple(
-            0 if hide else seen for hide, seen in zip(positions, self.attention, strict=True)
-        )
-        return replace(self, attention=kept)
+        pairs = zip(positions, self.attention, strict=True)
+        return replace(self, attention=tuple(0 if hide else seen for hide, seen in pairs))
 
     def take(self, positions: Sequence[int]) -> "TokenRow":
         """The tokens at ``positions`` as a row of its own."""
         kept = list(positions)
-        taken: dict[str, Any] = {}
-        for name in PER_TOKEN:
-            values = getattr(self, name)
-            taken[name] = None if values is None else tuple(values[i] for i in kept)
+        lists = {name: getattr(self, name) for name in PER_TOKEN}
+        taken: dict[str, Any] = {n: v and tuple(v[i] for i in kept) for n, v in lists.items()}
         if self.source is not None:
             taken["source"] = sum(i < self.source for i in kept)
         if self.asked:
@@ -173,41 +173,33 @@ class Tokens:
         id, drops padding; if neither model nor tokenizer has one, what the mask hides at the ends of
         a row is padding."""
         table = _table("ids", ids)
-        mask = np.ones_like(table) if attention_mask is None else _table("mask", attention_mask)
-        types = None if token_type_ids is None else _table("token_type_ids", token_type_ids)
-        for name, other in (("attention_mask", mask), ("token_type_ids", types)):
-            if other is not None and other.shape != table.shape:
-                raise BadInput(
-                    f"{name} has shape {other.shape} but ids have shape {table.shape}; "
-                    "give arrays of one shape, a row for each text."
-                )
+        given = np.ones_like(table) if attention_mask is None else attention_mask
+        mask = _table("attention_mask", given, table.shape)
         if not np.isin(mask, (0, 1)).all():
             raise BadInput("attention_mask holds values other than 0 and 1; give a 0/1 mask.")
-        kinds = [None] * len(table) if types is None else map(tuple, types.tolist())
+        kinds: Any = [None] * len(table)
+        if token_type_ids is not None:
+            kinds = map(tuple, _table("token_type_ids", token_type_ids, table.shape).tolist())
         rows = zip(table.tolist(), map(tuple, mask.tolist()), kinds, strict=True)
         return cls(
             tuple(TokenRow.plain(row, attention=seen, token_types=own) for row, seen, own in rows)
         )
 
 
-def _table(name: str, values: Any) -> np.ndarray:
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
+def _table(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Whole numbers, a row for each text; of the ``shape`` that ids have."""
     try:
-        table = np.asarray(values)
+        table = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except ValueError as ragged:
         raise BadInput(
-            f"{name} has rows of different lengths; pad them to one length with the pad id and "
-            "attention 0."
+            f"{name} has rows of different lengths; pad them with the pad id and attention 0."
         ) from ragged
-    if table.ndim != 2 or table.size == 0:
+    if table.ndim != 2 or table.size == 0 or table.shape != (shape or table.shape):
         raise BadInput(
-            f"{name} has shape {table.shape}; give a 2-D array with a row for each text, "
-            "for example ids[None] for a single text."
+            f"{name} has shape {table.shape}; give a 2-D array with a row for each text, for example "
+            "ids[None] for a single text, and masks and types of one shape with the ids."
         )
-    if table.dtype == bool:
-        table = table.astype(np.int64)
-    if not np.issubdtype(table.dtype, np.integer):
+    if table.dtype != bool and not np.issubdtype(table.dtype, np.integer):
         raise BadInput(f"{name} has dtype {table.dtype}; token ids and masks are integers.")
     return table.astype(np.int64)
 
@@ -227,19 +219,18 @@ def real_tokens(row: TokenRow, pad_id: int | None) -> range:
     """The positions between the padding at both ends."""
     if 0 not in row.attention or (pad_id is None and row.texts):
         return range(len(row))
-    padding = [
-        seen == 0 and pad_id in (None, i) for i, seen in zip(row.ids, row.attention, strict=True)
-    ]
-    if all(padding):
+    pairs = zip(row.ids, row.attention, strict=True)
+    real = [i for i, (own, seen) in enumerate(pairs) if seen or pad_id not in (None, own)]
+    if not real:
         raise BadInput("a row of ids is all padding; there is no token to explain.")
-    start = padding.index(False)
-    stop = len(padding) - padding[::-1].index(False)
-    if pad_id is not None and any(padding[start:stop]):
+    inside = range(real[0], real[-1] + 1)
+    between = [] if pad_id is None else sorted({*inside}.difference(real))
+    if between:
         raise BadInput(
-            f"position {start + padding[start:stop].index(True)} is padding (pad id {pad_id}, "
-            "attention 0) between real tokens; padding belongs at one end of the row."
+            f"position {between[0]} is padding (pad id {pad_id}, attention 0) between real tokens; "
+            "padding belongs at one end of the row."
         )
-    return range(start, stop)
+    return inside
 
 
 def named(row: TokenRow, tokenizer: Any) -> TokenRow:
@@ -263,7 +254,7 @@ def explain_masked(row: TokenRow, how: ExplainMask, tokenizer: Any) -> TokenRow:
         given = way(f"explain_mask={how!r}", f"--explain-mask {how}")
         raise BadInput(
             f"{given} needs a tokenizer with a separator token, and this model's has none; leave it "
-            "out, or in Python mask the positions yourself with Tokens.from_ids(ids, attention_mask)."
+            "out, or in Python mask positions by Tokens.from_ids(ids, attention_mask)."
         )
     hidden = {tokenizer.sep_token_id} | ({tokenizer.cls_token_id} if how == "cls_sep" else set())
     return row.masked([i in hidden for i in row.ids])

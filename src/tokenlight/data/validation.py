@@ -1,7 +1,5 @@
-"""A saved attribution: nothing in it is believed before it is checked.
-
-What :func:`tokenlight.load`, ``tokenlight serve --open`` and the page read goes through here, so that
-no file loads and breaks later, in a picture or a table.
+"""A saved attribution: nothing in it is believed before it is checked, so that no file loads and breaks
+later, in a picture or a table.
 """
 
 import types
@@ -13,8 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from tokenlight.data.image import PatchImage
-from tokenlight.data.target import Prediction, ResolvedTarget
-from tokenlight.data.tokens import Span, TokenRow
+from tokenlight.data.tokens import Span, TokenRow, is_half
 from tokenlight.errors import DamagedFile
 
 DEEPEST = 12  # tables within tables
@@ -36,7 +33,7 @@ def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
     if deep == 0:
         raise DamagedFile("its tables stand too deep within each other.")
     if isinstance(value, str):
-        if any(0xD800 <= ord(character) <= 0xDFFF for character in value):
+        if is_half(value):
             raise DamagedFile("it holds half of a surrogate pair, which is not a character.")
     elif isinstance(value, int | float):
         if not abs(value) <= LARGEST:  # nor is it NaN
@@ -88,8 +85,10 @@ def _fits(value: Any, plain: Any, inside: tuple[Any, ...]) -> bool:
     return isinstance(value, plain) or (plain is float and isinstance(value, int))
 
 
-def check(row: TokenRow, target: ResolvedTarget, said: Prediction, extras: Any) -> None:
-    """Refuse parts that do not fit each other, or what a picture would stumble over."""
+def check(found: Any) -> None:
+    """Refuse an Attribution whose parts do not fit each other, or what a picture would stumble over."""
+    row: TokenRow = found.row
+    target, said, extras, layers = found.target, found.prediction, found.extras, found.layers
     tokens, image, chances = len(row.ids), row.image, said.probabilities
     types = row.ids if row.token_types is None else row.token_types
     lists = (row.attention, row.pieces, row.special, row.spans, row.segments, row.words, types)
@@ -117,6 +116,9 @@ def check(row: TokenRow, target: ResolvedTarget, said: Prediction, extras: Any) 
         ),
         (bool(target.terms), "target: it has no terms"),
         (all(at and min(at) >= 0 for at, _ in target.terms), "target: a term has no place"),
+        (found.logits.ndim == 1, "logits: no list of numbers"),
+        (layers is None or layers.size > 0, "layers: there are none"),
+        (layers is None or layers.shape[1:] == (tokens,), "layers: not one number a token"),
         (isinstance(trust, Mapping | None), "extras: its trust is not a table"),
         (isinstance(path, Mapping | None), "extras: its convergence is not a table"),
     )

@@ -6,11 +6,13 @@ from functools import cached_property
 from typing import Any, overload
 
 from tokenlight.data.tokenizer import apart
+from tokenlight.data.tokens import is_half
 from tokenlight.errors import BadTarget, way
 
 
 class Vocabulary(Sequence[str]):
-    """Token ids as labels. ``vocabulary[id]`` is the token's text with its leading blank, if any.
+    """Token ids as labels. ``vocabulary[id]`` is the token as it reads behind other text, with its leading
+    blank, if any; its piece where it is no text of its own.
 
     Read from the tokenizer when asked, since most of the many labels never are.
     """
@@ -30,34 +32,29 @@ class Vocabulary(Sequence[str]):
             return [self[i] for i in range(*index.indices(self.size))]
         if not 0 <= index < self.size:
             raise IndexError(index)
-        return self._text(index)
-
-    def __contains__(self, label: object) -> bool:
-        return isinstance(label, str) and self._find(label) is not None
-
-    def _text(self, index: int) -> str:
-        """The token as it reads behind other text; its piece where it is no text of its own."""
         piece = self.tokenizer.convert_ids_to_tokens(index) if self.tokenizer is not None else None
         if piece is None:  # ids behind the tokenizer's last, or no tokenizer at all
             return f"#{index}"
-        before = self._letter
-        behind = str(self.tokenizer.decode([*before, index], clean_up_tokenization_spaces=False))
-        alone = str(self.tokenizer.decode(before, clean_up_tokenization_spaces=False))
+        alone, behind = (
+            str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+            for ids in (self._letter, [*self._letter, index])
+        )
         text = behind.removeprefix(alone) if behind.startswith(alone) else ""
         # Half of a character and control tokens have no text of their own: their piece names them.
         return text if text and "\ufffd" not in text else str(piece)
 
+    def __contains__(self, label: object) -> bool:
+        return isinstance(label, str) and self._find(label) is not None
+
     def id_of(self, label: str, *, blank: bool = True) -> int:
         """The one token that ``label`` is; ``blank``: a word begins here, so a blank comes first."""
-        if not label or any(0xD800 <= ord(character) <= 0xDFFF for character in label):
+        if not label or is_half(label):
             raise BadTarget(f"{label!r} is not a text that a token could represent; give a word.")
         found = self._find(label, blank=blank)
         if found is not None:
             return found
         if self.tokenizer is None:
-            raise BadTarget(
-                f"{label!r} cannot be looked up without a tokenizer; give the token's number."
-            )
+            raise BadTarget(f"{label!r} is not known without a tokenizer; give the token's number.")
         # Behind a prompt that ends in a word, the blank belongs to the continuation.
         written = f" {label}" if blank and label[:1].isalnum() else label
         whole = way(f"Continuation({written!r})", f"--continue {shlex.quote(written)}")

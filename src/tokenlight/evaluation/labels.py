@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenlight.data.target import Head, is_number
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, UnknownName, way
+from tokenlight.errors import BadInput, UnknownName, few, way
 from tokenlight.metrics._metric import CharacterSpan
 
 
@@ -26,13 +26,13 @@ def _true_label(label: Any, head: Head) -> int:
     if isinstance(label, bool) or not isinstance(label, str | Integral):
         raise BadInput(
             f"the true label {label!r} is a {type(label).__name__}; give one of the model's labels "
-            f"({head.listed(12)}), or its number."
+            f"({few(head.labels, 12)}), or its number."
         )
     if not isinstance(label, str) and label < 0:  # no label has such a number: it is a name
         if str(label) not in head.labels:
             raise BadInput(
-                f"the true label {label} is not one of this model's ({head.listed(12)}); give one of them, "
-                "and leave the cell empty (None in Python) where a text has no label."
+                f"the true label {label} is not one of this model's ({few(head.labels, 12)}); give one of "
+                "them, and leave the cell empty (None in Python) where a text has no label."
             )
         label = str(label)
     named = isinstance(label, str) and not head.writes and not is_number(label)

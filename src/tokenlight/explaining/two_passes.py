@@ -21,7 +21,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Above, Continuation, Contrast, Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import WRITTEN
-from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, short, way
+from tokenlight.errors import BadInput, BadTarget, UnsupportedModel, few, short, way
 from tokenlight.explaining.batch import explain_packs
 from tokenlight.explaining.jobs import check_target, name_of
 from tokenlight.explaining.options import How, Job
@@ -139,7 +139,7 @@ def _ranked(session: Session, text: Any, target: Above) -> tuple[tuple[Any, Any]
     label: Any = target.label
     if label == "predicted" and len(head.labels) > 1:
         raise BadTarget(
-            f"this model has {len(head.labels)} outputs ({head.listed(6)}), so say which of them ranks: "
+            f"this model has {len(head.labels)} outputs ({few(head.labels, 6)}); say which of them ranks: "
             + way("Above(…, label=…).", "--target LABEL.")
         )
     return (text, (text[0], target.than)), (label, label)

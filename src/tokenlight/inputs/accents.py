@@ -1,9 +1,6 @@
-"""Marks: characters that are drawn on or joined to the one before them, as an accent, the sign that
-makes a heart an emoji, or the members of an emoji family.
-
-Tokenizers that strip accents give such a character to no token. A person wrote it with the letter before
-it, and so its place is that of the letter's token: here tokens are widened over such marks, so that
-no picture and no file tears them apart.
+"""Marks: characters that are drawn on or joined to the one before them, as an accent or the members of an
+emoji family. Tokenizers that strip accents give them to no token; here the token of the letter before
+is widened over them, so that no picture and no file tears them apart.
 """
 
 from collections.abc import Sequence

@@ -45,9 +45,7 @@ class Context:
     def __post_init__(self) -> None:
         given, asked = self.documents, self.question is not None
         if isinstance(given, str) or not given:
-            raise BadInput(
-                "documents are a list of texts, or a table of names and texts; give one."
-            )
+            raise BadInput("documents are a list of texts, or a table of names and texts.")
         named = given if isinstance(given, Mapping) else None
         texts = tuple(given if named is None else named.values())
         names = tuple(named or (f"document {i + 1}" for i in range(len(texts))))

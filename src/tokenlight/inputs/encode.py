@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tokenlight.data.tokenizer import apart
-from tokenlight.data.tokens import Long, Question, Span, TextInput, TokenRow
+from tokenlight.data.tokens import Long, Question, Span, TextInput, TokenRow, is_half
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer, long_way
 from tokenlight.inputs.accents import carries_on, is_inside_word, with_marks
 from tokenlight.inputs.truncation import beginning, windows
@@ -43,10 +43,8 @@ def encode(
         row = replace(row.take(stay), cut=len(row) - len(stay))
     flags = zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
     if all(flag or segment is None for flag, segment in flags):
-        raise BadInput(
-            f"the text {texts[0][:40]!r} has no token besides the model's special tokens; "
-            "give a text with at least one word."
-        )
+        given = f"the text {texts[0][:40]!r}"
+        raise BadInput(f"{given} has no token besides the model's special tokens; give a word.")
     return row
 
 
@@ -59,9 +57,8 @@ def check_tokenizer(tokenizer: Any) -> None:
         )
     if not getattr(tokenizer, "is_fast", False):
         raise UnsupportedTokenizer(
-            f"{type(tokenizer).__name__} gives no character offsets, so words and highlights "
-            "cannot be placed in the text; load the fast tokenizer (use_fast=True), or explain "
-            "Tokens.from_ids(…)."
+            f"{type(tokenizer).__name__} gives no character offsets, by which words are placed in the "
+            "text; load the fast tokenizer (use_fast=True), or explain Tokens.from_ids(…)."
         )
 
 
@@ -111,13 +108,11 @@ def readable(part: Any) -> None:
         raise BadInput(f"expected text, got {type(part).__name__}: {str(part)[:60]!r}.")
     if not part.strip():
         raise BadInput(f"the text {part!r} is empty; give a text with at least one word.")
-    try:
-        part.encode("utf-8")
-    except UnicodeEncodeError as half:
+    if is_half(part):
         raise BadInput(
             f"the text {part[:40]!r} holds half of a surrogate pair, which is not a character; "
             "decode the bytes again, for example with errors='replace'."
-        ) from half
+        )
 
 
 def encodings(tokenizer: Any, *texts: Any, **how: Any) -> list[Encoding]:

@@ -1,14 +1,14 @@
-"""Pictures that a person gives: files, PIL images and arrays, read as a model of patches reads them.
+"""Pictures that a person gives, read as a model of patches reads them.
 
-A picture becomes a row of tokens like a text: the model's own tokens ([CLS] and its like) are
-special, then come the patches, row by row from the top left. A patch has the id 1 where it is seen
-and 0 where it is hidden, so all that replaces tokens replaces patches too.
+A picture becomes a row of tokens like a text: the model's own ([CLS] and its like) are special, then
+come the patches, row by row. A patch has the id 1 where it is seen and 0 where it is hidden, so all
+that replaces tokens replaces patches too.
 """
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -59,17 +59,7 @@ class Picture:
         if not np.isfinite(pixels).all():
             raise BadInput("the pixel values hold NaN or infinity; give finite numbers.")
         scale = Scale.of(mean, std, len(pixels))
-        return cls(Pixels(pixels.astype(np.float32), scale), **others)
-
-
-@dataclass(frozen=True, eq=False)
-class Pixels:
-    """Pixel values that need no processor; ``name`` and ``size`` are those of the file, if any."""
-
-    values: np.ndarray
-    scale: Scale
-    name: str = ""
-    size: tuple[int, int] | None = None
+        return cls(PatchImage(pixels.astype(np.float32), scale), **others)
 
 
 def is_picture(given: Any) -> bool:
@@ -91,18 +81,19 @@ def opened(given: Any, processor: Any, patch: tuple[int, int]) -> PatchImage:
     """Read, resize and normalise a picture as its processor says, and cut it into patches."""
     picture = given if isinstance(given, Picture) else Picture(given)
     made = picture.source
-    if not isinstance(made, Pixels):
+    if not isinstance(made, PatchImage):
         image, name = read(made)
         processor = picture.processor or processor
         found = processed(processor, image, "AutoImageProcessor.from_pretrained(…, backend='pil')")
         pixels = pixels_of(found, processor)
-        made = Pixels(pixels, scale_of(processor, len(pixels)), name, image.size)
+        scale = scale_of(processor, len(pixels))
+        made = PatchImage(pixels, scale, name=name, size=image.size)
     return cut(picture, made, patch)
 
 
-def cut(picture: Picture, made: Pixels, patch: tuple[int, int]) -> PatchImage:
-    """A picture's pixel values in patches."""
-    _, height, width = made.values.shape
+def cut(picture: Picture, made: PatchImage, patch: tuple[int, int]) -> PatchImage:
+    """The pixel values of a picture in patches, named and hidden as it says."""
+    _, height, width = made.pixels.shape
     if height % patch[0] or width % patch[1]:
         raise BadInput(
             f"the picture is {width} × {height} pixels after preprocessing, which patches of {patch[1]} × "
@@ -110,7 +101,7 @@ def cut(picture: Picture, made: Pixels, patch: tuple[int, int]) -> PatchImage:
         )
     size = made.size or (width, height)
     name = picture.name or made.name or f"image {size[0]} × {size[1]}"
-    return PatchImage(made.values, made.scale, patch, picture.fill, name, size)
+    return replace(made, patch=patch, fill=picture.fill, name=name, size=size)
 
 
 def read(source: Any) -> tuple[Any, str]:
@@ -206,7 +197,7 @@ def scale_of(processor: Any, channels: int) -> Scale:
 
 def patch_row(image: PatchImage, special: Sequence[str]) -> TokenRow:
     """The picture as tokens: the model's own ``special`` ones, then patches named ``row,column``."""
-    names = [f"{row},{column}" for row in range(image.rows) for column in range(image.columns)]
+    names = image.names
     length = len(special) + len(names)
     return TokenRow.plain(
         (SEEN,) * length,

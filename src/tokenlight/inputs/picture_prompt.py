@@ -5,14 +5,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tokenlight.data.image import PatchImage
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong, way
 from tokenlight.inputs.context import Laid
 from tokenlight.inputs.encode import check_tokenizer, readable
-from tokenlight.inputs.picture import Picture, Pixels, cut, pixels_of, processed, read, scale_of
+from tokenlight.inputs.picture import Picture, cut, pixels_of, processed, read, scale_of
 from tokenlight.inputs.prompt import Chat, encode_prompt, laid_chat, located
 
 IMAGE = "image"  # the name of the picture among a row's texts
@@ -36,17 +34,16 @@ class PictureReader:
 
     def row(self, picture: Picture, limit: int | None, continuation: str | None = None) -> TokenRow:
         """The prompt with its patches, and what was written after it as its last segment."""
-        if isinstance(picture.source, Pixels) and self.processor is not None:
+        if isinstance(picture.source, PatchImage) and self.processor is not None:
             return replace(self, processor=None).row(picture, limit, continuation)
         check_tokenizer(self.tokenizer)
         laid = self._laid(picture)
-        text, template, ids = laid.text, laid.template, None
-        if isinstance(picture.source, Pixels):
-            made = picture.source
-        else:
+        text, template, made = laid.text, laid.template, picture.source
+        ids: tuple[int, ...] = ()
+        if not isinstance(made, PatchImage):
             made, text, template, ids = self._processed(picture, text)
-        rows, columns = self.grid(made.values.shape)
-        if ids is None:
+        rows, columns = self.grid(made.pixels.shape)
+        if not ids:
             text = text.replace(self.mark, self.mark * (rows * columns))
         # Where the mark parts what was said, it stands before and behind the picture.
         pieces = (
@@ -57,11 +54,9 @@ class PictureReader:
         )
         prompt = located(text, pieces, template)
         row = encode_prompt(prompt, self.tokenizer, limit=None, continuation=continuation)
-        if ids is not None and row.ids[: len(ids)] != ids:
-            raise BadInput(
-                "the continuation changes how the end of the prompt is read; begin it with a word."
-            )
-        _, height, width = made.values.shape
+        if row.ids[: len(ids)] != ids:
+            raise BadInput("the continuation changes how the prompt ends; begin it with a word.")
+        _, height, width = made.pixels.shape
         image = cut(picture, made, (height // rows, width // columns))
         if limit is not None and len(row) > limit:
             raise TextTooLong(
@@ -73,10 +68,8 @@ class PictureReader:
     @property
     def mark(self) -> str:
         """What is written where the picture is to stand."""
-        own = getattr(self.processor, "boi_token", None) or getattr(
-            self.processor, "image_token", None
-        )
-        return str(own or self.tokenizer.convert_ids_to_tokens(self.token))
+        own = (getattr(self.processor, name, None) for name in ("boi_token", "image_token"))
+        return str(next(filter(None, own), self.tokenizer.convert_ids_to_tokens(self.token)))
 
     def _laid(self, picture: Picture) -> Laid:
         """The text with the mark of the picture in it once: where the person wrote it, else in front."""
@@ -99,23 +92,24 @@ class PictureReader:
             )
         return laid
 
-    def _processed(self, picture: Picture, text: str) -> tuple[Pixels, str, bool, tuple[int, ...]]:
+    def _processed(
+        self, picture: Picture, text: str
+    ) -> tuple[PatchImage, str, bool, tuple[int, ...]]:
         """The picture's pixel values; the text as the model's own processor hands it to its tokenizer,
         and whether special tokens are in it already; and its ids."""
         image, name = read(picture.source)
         processor, heard = copy(self.processor), _Heard(self.tokenizer)
         if processor is not None:
             processor.tokenizer = heard
-        usual = "AutoProcessor.from_pretrained(…)"
-        found = processed(processor, [image], usual, text=[text])
+        found = processed(processor, [image], "AutoProcessor.from_pretrained(…)", text=[text])
         unknown = sorted({*found} - KNOWN)
         if unknown:
             kind = type(processor).__name__
             raise BadInput(f"{kind} gives {unknown[0]!r}, whose meaning tokenlight does not know.")
         reader = processor.image_processor
         pixels = pixels_of(found, reader)
-        made = Pixels(pixels, scale_of(reader, len(pixels)), name, image.size)
-        ids = tuple(int(i) for i in found["input_ids"][0])
+        scale, ids = scale_of(reader, len(pixels)), tuple(map(int, found["input_ids"][0]))
+        made = PatchImage(pixels, scale, name=name, size=image.size)
         return made, heard.text, not heard.adds, ids
 
     def _patched(self, row: TokenRow, image: PatchImage) -> TokenRow:
@@ -126,15 +120,12 @@ class PictureReader:
                 f"the prompt has {len(places)} tokens for the picture, of which the model makes "
                 f"{image.rows} × {image.columns} vectors; use the processor of this very model."
             )
-        names = dict(zip(places, np.ndindex(image.rows, image.columns), strict=True))
+        names = dict(zip(places, image.names, strict=True))
         of = row.segments
         segments = [0 if i in names else None if s is None else s + 1 for i, s in enumerate(of)]
         return replace(
             row,
-            pieces=tuple(
-                "{},{}".format(*names[i]) if i in names else piece
-                for i, piece in enumerate(row.pieces)
-            ),
+            pieces=tuple(names.get(i, piece) for i, piece in enumerate(row.pieces)),
             special=tuple(own and i not in names for i, own in enumerate(row.special)),
             segments=tuple(segments),
             texts=(image.name, *row.texts),

@@ -75,10 +75,9 @@ def encode_prompt(
     if limit is not None and len(row) > limit:
         if long != "truncate":
             raise TextTooLong(
-                f"the prompt has {len(row)} tokens but this model reads at most {limit}. Give "
-                f"{long_way('truncate')} to keep the last {limit} tokens, "
-                "which the model writes on from, or a shorter prompt; windows "
-                f"({long_way('stride')}) have no next token in common."
+                f"the prompt has {len(row)} tokens but this model reads at most {limit}. Give a shorter "
+                f"one, or {long_way('truncate')} to keep the last {limit} tokens, which the model writes on "
+                f"from; windows ({long_way('stride')}) have no next token in common."
             )
         # What a model writes depends most on what stands right before: the beginning goes.
         lead = [i for i in range(len(row)) if row.special[i] and all(row.special[: i + 1])]
@@ -120,10 +119,10 @@ def _thought(text: str, name: str) -> Laid:
 def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
     """A chat in its template; ``pictured``: its first message begins with an image."""
     if not chat.template and not getattr(tokenizer, "chat_template", None):
+        own = way("Chat(…, template=…)", "a template with --chat-template FILE")
         raise UnsupportedModel(
-            "this model's tokenizer has no chat template, so it was not made for chats; give the "
-            "prompt as one text, or "
-            + way("Chat(…, template=…).", "a template with --chat-template FILE.")
+            "this model's tokenizer has no chat template, so it was not made for chats; give the prompt "
+            f"as one text, or {own}."
         )
     messages = [dict(message) for message in chat.messages]
     for number, message in enumerate(messages if pictured else ()):  # contents in a list
@@ -242,10 +241,7 @@ def written_from(row: TokenRow) -> int:
     last = len(row.names) - 1
     first = next((i for i, segment in enumerate(row.segments) if segment == last), 0)
     if first == 0:
-        raise BadInput(
-            "the continuation has no token of its own behind the prompt; begin it with a blank or a "
-            "word."
-        )
+        raise BadInput("the continuation has no token behind the prompt; begin it with a word.")
     return first
 
 

@@ -1,14 +1,14 @@
 """Which tokens of an input that is too long stay: its beginning, or windows over all of it.
 
-Cut here and not by the tokenizer, which keeps in itself whether it cuts, for every thread that reads
-with it (see :mod:`tokenlight.data.tokenizer`). And tokenizers 0.23.1 and 0.23.2 lose what comes after
-the second window (huggingface/tokenizers issue 2091).
+Cut here and not by the tokenizer, which would cut for every thread that reads with it; and tokenizers
+0.23.1 and 0.23.2 lose what comes after the second window (huggingface/tokenizers issue 2091).
 """
 
 from collections.abc import Sequence
 
 from tokenlight.errors import TextTooLong
 
+FULL = "what must stay, special tokens and the first of two parts, fills the window with {}; shorten it."
 Parts = Sequence[int | None]  # for each token the text it stands in, 0 or 1; None: special
 
 
@@ -29,7 +29,7 @@ def beginning(
     # A text may have no token at all, such as one of a zero-width space.
     if any(count < min(1, length) for count, length in zip(kept, lengths, strict=True)):
         taken = len(parts) - lengths[-1]
-        raise TextTooLong(f"cannot cut this input to {limit} tokens: {_full(taken, texts)}")
+        raise TextTooLong(f"cannot cut this input to {limit} tokens: {FULL.format(taken)}")
     stay = {place for place, part in enumerate(parts) if part is None}
     for own, count in zip(places, kept, strict=True):
         stay.update(own[-count:] if from_left else own[:count])
@@ -45,7 +45,7 @@ def windows(parts: Parts, texts: int, limit: int, overlap: int) -> list[list[int
     if room <= overlap:
         raise TextTooLong(
             f"cannot cut this input into windows of {limit} tokens that share {overlap}: "
-            f"{_full(len(others), texts)}"
+            f"{FULL.format(len(others))}"
         )
     return [
         sorted(others.union(cut[start : start + room]))
@@ -62,12 +62,3 @@ def _shared(lengths: list[int], room: int) -> list[int]:
     short = min(*lengths, room // 2)
     first_is_short = lengths[0] <= lengths[1]
     return [short, room - short] if first_is_short else [room - short, short]
-
-
-def _full(taken: int, texts: int) -> str:
-    if texts == 1:
-        return f"special tokens take {taken}, which fills the window."
-    return (
-        f"the first part and special tokens take {taken}. The first part alone fills the window; "
-        "give a shorter one."
-    )
