@@ -93,9 +93,9 @@ def test_nobody_waits_for_the_logits_of_a_predicted_class(explainer, monkeypatch
 def test_of_equal_logits_the_first_is_predicted(explainer, dtype):
     logits = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.1, -0.0, 0.0, 0.1], [5.0, 5.0, 5.0, 5.0]])
     logits = logits.to(dtype)
-    chosen = Predicted(explainer.live.head, logits, Fetched(logits))
+    chosen = Predicted.of(explainer.live.head, logits, Fetched(logits))
     expected = np.argmax(Fetched(logits).arrived(), axis=1)
-    np.testing.assert_array_equal(chosen.places[:, 0].numpy(), expected)
+    np.testing.assert_array_equal(chosen.places.numpy(), expected)
 
 
 def test_inside_inference_mode_a_class_is_chosen_too(explainer):

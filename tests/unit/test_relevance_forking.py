@@ -279,7 +279,7 @@ def test_relevance_that_is_not_finite_is_named_with_its_layer():
     with pytest.raises(
         NotFinite, match=r"'chefer' is not finite at layer 1 .* text 1 of the batch"
     ):
-        Flow(layers, [], torch.ones(2)).require_finite("chefer")
+        Flow(layers, [], torch.ones(2)).finite("chefer")()
 
 
 def test_relevance_too_large_for_the_dtype_is_an_error_and_no_score():

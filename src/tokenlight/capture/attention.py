@@ -11,6 +11,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from tokenlight.capture.transfer import repeating
+
 _blind = WeakTensorKeyDictionary()
 
 
@@ -102,6 +104,8 @@ def _softmaxed(scores: Tensor, mask: Mask, how: Scoring, first: int) -> Tensor:
 
 def _is_blind(allowed: Tensor) -> bool:
     """Whether some query sees no key; asked once of a mask that all blocks share."""
+    if repeating():  # nothing can be asked, and to take it for blind changes no number
+        return True
     if allowed not in _blind:
         _blind[allowed] = not bool(allowed.any(dim=-1).all())
     return bool(_blind[allowed])

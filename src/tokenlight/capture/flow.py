@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tokenlight.capture.objective import terms_of
-from tokenlight.capture.transfer import widened
+from tokenlight.capture.transfer import Answer, Fetched, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.relevance.case import RuleSet
@@ -61,23 +62,24 @@ class Flow:
         nothing was lost or made."""
         return self._sums / torch.where(self.start == 0, 1.0, self.start)[:, None]
 
-    def require_finite(self, rules: str) -> None:
-        """Raise NotFinite naming the topmost layer where relevance is NaN or infinite."""
-        if bool(torch.isfinite(self._sums).all()):  # then so is every number in them
-            return
+    def finite(self, rules: str) -> Answer:
+        """Raises NotFinite, naming the topmost layer where relevance is NaN or infinite."""
         finite = torch.stack([torch.isfinite(found).flatten(1).all(dim=1) for found in self.hidden])
-        bad = (~finite).nonzero().tolist()  # one question to the device, not one a layer
-        if bad:
-            layer, example = bad[-1]
-            raise NotFinite(
-                f"relevance by the rules {rules!r} is not finite at layer {layer} (0 is the "
-                f"embedding) of text {example} of the batch; load the model in float32 or float64."
-            )
+        return Answer(Fetched(finite), partial(_refuse_not_finite, rules))
 
     @property
     def _sums(self) -> Tensor:
         """Relevance at each layer, ``batch layer``."""
         return torch.stack([relevance.flatten(1).sum(dim=1) for relevance in self.hidden], dim=1)
+
+
+def _refuse_not_finite(rules: str, finite: np.ndarray) -> None:
+    if not finite.all():
+        layer, example = np.argwhere(finite == 0)[-1]
+        raise NotFinite(
+            f"relevance by the rules {rules!r} is not finite at layer {layer} (0 is the "
+            f"embedding) of text {example} of the batch; load the model in float32 or float64."
+        )
 
 
 @torch.inference_mode(mode=False)
@@ -126,10 +128,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
         torch.zeros_like(tensor) if relevance is None else relevance
         for tensor, relevance in zip(attention, found[len(hidden) :], strict=True)
     ]
-    flow = Flow(layers, maps, start, [before[block] for block in sorted(before)])
-    if not rewritten:  # whose scores are looked at in the end; here the device is waited for
-        flow.require_finite(route.rules.name)
-    return flow
+    return Flow(layers, maps, start, [before[block] for block in sorted(before)])
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tokenlight.capture.head import head_of, unwrapped
 from tokenlight.capture.loan import lent
 from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.probe import is_verified, verified
+from tokenlight.capture.replay import Replays
 from tokenlight.capture.rewired import locked, rewired, takes_seam, token_embeddings
 from tokenlight.capture.sight import TYPES, Sight, image_token
 from tokenlight.capture.transfer import sent
@@ -351,6 +352,11 @@ class LiveModel:
         return max(
             BATCH_TOKENS, min((16 if self.half else 8) * BATCH_TOKENS, room // max(1, a_token))
         )
+
+    @cached_property
+    def replays(self) -> Replays:
+        """Its passes that are launched at once."""
+        return Replays(self.model, self.dtype)
 
     @property
     def heard(self) -> bool:

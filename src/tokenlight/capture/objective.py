@@ -119,16 +119,25 @@ class Predicted(Sequence[ResolvedTarget]):
     """The class that each example's logits are largest for, the first of equals: chosen on the device at
     once, and named on the host for whoever looks at it, which waits for the logits."""
 
+    def __init__(self, head: Head, places: Tensor, fetched: Fetched) -> None:
+        """``places``: ``batch``; ``fetched``: the logits on their way from the device."""
+        self._head, self.places, self._fetched = head, places, fetched
+
+    @classmethod
     @torch.inference_mode(mode=False)
-    def __init__(self, head: Head, logits: Tensor, fetched: Fetched) -> None:
-        self._head, self._fetched = head, fetched
-        self.places = logits.detach().argmax(dim=1, keepdim=True)  # batch 1
+    def of(cls, head: Head, logits: Tensor, fetched: Fetched) -> "Predicted":
+        """The largest of ``logits``."""
+        return cls(head, logits.detach().argmax(dim=1), fetched)
+
+    def again(self, fetched: Fetched) -> "Predicted":
+        """After a replay, which said something else."""
+        return Predicted(self._head, self.places, fetched)
 
     @staticmethod
-    def choose(head: Head, targets: Sequence[TargetLike], logits: Tensor) -> bool:
+    def choose(head: Head, targets: Sequence[TargetLike]) -> bool:
         """Whether ``targets`` can be so chosen: all of them are one predicted class."""
         classes = head.kind == "classification" and head.usual == "predicted"
-        return classes and logits.dim() == 2 and all(own == "predicted" for own in targets)
+        return classes and all(own == "predicted" for own in targets)
 
     @cached_property
     def _named(self) -> list[ResolvedTarget]:
@@ -148,17 +157,25 @@ def terms_of(
     each is 1."""
     if isinstance(targets, Predicted):
         rows = torch.arange(len(targets), device=logits.device)
-        return (rows, targets.places[:, 0].to(logits.device)), None
-    terms = [(i, *place, w) for i, target in enumerate(targets) for place, w in target.terms]
-    *places, weights = zip(*terms, strict=True)
+        return (rows, targets.places.to(logits.device)), None
+    at = tuple(sent(targets, logits.device, by=_places))
+    weights = [weight for target in targets for _, weight in target.terms]
     whole = all(weight == 1 for weight in weights)
-    at = tuple(sent(places, logits.device))
     return at, None if whole else sent(weights, logits.device, logits.dtype)
+
+
+def _places(targets: Sequence[ResolvedTarget]) -> list[tuple[int, ...]]:
+    """A line for each axis of the logits."""
+    terms = ((i, *place) for i, target in enumerate(targets) for place, _ in target.terms)
+    return list(zip(*terms, strict=True))
 
 
 def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
     """Σ over examples of each one's target, read in one step; examples do not touch each other."""
     at, weights = terms_of(logits, targets)
+    if weights is None and len(at) == 2 and len(at[0]) == len(logits):
+        # One class an example. The way back of an index sorts, this one does not.
+        return logits.gather(1, at[1][:, None]).sum()
     return logits[at].sum() if weights is None else (logits[at] * weights).sum()
 
 
@@ -197,9 +214,9 @@ class Readout:
         return (self.weights > 0) & self.single[:, None]
 
 
-def read_somewhere(count: Fetched, targets: Sequence[ResolvedTarget]) -> None:
+def read_somewhere(count: np.ndarray, targets: Sequence[ResolvedTarget]) -> None:
     """Refuse targets of which the head reads no token at all."""
-    unread = np.flatnonzero(count.arrived() == 0)
+    unread = np.flatnonzero(count == 0)
     if len(unread):
         raise NotFinite(
             f"the target {targets[unread[0]].name!r} has gradient zero at every token of text "

@@ -14,7 +14,7 @@ from tokenlight.capture import seam
 from tokenlight.capture.entrance import Entrance, kept
 from tokenlight.capture.entrance_search import At, entrance_of, own_backwards
 from tokenlight.capture.graph import recomputed
-from tokenlight.capture.live import LiveModel, source_of
+from tokenlight.capture.live import Inputs, LiveModel, source_of
 from tokenlight.capture.loan import lent
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.parts import Parts
@@ -47,10 +47,12 @@ def record(
     *,
     budget: int = 2048,
     recompute: bool = False,
+    given: Inputs | None = None,
 ) -> Recording:
     """Run the model once over ``rows`` and keep what ``sites`` asks for; with ``recompute`` its blocks are
-    computed again on the way back, where no map of theirs is asked for."""
-    arguments, real, filler = live.inputs(rows)
+    computed again on the way back, where no map of theirs is asked for. ``given``: the rows as
+    ``live.inputs`` lays them out."""
+    arguments, real, filler = given or live.inputs(rows)
     source = source_of(rows)
     wanted = _wanted(sites, source)
     eager = live.route == "eager" and wanted != "nothing"
@@ -141,6 +143,7 @@ def record(
         words=words,
         sunk=listener.sunk,
         parts=parts.checked(attention, live.model) if parts else None,
+        padded=shape[2],
     )
 
 

@@ -29,7 +29,7 @@ from tokenlight.capture.objective import (
 )
 from tokenlight.capture.parts import Parts
 from tokenlight.capture.rerun import Rerun
-from tokenlight.capture.transfer import Fetched, dotted, sent, widened
+from tokenlight.capture.transfer import Answer, Fetched, dotted, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
@@ -104,6 +104,7 @@ class Recording:
     words: Entered | None = None
     sunk: bool = False  # each row of attention left some to a sink, which is no token
     parts: Parts | None = None  # an encoder's and a decoder's, where the rows are read by both
+    padded: bool = False  # some row is shorter than the batch is wide
 
     @cached_property
     def read(self) -> np.ndarray:
@@ -169,7 +170,7 @@ class Tape:
     _parts: dict[tuple[object, ...], "Tape"] = field(default_factory=dict)
     rules: RuleSet | None = None  # by which its gradients are rewritten
     # What is asked of the device's answers before any score is believed.
-    checks: list[Callable[[], None]] = field(default_factory=list)
+    checks: list[Answer] = field(default_factory=list)
 
     def rewritten(self, rules: RuleSet | None) -> "Tape":
         """With gradients rewritten by ``rules`` (needs Site.RELEVANCE_GRADIENT), or the model's own."""
@@ -204,11 +205,6 @@ class Tape:
         return self.real.sum(dim=1)
 
     @cached_property
-    def padded(self) -> bool:
-        """Whether any example is shorter than the batch is wide."""
-        return len({len(row) for row in self.rows}) > 1
-
-    @cached_property
     def attention(self) -> list[Tensor]:
         """A^1 … A^L, each ``batch head query key``."""
         return [self._map(i, maps) for i, maps in enumerate(self.recording.attention)]
@@ -218,7 +214,7 @@ class Tape:
         """∂y/∂A^1 … ∂y/∂A^L, each ``batch head query key``."""
         found = self._gradients["attention map"]
         gradients = [self._map(i, found[i]) for i in sorted(found)]
-        if self.padded:  # a padded key has attention 0 but not gradient 0
+        if self.recording.padded:  # a padded key has attention 0 but not gradient 0
             padding = ~(self.real[:, None, :, None] & self.real[:, None, None, :])
             gradients = [gradient.masked_fill(padding, 0.0) for gradient in gradients]
         return gradients
@@ -287,7 +283,7 @@ class Tape:
         last = self._state(top, self._gradients["hidden state"][top])
         read = (last.abs().amax(dim=-1) > 0) & self.real
         count = read.sum(dim=1)
-        self.checks.append(partial(read_somewhere, Fetched(count), self.targets))
+        self.checks.append(Answer(Fetched(count), partial(read_somewhere, targets=self.targets)))
         count = count.clamp(min=1)
         weights = read.to(self._dtype) / count[:, None].to(self._dtype)
         return Readout(weights, count == 1)
@@ -375,6 +371,8 @@ class Tape:
             if (*key, whole) in self._flows:
                 return self._flows[*key, whole]
         flow = self._flows[*key, route.top_only] = send(self.recording, self.targets, route)
+        if not route.rules.rewrites_gradients:  # whose scores are looked at in the end
+            self.checks.append(flow.finite(route.rules.name))
         return flow
 
     @property

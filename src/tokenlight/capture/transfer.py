@@ -1,20 +1,82 @@
 """Numbers on their way to a device and from it, on which nobody waits before they are read."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.loan import lent
 
-def sent(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+
+@dataclass
+class Crossings:
+    """What was sent to the device in one pass, in order, so that a recorded pass can read it again:
+    each tensor, with how it is made of the targets where it is. ``repeating``: it is being read again,
+    and nothing may be sent or fetched, since the pass is being recorded, not run."""
+
+    sent: list[tuple[Tensor, Callable[[Any], Tensor] | None]] = field(default_factory=list)
+    repeating: bool = False
+    read: int = 0
+
+    def next(self) -> Tensor:
+        """The next tensor of the pass."""
+        self.read += 1
+        return self.sent[self.read - 1][0]
+
+
+class _Running(threading.local):
+    crossings: Crossings | None = None
+
+
+_running = _Running()
+
+
+def crossing(crossings: Crossings) -> AbstractContextManager[None]:
+    """Within, on this thread: what is sent is kept in ``crossings``, or read from there again."""
+    return lent([_running], crossings=crossings)
+
+
+class Unrepeatable(Exception):
+    """A pass that is recorded reads what is another thing in the next batch."""
+
+
+def repeating() -> bool:
+    """Whether this thread records a pass for replay, when nothing can be asked of the device."""
+    return _running.crossings is not None and _running.crossings.repeating
+
+
+def sent(
+    values: Any,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+    *,
+    by: Callable[[Any], Any] | None = None,
+) -> Tensor:
     """Numbers as a tensor on ``device``. A plain copy to a GPU waits for all that was queued there
-    before; the GPU then waits in turn for what is queued next."""
-    made = torch.as_tensor(values, dtype=dtype, device="cpu")  # whatever the default device is
-    if device.type != "cuda":
-        return made.to(device)
-    return made.pin_memory().to(device, non_blocking=True)
+    before; the GPU then waits in turn for what is queued next. ``by``: makes the numbers of ``values``,
+    the targets of a batch, which are others in the next."""
+    kept = _running.crossings
+    if kept is not None and kept.repeating:
+        return kept.next()
+
+    def made(values: Any) -> Tensor:
+        numbers = values if by is None else by(values)
+        found = torch.as_tensor(
+            numbers, dtype=dtype, device="cpu"
+        )  # whatever the default device is
+        if device.type != "cuda":
+            return found.to(device)
+        return found.pin_memory().to(device, non_blocking=True)
+
+    found = made(values)
+    if kept is not None:
+        kept.sent.append((found, None if by is None else made))
+    return found
 
 
 def widened(tensor: Tensor, device: torch.device | None = None) -> Tensor:
@@ -47,15 +109,38 @@ class Fetched:
     def __init__(self, tensor: Tensor) -> None:
         tensor = tensor.detach()
         self._made: torch.cuda.Event | None = None
-        if tensor.device.type == "cuda":
+        if repeating():
+            self._values = tensor.double()  # of a pass that is recorded: see again()
+        elif tensor.device.type == "cuda":
             self._values = tensor.double().to("cpu", non_blocking=True)
             self._made = torch.cuda.current_stream(tensor.device).record_event()
         else:  # some devices have no float64
             self._values = tensor.cpu().double()
 
+    def again(self) -> "Fetched":
+        """The numbers that a recorded pass left now."""
+        return Fetched(self._values)
+
     def arrived(self) -> np.ndarray:
         """The numbers; here the device is waited for."""
+        if repeating():
+            raise Unrepeatable
         if self._made is not None:
             self._made.synchronize()
         values: np.ndarray = self._values.numpy()
         return values
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is made of fetched numbers once they are there; asked of each example of a batch."""
+
+    fetched: Fetched
+    read: Callable[[np.ndarray], Any]
+
+    def again(self) -> "Answer":
+        """Of the numbers that a recorded pass left now."""
+        return Answer(self.fetched.again(), self.read)
+
+    def __call__(self) -> Any:
+        return self.read(self.fetched.arrived())

@@ -4,29 +4,32 @@ In two steps: all that the device shall do is queued, then its answers are colle
 the next batch is queued.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from torch import Tensor
 
 from tokenlight.capture.graph import NOTE, blocks_of
-from tokenlight.capture.live import LiveModel
+from tokenlight.capture.live import Inputs, LiveModel
 from tokenlight.capture.objective import Predicted, shortened
 from tokenlight.capture.recording import record
+from tokenlight.capture.replay import Unread
 from tokenlight.capture.tape import Recording, Site, Sites, Tape
-from tokenlight.capture.transfer import Fetched
+from tokenlight.capture.transfer import Answer, Fetched, repeating
 from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution, frozen
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, NotFinite
+from tokenlight.errors import NotFinite
 from tokenlight.explaining.options import How, Job
+from tokenlight.explaining.repeat import repeat_of
+from tokenlight.explaining.scores import Queued, queued_by
 from tokenlight.explaining.session import Session
-from tokenlight.methods._method import Method
 from tokenlight.progress import progress
 from tokenlight.version import VERSION
 
@@ -73,6 +76,7 @@ def explain_packs(
         if ahead:
             yield ahead[0], ahead[1].results()
         if not fits:
+            session.live.replays.forget()
             torch.cuda.empty_cache()  # behind the except: the error holds what was computed so far
             half = len(pack) // 2
             if half:
@@ -92,11 +96,39 @@ def queue_batch(
 ) -> "Batch":
     """All that the device shall do for a batch; it is waited for where a target, or a method, must know
     what the model says before it can go on."""
-    sites: Sites = frozenset().union(*(method.sites for method in how.methods))
     masked = [session.masked(row, how) for row in rows]
-    recording = record(session.live, masked, sites, budget=how.batch_tokens, recompute=recompute)
+    live, repeat = session.live, repeat_of(session.live, masked, targets, how)
+    if repeat is None or recompute:
+        return _queued(session, (rows, masked), targets, how, recompute=recompute)
+
+    def work(given: Sequence[Tensor]) -> Batch:
+        asking = replace(how, methods=tuple(m for m in how.methods if m.sites))
+        return _queued(session, (rows, masked), targets, asking, given=repeat.inputs(given))
+
+    chosen, texts = repeat.targets, repeat.texts
+    batch = live.replays.run(repeat.key, repeat.given, work, targets=chosen, texts=texts)
+    return batch.of(masked, chosen, how, repeat.given[-1])
+
+
+def _queued(
+    session: Session,
+    read: tuple[Sequence[TokenRow], Sequence[TokenRow]],
+    targets: Sequence[TargetLike],
+    how: How,
+    *,
+    given: Inputs | None = None,
+    recompute: bool = False,
+) -> "Batch":
+    """``read``: the rows as they are, and as they are explained."""
+    (rows, masked), live = read, session.live
+    sites: Sites = frozenset().union(*(method.sites for method in how.methods))
+    recording = record(
+        live, masked, sites, budget=how.batch_tokens, recompute=recompute, given=given
+    )
+    if repeating():
+        recording = replace(recording, rows=Unread(masked))
     # With [CLS] hidden a model says something else: the prediction is that of the text as it is.
-    plain = recording if how.explain_mask == "none" else record(session.live, rows, frozenset())
+    plain = recording if how.explain_mask == "none" else record(live, rows, frozenset())
     turns, counts = _turns(session, rows, targets, plain)
     queued = []
     for number, chosen in enumerate(turns):
@@ -112,8 +144,8 @@ def _turns(
     """Targets that are explained one after the other, one an example each time; and how many of them
     each example has: those with fewer than others ride along with their last one."""
     head = session.live.head
-    if Predicted.choose(head, targets, said.logits):
-        return [Predicted(head, said.logits, said.fetched)], [1] * len(rows)
+    if Predicted.choose(head, targets) and said.logits.dim() == 2:
+        return [Predicted.of(head, said.logits, said.fetched)], [1] * len(rows)
     # Where no target waits for the logits, the backward is under way before they are read.
     waits = any(head.depends_on_logits(target) for target in targets)
     logits = said.shortened() if waits else [np.empty(0)] * len(rows)
@@ -154,8 +186,48 @@ class Batch:
     own: Pass
     plain: Pass
     counts: list[int]
-    queued: list[tuple[Sequence[ResolvedTarget], list["Queued"], list[Callable[[], None]]]]
+    queued: list[tuple[Sequence[ResolvedTarget], list[Queued], list[Answer]]]
     notes: list[str]
+
+    def numbers(self) -> list[np.ndarray]:
+        """All that the device computed; here it is waited for."""
+        fetched = [one.values for _, scores, _ in self.queued for one in scores]
+        return [one.arrived() for one in (self.own.logits, *fetched)]
+
+    def again(self) -> "Batch":
+        """With the numbers that a replay leaves."""
+        said = self.own.logits.again()
+        queued = [
+            (
+                targets.again(said) if isinstance(targets, Predicted) else targets,
+                [one.again() for one in scores],
+                [check.again() for check in checks],
+            )
+            for targets, scores, checks in self.queued
+        ]
+        own, plain = (replace(one, logits=said) for one in (self.own, self.plain))
+        return replace(self, own=own, plain=plain, queued=queued)
+
+    def of(
+        self, rows: Sequence[TokenRow], targets: Sequence[ResolvedTarget], how: How, real: Tensor
+    ) -> "Batch":
+        """As the batch of ``rows``: with their targets, and with the scores of methods that ask nothing
+        of the model."""
+        own, plain = (replace(one, rows=rows) for one in (self.own, self.plain))
+        ((chosen, scores, checks),) = self.queued
+        chosen = targets or chosen
+        if len(scores) < len(how.methods):
+            live, asked = self.session.live, iter(scores)
+            nothing = real.new_empty(0, dtype=live.dtype)
+            unasked = Recording(
+                tuple(rows), real, nothing, own.logits, (), (), (), frozenset(), live, 0
+            )
+            tape = Tape(unasked, chosen)
+            scores = [
+                next(asked) if method.sites else Queued(method, method.scores(tape), tape)
+                for method in how.methods
+            ]
+        return replace(self, how=how, own=own, plain=plain, queued=[(chosen, scores, checks)])
 
     def results(self) -> list[list[Attribution]]:
         """The Attributions of each row, method by method, each by its targets in order."""
@@ -172,7 +244,8 @@ class Batch:
                 check()
             for number, one in enumerate(scores):
                 shared = shared_by(session, self.how, number, [one.note, *self.notes])
-                columns = BatchColumns(seen, shared, targets, *one.arrived(rows), one.extras)
+                extras = one.extras() if isinstance(one.extras, Answer) else one.extras
+                columns = BatchColumns(seen, shared, targets, *one.arrived(rows), extras)
                 for i, count in enumerate(self.counts):
                     if turn < count:
                         found[i][number, turn] = Attribution.later(partial(columns.fields, i))
@@ -247,52 +320,6 @@ def shared_by(
     }
 
 
-def queued_by(methods: Sequence[Method], tape: Tape) -> list["Queued"]:
-    """The scores of each method, on their way."""
-    try:
-        return [Queued(method, method.scores(tape), tape) for method in methods]
-    except Exception:
-        tape.recording.read  # noqa: B018 - where the model itself gave NaN, it says so and where
-        raise
-
-
-class Queued:
-    """A method's scores, ``batch token``, and the terms they are the sum of, ``batch layer token``,
-    where it has them: on their way from the device."""
-
-    def __init__(self, method: Method, raw: torch.Tensor, tape: Tape) -> None:
-        batch, tokens = tape.recording.real.shape
-        if raw.ndim not in (2, 3) or (raw.shape[0], raw.shape[-1]) != (batch, tokens):
-            raise BadInput(
-                f"{method.name} gives scores of shape {tuple(raw.shape)} for {batch} texts of up to "
-                f"{tokens} tokens; a method gives batch × token, or batch × layer × token."
-            )
-        self.name, self.dtype = method.name, tape.recording.logits.dtype
-        self.values = Fetched(raw)
-        self.note, self.extras = method.note(tape), method.extras(tape)
-
-    def arrived(self, rows: Sequence[TokenRow]) -> tuple[np.ndarray, np.ndarray | None]:
-        """The numbers; refused where one of a text's is not finite."""
-        values = self.values.arrived()
-        with np.errstate(over="ignore", invalid="ignore"):  # told below, in words
-            sums, layers = (values.sum(axis=1), values) if values.ndim == 3 else (values, None)
-        if np.isfinite(sums).all():  # no sum with NaN or infinity in it is finite
-            return sums, layers
-        for i, row in enumerate(rows):  # padding may be anything
-            wrong = np.flatnonzero(~np.isfinite(sums[i, : len(row)]))
-            if len(wrong):
-                place = f"token {wrong[0]}"
-                if layers is not None:
-                    finite = np.isfinite(layers[i, :, wrong[0]])
-                    place = place if finite.all() else f"layer {finite.argmin()}, {place}"
-                raise NotFinite(
-                    f"{self.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
-                    f"gradients or activations left the range of {self.dtype}, in which the model "
-                    f"computes: load it in {_wider(self.dtype)}."
-                )
-        return sums, layers
-
-
 def method_by_method(groups: list[list[Attribution]], methods: int) -> list[Attribution]:
     """The explanations of several rows of one text, each method's together."""
     return [
@@ -303,11 +330,6 @@ def method_by_method(groups: list[list[Attribution]], methods: int) -> list[Attr
             number * len(group) // methods : (number + 1) * len(group) // methods
         ]
     ]
-
-
-def _wider(dtype: torch.dtype) -> str:
-    narrow = dtype in (torch.float16, torch.bfloat16)
-    return "float32 or bfloat16" if narrow else "float64, and look for huge weights"
 
 
 @cache

@@ -15,8 +15,9 @@ from tokenlight.capture.tape import Site, Sites
 from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import NextToken
-from tokenlight.explaining.batch import BatchColumns, Seen, queued_by, shared_by
+from tokenlight.explaining.batch import BatchColumns, Seen, shared_by
 from tokenlight.explaining.options import How, Job
+from tokenlight.explaining.scores import queued_by
 from tokenlight.explaining.session import Session
 from tokenlight.methods._method import Method
 
@@ -58,6 +59,8 @@ def explain_written(session: Session, jobs: Sequence[Job], how: How) -> list[Att
         last = number == len(rows) - 1
         tape = recording.tape([replace(target, terms=terms)], last=last)
         found.append([one.arrived([whole])[0][0] for one in queued_by(how.methods, tape)])
+        for check in tape.checks:
+            check()
         pause()
     seen = Seen(session, rows, logits, logits, recording.sunk)
     made = []

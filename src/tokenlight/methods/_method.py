@@ -9,9 +9,22 @@ from torch import Tensor, nn
 
 from tokenlight import registry
 from tokenlight.capture.tape import GRADIENTS, Site, Tape
+from tokenlight.capture.transfer import Answer, Fetched
 from tokenlight.registry import Count, Share
 
-__all__ = ["FAMILIES", "Cost", "Count", "Method", "Presets", "Share", "Site", "Tape"]
+__all__ = [
+    "FAMILIES",
+    "Answer",
+    "Cost",
+    "Count",
+    "Extras",
+    "Fetched",
+    "Method",
+    "Presets",
+    "Share",
+    "Site",
+    "Tape",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,6 +54,7 @@ class Cost:
 
 FAMILIES = ("relevance", "gradients", "attention", "many passes", "decoded", "control")
 Presets = Mapping[str, Mapping[str, Any]]
+Extras = Sequence[dict[str, Any]] | Answer | None  # an Answer: such a sequence, once it is there
 
 
 class Method(registry.Registered, abc.ABC):
@@ -105,7 +119,7 @@ class Method(registry.Registered, abc.ABC):
         """A sentence for the Attribution where the reader must know how it was made."""
         return None
 
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]] | None:  # noqa: ARG002 - likewise
+    def extras(self, tape: Tape) -> Extras:  # noqa: ARG002 - likewise
         """Measurements for each example's Attribution, JSON values by name."""
         return None
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tokenlight.capture.flow import Flow, Route
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import rolled_out, weighted
-from tokenlight.methods._method import Method, Presets, Site, Tape
+from tokenlight.methods._method import Answer, Extras, Fetched, Method, Presets, Site, Tape
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 
@@ -77,14 +77,14 @@ class RelevanceMethod(Method):
         explanations, a span the sum of its start's and its end's."""
         return weighted(tape.terms, self.of_logit)
 
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
+    def extras(self, tape: Tape) -> Extras:
         """``conservation``: relevance at h^0 … h^L over relevance at the output, for each example;
         1 means that nothing was lost or made. Several logits: their weighted mean."""
         flows = [(weights.abs(), self.flow(single)) for weights, single in tape.terms]
         whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
         kept = torch.stack([w[:, None] * flow.conservation for w, flow in flows]).sum(dim=0)
         kept = kept / whole[:, None]
-        return [{"conservation": values} for values in kept.cpu().double().tolist()]
+        return Answer(Fetched(kept), lambda all: [{"conservation": own} for own in all.tolist()])
 
     def flow(self, tape: Tape) -> Flow:
         """The relevance of a tape of one logit; followed once."""
@@ -120,10 +120,10 @@ class InputRelevance(RelevanceMethod):
             )
         return Route(self.by_rules if self.way == "rules" else self.by_gradient)
 
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
+    def extras(self, tape: Tape) -> Extras:
         """By rules the meter ``conservation``; a gradient has none: neither its softmax nor biases
         conserve, and what it asks for at h^0 alone it would have to ask for at every layer."""
-        return super().extras(tape) if self.way == "rules" else [{} for _ in tape.rows]
+        return super().extras(tape) if self.way == "rules" else None
 
     def of_logit(self, tape: Tape) -> Tensor:
         found = self.flow(tape).hidden

@@ -1,0 +1,262 @@
+"""Replay: device work of a shape that returns, launched as one CUDA graph.
+
+A short pass in half precision waits for Python, which launches its thousand kernels one by one, longer
+than for the device. The second time that a shape comes, its pass is recorded; from then on the inputs are
+copied to where the recorded pass reads them, and all its kernels are launched at once.
+
+It gives the numbers of the plain pass or none: what it gives first, and what it first gives for other
+texts, is held against the plain pass of the same batch; a pass that asks the device something, or reads
+a text itself, is never recorded; and a model that was changed in any way is recorded anew.
+"""
+
+import gc
+import operator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import masking_utils
+
+from tokenlight.capture.loan import lent
+from tokenlight.capture.transfer import Crossings, Unrepeatable, crossing
+from tokenlight.relevance.tracing import modules_of
+
+MOST = 16  # passes of one model that are kept
+# By this share of the largest numbers of a replayed pass may differ: some kernels add up in any order, and
+# a sum may round the other way.
+TOLERANCE = {torch.bfloat16: 2e-3, torch.float16: 3e-4, torch.float32: 1e-6, torch.float64: 1e-13}
+# What transformers asks the device of a mask, to take the fused kernel that needs none.
+QUESTIONS = (
+    "_ignore_causal_mask_sdpa",
+    "_ignore_bidirectional_mask_sdpa",
+    "find_packed_sequence_indices",
+)
+TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+
+
+class Repeatable(Protocol):
+    """What a pass leaves, on its way from the device."""
+
+    def numbers(self) -> list[np.ndarray]:
+        """All that it computed; here the device is waited for."""
+
+    def again(self) -> Any:
+        """The same with the numbers that a replay leaves."""
+
+
+Pass = TypeVar("Pass", bound=Repeatable)
+
+
+class Unread(tuple):  # type: ignore[type-arg]
+    """The texts of a batch whose pass is recorded: how many there are may be asked, and no more."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise Unrepeatable
+
+    __iter__ = __getitem__ = __contains__ = _refuse
+
+
+@dataclass(eq=False)
+class Recorded(Generic[Pass]):
+    """One recorded pass: where it reads, what it leaves, and the model and texts it was made of."""
+
+    graph: torch.cuda.CUDAGraph
+    given: list[Tensor]
+    crossings: Crossings
+    left: Pass
+    model: tuple[list[object], list[int]]
+    texts: Hashable
+    trials: set[bool] = field(default_factory=set)  # held against plain passes of: other texts?
+
+    def replay(self, given: Sequence[Tensor], targets: Any) -> Pass:
+        """Launch it for other inputs."""
+        torch._foreach_copy_(self.given, list(given))
+        for tensor, made in self.crossings.sent:
+            if made is not None:
+                tensor.copy_(made(targets))
+        self.graph.replay()
+        found: Pass = self.left.again()
+        return found
+
+
+class Replays:
+    """The recorded passes of one model."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self._model, self._dtype = model, dtype
+        self.size = sum(weight.numel() for weight in model.parameters())
+        self._known: OrderedDict[Hashable, Recorded[Any] | bool] = OrderedDict()
+        self._guard = threading.Lock()
+        self._pool: Any = None
+
+    def forget(self) -> None:
+        """Give their memory back."""
+        with self._guard:
+            self._known.clear()
+            self._pool = None
+
+    def run(
+        self,
+        key: Hashable,
+        given: Sequence[Tensor],
+        work: Callable[[Sequence[Tensor]], Pass],
+        *,
+        targets: Any,
+        texts: Hashable,
+    ) -> Pass:
+        """``work(given)``, or what it would leave. ``key``: all that shapes it, beside the numbers in
+        ``given`` and ``targets``; ``texts``: what tells one batch from another."""
+        if not self._guard.acquire(blocking=False):
+            return work(given)  # another thread's numbers stand where ours would
+        try:
+            known = self._known.get(key)
+            if isinstance(known, Recorded):
+                if _same(known.model, _look(self._model)):
+                    self._known.move_to_end(key)
+                    found: Pass = self._replayed(key, known, given, work, targets, texts)
+                    return found
+                self._known.clear()  # the model was changed
+                known = None
+            if known is None:
+                self._known[key] = True  # it has come once
+                return work(given)
+            return self._learnt(key, given, work, texts) if known else work(given)
+        finally:
+            self._guard.release()
+
+    def _replayed(
+        self,
+        key: Hashable,
+        known: Recorded[Pass],
+        given: Sequence[Tensor],
+        work: Callable[[Sequence[Tensor]], Pass],
+        targets: Any,
+        texts: Hashable,
+    ) -> Pass:
+        trial = {known.texts != texts} - known.trials
+        plain = work(given) if trial else None
+        found = known.replay(given, targets)
+        if plain is None:
+            return found
+        if _equal(plain.numbers(), found.numbers(), TOLERANCE[self._dtype]):
+            known.trials |= trial
+        else:
+            self._known[key] = False
+        return plain
+
+    def _learnt(
+        self,
+        key: Hashable,
+        given: Sequence[Tensor],
+        work: Callable[[Sequence[Tensor]], Pass],
+        texts: Hashable,
+    ) -> Pass:
+        """The plain pass, recorded behind it if that can be done."""
+        crossings, answers = Crossings(), list[Any]()
+        with crossing(crossings), _answered(answers, again=False):
+            found = work(given)
+        self._known[key] = False
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        fixed = [tensor.clone() for tensor in given]
+        graph = torch.cuda.CUDAGraph()
+        crossings.repeating = True
+        try:
+            with _recording(graph, self._pool), crossing(crossings), _answered(answers, again=True):
+                left = work(fixed)
+        except Unrepeatable:
+            return found
+        except (
+            RuntimeError
+        ):  # it asked the device; that leaves torch's random numbers inside a recording
+            with suppress(RuntimeError), _recording(torch.cuda.CUDAGraph(), None):
+                torch.zeros(1, device=given[0].device)
+            return found
+        if crossings.read == len(crossings.sent):
+            look = _look(self._model)
+            self._known[key] = Recorded(graph, fixed, crossings, left, look, texts)
+            while len(self._known) > MOST:
+                self._known.popitem(last=False)
+        return found
+
+
+@contextmanager
+def _answered(answers: list[Any], *, again: bool) -> Iterator[None]:
+    """Within: what is asked of masks is kept in ``answers``, or answered from there in the same order."""
+    thread, left = threading.get_ident(), iter(answers)
+
+    def answering(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*args: Any, **named: Any) -> Any:
+            if threading.get_ident() != thread:
+                return ask(*args, **named)
+            found = next(left) if again else ask(*args, **named)
+            if again and isinstance(found, Tensor):
+                raise Unrepeatable
+            if not again:
+                answers.append(found)
+            return found
+
+        return answer
+
+    known = {
+        name: getattr(masking_utils, name) for name in QUESTIONS if hasattr(masking_utils, name)
+    }
+    with _one_learns, lent([masking_utils], **{n: answering(ask) for n, ask in known.items()}):
+        yield
+
+
+_one_learns = threading.RLock()
+
+
+@contextmanager
+def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Within: kernels are recorded instead of launched. Nothing is collected meanwhile: letting go of
+    another graph would spoil this one."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                yield
+            finally:
+                graph.capture_end()
+    finally:
+        if collects:
+            gc.enable()
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def _look(model: nn.Module) -> tuple[list[object], list[int]]:
+    """All that makes a model compute what it does: its modules, their attributes, hooks and configs; and
+    where its weights lie."""
+    found, places = list[object](), list[int]()
+    for module in modules_of(model):
+        own = module.__dict__
+        found += own.values()
+        for table in TABLES:
+            found += own[table].values()
+        places += [one.data_ptr() for one in own["_parameters"].values() if one is not None]
+        found += vars(own["config"]).values() if "config" in own else ()
+    return found, places
+
+
+def _same(one: tuple[list[object], list[int]], other: tuple[list[object], list[int]]) -> bool:
+    """Whether two looks saw the same things."""
+    alike = len(one[0]) == len(other[0]) and all(map(operator.is_, one[0], other[0]))
+    return alike and one[1] == other[1]
+
+
+def _equal(plain: Sequence[np.ndarray], replayed: Sequence[np.ndarray], tolerance: float) -> bool:
+    """Whether two passes left the same numbers, as far as the order of sums allows."""
+    pairs = zip(plain, replayed, strict=True)
+    return all(np.abs(one - own).max() <= tolerance * np.abs(one).max() for one, own in pairs)

@@ -1,0 +1,93 @@
+"""Batches whose shape may return, so that their pass through the model may be replayed."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.capture.live import Inputs, LiveModel
+from tokenlight.capture.objective import Predicted
+from tokenlight.capture.tape import Site
+from tokenlight.data.target import ResolvedTarget, TargetLike
+from tokenlight.data.tokens import TokenRow
+from tokenlight.explaining.options import How
+from tokenlight.methods._method import Method
+
+# Weights × tokens of a pass that is worth replaying: beyond, the device computes longer than Python.
+SMALL = 2e13
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """A batch as :meth:`Replays.run` takes it. ``given``: its numbers on the device; ``targets``: one class
+    an example, or none where the model's own are taken; ``key``: all else that shapes the pass."""
+
+    arguments: dict[str, Tensor]
+    names: list[str]
+    filler: int | None
+    given: list[Tensor]
+    targets: list[ResolvedTarget]
+    key: Hashable
+    texts: Hashable
+
+    def inputs(self, given: Sequence[Tensor]) -> Inputs:
+        """Its numbers, or others of the same shape, as the model takes them."""
+        *values, real = given
+        return {**self.arguments, **dict(zip(self.names, values, strict=True))}, real, self.filler
+
+
+def repeat_of(
+    live: LiveModel, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
+) -> Repeat | None:
+    """None where a pass cannot be replayed, or is large enough not to need it."""
+    if not _repeatable(live, rows, how):
+        return None
+    head, chosen = live.head, list[ResolvedTarget]()
+    if not Predicted.choose(head, targets):
+        if any(head.depends_on_logits(target) for target in targets):
+            return None
+        pairs = zip(targets, rows, strict=True)
+        resolved = [head.resolve(target, np.empty(0), row) for target, row in pairs]
+        chosen = [own[0] for own in resolved]
+        single = all(len(own) == 1 for own in resolved)
+        if not single or any(len(one.terms) > 1 or one.terms[0][1] != 1 for one in chosen):
+            return None
+    arguments, real, filler = live.inputs(rows)
+    names = [name for name, value in arguments.items() if value.device == real.device]
+    lengths = [len(row) for row in rows]
+    asked = [] if head.reads == "text" else [(len(row), row.at) for row in rows]
+    hidden = any(0 in row.attention for row in rows)
+    key = (real.shape, min(lengths) < max(lengths), hidden, tuple(names), filler, not chosen,
+           tuple(how.methods), tuple(asked), torch.backends.cuda.matmul.allow_tf32)  # fmt: skip
+    given = [*(arguments[name] for name in names), real]
+    texts = tuple(row.ids for row in rows)
+    return Repeat(arguments, names, filler, given, chosen, key, texts)
+
+
+def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
+    """On one GPU, of texts that one part of the model reads, by methods that go through it once."""
+    places = getattr(live.model, "hf_device_map", None) or {"": 0}
+    return (
+        live.device.type == "cuda"
+        and len(set(places.values())) == 1
+        and how.explain_mask == "none"
+        and live.head.kind != "span"
+        and live.head.reads in ("text", "next")
+        and live.patches is None
+        and live.sight is None
+        and not live.writes_from_source
+        and not any(row.asked or row.answer for row in rows)
+        and live.replays.size * len(rows) * max(map(len, rows)) <= SMALL
+        and all(map(_once, how.methods))
+    )
+
+
+def _once(method: Method) -> bool:
+    """Whether it goes through the model once, and its options can be told from others."""
+    try:
+        hash(method)
+    except TypeError:  # an option is a table
+        return False
+    return Site.GRAPH not in method.sites and method.cost(1).forwards == 1

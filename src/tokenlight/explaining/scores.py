@@ -1,0 +1,75 @@
+"""What methods score, on its way from the device."""
+
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+import torch
+
+from tokenlight.capture.tape import Tape
+from tokenlight.capture.transfer import Answer, Fetched, Unrepeatable, repeating
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, NotFinite
+from tokenlight.methods._method import Method
+
+
+def queued_by(methods: Sequence[Method], tape: Tape) -> list["Queued"]:
+    """The scores of each method, on their way."""
+    try:
+        return [Queued(method, method.scores(tape), tape) for method in methods]
+    except Unrepeatable:
+        raise
+    except Exception:
+        tape.recording.read  # noqa: B018 - where the model itself gave NaN, it says so and where
+        raise
+
+
+class Queued:
+    """A method's scores, ``batch token``, and the terms they are the sum of, ``batch layer token``,
+    where it has them: on their way from the device."""
+
+    def __init__(self, method: Method, raw: torch.Tensor, tape: Tape) -> None:
+        batch, tokens = tape.recording.real.shape
+        if raw.ndim not in (2, 3) or (raw.shape[0], raw.shape[-1]) != (batch, tokens):
+            raise BadInput(
+                f"{method.name} gives scores of shape {tuple(raw.shape)} for {batch} texts of up to "
+                f"{tokens} tokens; a method gives batch × token, or batch × layer × token."
+            )
+        self.name, self.dtype = method.name, tape.recording.logits.dtype
+        self.values = Fetched(raw)
+        self.note, self.extras = method.note(tape), method.extras(tape)
+        if repeating() and isinstance(self.extras, list):
+            raise Unrepeatable
+
+    def again(self) -> "Queued":
+        """With the numbers that a replay leaves."""
+        found = copy(self)
+        found.values = self.values.again()
+        found.extras = self.extras.again() if isinstance(self.extras, Answer) else self.extras
+        return found
+
+    def arrived(self, rows: Sequence[TokenRow]) -> tuple[np.ndarray, np.ndarray | None]:
+        """The numbers; refused where one of a text's is not finite."""
+        values = self.values.arrived()
+        with np.errstate(over="ignore", invalid="ignore"):  # told below, in words
+            sums, layers = (values.sum(axis=1), values) if values.ndim == 3 else (values, None)
+        if np.isfinite(sums).all():  # no sum with NaN or infinity in it is finite
+            return sums, layers
+        for i, row in enumerate(rows):  # padding may be anything
+            wrong = np.flatnonzero(~np.isfinite(sums[i, : len(row)]))
+            if len(wrong):
+                place = f"token {wrong[0]}"
+                if layers is not None:
+                    finite = np.isfinite(layers[i, :, wrong[0]])
+                    place = place if finite.all() else f"layer {finite.argmin()}, {place}"
+                raise NotFinite(
+                    f"{self.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
+                    f"gradients or activations left the range of {self.dtype}, in which the model "
+                    f"computes: load it in {_wider(self.dtype)}."
+                )
+        return sums, layers
+
+
+def _wider(dtype: torch.dtype) -> str:
+    narrow = dtype in (torch.float16, torch.bfloat16)
+    return "float32 or bfloat16" if narrow else "float64, and look for huge weights"
