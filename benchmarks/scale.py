@@ -30,7 +30,7 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
-from tokenlight.files.stored import Folder
+from tokenlight.files.write import Folder
 from tokenlight.scale import Engine, explain_files
 from tokenlight.scale.job import job_of
 from tokenlight.scale.mapper import Mapper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -319,24 +319,13 @@ class Explainer(Session):
         self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None
     ) -> list[list[Attribution]]:
         """The Attributions of each text, in order; ``first``: number of the first in a stream."""
-        bare = [text.text if isinstance(text, Example) else text for text in texts]
-        found = self._explained(bare, targets, how, first)
-        return [
-            [replace(a, extras={**a.extras, **text.known}) for a in group]
-            if isinstance(text, Example)
-            else group
-            for text, group in zip(texts, found, strict=True)
-        ]
-
-    def _explained(
-        self, texts: Sequence[Any], targets: Sequence[Any], how: How, first: int | None
-    ) -> list[list[Attribution]]:
-        among, first = (len(texts), 0) if first is None else (0, first)
         results: list[list[Attribution]] = [[] for _ in texts]
-        work: list[tuple[int, Job]] = []
-        read = together(self, texts, how)
-        for number, (text, target, whole) in enumerate(zip(texts, targets, read, strict=True)):
-            with naming(None if among == 1 else first + number):
+        work: dict[int, list[Job]] = {}  # by text
+        bare = [text.text if isinstance(text, Example) else text for text in texts]
+        alone = first is None and len(texts) == 1
+        asked_of = zip(bare, targets, together(self, bare, how), strict=True)
+        for number, (text, target, whole) in enumerate(asked_of):
+            with naming(None if alone else (first or 0) + number):
                 results[number] = self._explained_apart(text, target, how)
                 if results[number]:
                     continue
@@ -344,21 +333,24 @@ class Explainer(Session):
                 if share_a_forward(self, asked, how):
                     results[number] = explain_written(self, asked, how)
                 else:
-                    work += [(number, job) for job in asked]
-        if work:
-            self.verify(work[0][1][0], how)
-        done = explain_packed(self, [job for _, job in work], how)
-        groups: dict[int, list[list[Attribution]]] = {}
-        for (number, _), found in zip(work, done, strict=True):
-            groups.setdefault(number, []).append(found)
-        for number, found_by_row in groups.items():
-            results[number] = method_by_method(found_by_row, len(how.methods))
+                    work[number] = asked
+        rows = [job for asked in work.values() for job in asked]
+        if rows:
+            self.verify(rows[0][0], how)
+        done = iter(explain_packed(self, rows, how))
+        for number, asked in work.items():
+            found = list(islice(done, len(asked)))
+            results[number] = method_by_method(found, len(how.methods))
+        for number, text in enumerate(texts):
+            if isinstance(text, Example):
+                made, known = results[number], text.known
+                results[number] = [replace(a, extras={**a.extras, **known}) for a in made]
         return results
 
     def _explained_apart(self, text: Any, target: Any, how: How) -> list[Attribution]:
         """Of what several passes read, each a row of its own; nothing where one row does."""
         if sides := two_passes(self, text, target):
-            return differences(*self._explained(*sides, replace(how, progress=False), None))
+            return differences(*self._explain(*sides, replace(how, progress=False)))
         if how.long == "stride" and is_long(self, text):
             return explain_long(self, text, target, how)
         if self.live.head.reads == "pair":
@@ -369,10 +361,10 @@ class Explainer(Session):
         given = method if isinstance(method, list) else [method]
         if not given:
             raise BadInput(f"no method was given; known: {', '.join(registry.names('methods'))}.")
-        seeded = {"seed": seed, "model": self.live.model}
+        asked = (
+            one if isinstance(one, Method) else registry.asked("methods", one) for one in given
+        )
         return tuple(
-            one
-            if isinstance(one, Method)
-            else Method.asked(*registry.asked("methods", one), **seeded)
-            for one in given
+            one if isinstance(one, Method) else Method.asked(*one, seed=seed, model=self.live.model)
+            for one in asked
         )

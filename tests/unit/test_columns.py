@@ -10,9 +10,8 @@ from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, DamagedFile, in_flags
 from tokenlight.evaluation.labels import read_labels
 from tokenlight.files.columns import Columns, taken
-from tokenlight.files.stored import files_at
 from tokenlight.files.tables import numbered_rows, placed_rows, read
-from tokenlight.files.write import write_parquet
+from tokenlight.files.write import files_at, write_parquet
 
 
 def written(folder, name, content):
@@ -68,10 +67,10 @@ def test_without_use_for_labels_they_are_not_read(tmp_path):
         ("a.csv", "review,stars\na,1\n", {"label": "star"}, "Did you mean 'stars'? Name the column of "
          "the label with label='COLUMN'."),
         ("a.csv", "review,stars\na,1\n", {"text": "zzz"}, "only review, stars. Name the column"),
-        ("a.csv", "review;label\na;1\n", {}, "only review;label. Its columns look separated by "
-         "semicolons (';'): save it with commas"),
-        ("a.csv", "review\tlabel\na\t1\n", {}, "separated by tabs ('\\t'): give it the ending .tsv."),
-        ("a.tsv", "review,label\na,1\n", {}, "separated by commas (','): give it the ending .csv."),
+        ("a.csv", "review;label\na;1\n", {}, "only review;label. Its columns look separated by ';': "
+         "save it with commas as .csv"),
+        ("a.csv", "review\tlabel\na\t1\n", {}, "'\\t': save it with commas as .csv, or with tabs as .tsv."),
+        ("a.tsv", "review,label\na,1\n", {}, "by ',': save it with commas as .csv, or with tabs as .tsv."),
         ("a.csv", "a,b,c\nx,y,z\n", {"text": "a+b+c"}, "a + b + c are 3 columns"),
     ],
 )  # fmt: skip
@@ -206,7 +205,7 @@ def test_a_column_of_marks_that_is_named_as_the_text_is_the_text(tmp_path):
          "put quotes around a text with commas."),
         ("a.tsv", "text\tlabel\nfine\t1\nBad\tfilm\t0\n", "row 2 of a.tsv has 3 cells, the header 2; "
          "put quotes around a text with tabs."),
-        ("a.csv", "text;label\nBad, really;0\n", "the header 1. Its columns look separated by semi"),
+        ("a.csv", "text;label\nBad, really;0\n", "the header 1. Its columns look separated by ';'"),
         ("a.csv", "text,label,text,label\na,1,b,2\n", "more than one column named 'text', 'label'"),
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ from tests.tolerance import FLOAT32
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.rows import OWN, attribution_of, columns_of, table_of
-from tokenlight.files.stored import filesystem
+from tokenlight.files.write import filesystem
 from tokenlight.models.embedded import folder_digest
 from tokenlight.scale import explain_files
 from tokenlight.scale.lock import locked

@@ -237,7 +237,7 @@ class Batch:
         said = logits
         if self.plain.logits is not self.own.logits:
             said = self.plain.read(session.live, frozenset())
-        seen = Seen(session, rows, logits, said, self.own.sunk)
+        seen = session, rows, logits, said, self.own.sunk
         found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
         for turn, (targets, scores, checks) in enumerate(self.queued):
             for check in checks:
@@ -245,7 +245,7 @@ class Batch:
             for number, one in enumerate(scores):
                 shared = shared_by(session, self.how, number, [one.note, *self.notes])
                 extras = one.extras() if isinstance(one.extras, Answer) else one.extras
-                columns = BatchColumns(seen, shared, targets, *one.arrived(rows), extras)
+                columns = BatchColumns(*seen, shared, targets, *one.arrived(rows), extras)
                 for i, count in enumerate(self.counts):
                     if turn < count:
                         found[i][number, turn] = Attribution.later(partial(columns.fields, i))
@@ -253,32 +253,16 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the forward pass tells of each row, whatever is asked of it; ``said``: the logits of the
-    text as it is, which predict."""
+class BatchColumns:
+    """The results of a batch by one method for one target an example, as they came from the device:
+    ``sums`` ``batch token``, ``layers`` ``batch layer token``; ``said``: the logits of the text as it is,
+    which predict."""
 
     session: Session
     rows: Sequence[TokenRow]
     logits: list[np.ndarray]
     said: list[np.ndarray]
     sunk: bool
-
-    def fields(self, i: int) -> dict[str, Any]:
-        row, values = self.rows[i], self.logits[i]
-        return {
-            "row": row,
-            "prediction": self.session.live.head.predict(self.said[i], row),
-            "logits": frozen(values.T.ravel() if values.ndim == 2 else values),
-            "notes": (*self.session.row_notes(row), *((SUNK,) if self.sunk else ())),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class BatchColumns:
-    """The results of a batch by one method for one target an example, as they came from the device:
-    ``sums`` ``batch token``, ``layers`` ``batch layer token``."""
-
-    seen: Seen
     shared: dict[str, Any]
     targets: Sequence[ResolvedTarget]
     sums: np.ndarray
@@ -287,17 +271,19 @@ class BatchColumns:
 
     def fields(self, i: int) -> dict[str, Any]:
         """All that the Attribution of one example holds."""
-        own, tokens = self.seen.fields(i), len(self.seen.rows[i])
-        shared = self.shared
+        row, values, shared = self.rows[i], self.logits[i], self.shared
+        sunk = (SUNK,) if self.sunk else ()
         return {
             **shared,
-            **own,
+            "row": row,
+            "prediction": self.session.live.head.predict(self.said[i], row),
+            "logits": frozen(values.T.ravel() if values.ndim == 2 else values),
             "options": dict(shared["options"]),  # each its own: a user may write into them
             "versions": dict(versions()),
-            "notes": (*shared["notes"], *own["notes"]),
+            "notes": (*shared["notes"], *self.session.row_notes(row), *sunk),
             "target": self.targets[i],
-            "scores": frozen(self.sums[i, :tokens]),
-            "layers": None if self.layers is None else frozen(self.layers[i, :, :tokens]),
+            "scores": frozen(self.sums[i, : len(row)]),
+            "layers": None if self.layers is None else frozen(self.layers[i, :, : len(row)]),
             "steps": (),
             "extras": self.extras[i] if self.extras else {},
         }

@@ -91,8 +91,7 @@ def reason(kind: str, method: str, refused: object) -> str:
 
 
 def sample(session: Session) -> tuple[Any, TargetLike]:
-    """A short text of the kind this model reads, and a target it has: what is wrong with it is wrong for
-    every text."""
+    """A short text of the kind this model reads, and its target: what it is refused for, all are."""
     head = session.live.head
     if head.kind == "span":
         return Question(question=QUESTION, context=SENTENCE), "predicted"

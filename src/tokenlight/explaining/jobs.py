@@ -36,11 +36,8 @@ def together(session: Session, texts: Sequence[Any], how: How) -> list[Encoding]
 
 
 def jobs(session: Session, text: Any, target: Any, how: How, whole: Encoding = None) -> list[Job]:
-    """The rows that answer one question about one text, each with its target.
-
-    Mostly one; a continuation has a row for each of its tokens, a text labelled token by token one
-    for each word when all are asked for.
-    """
+    """The rows that answer one question about one text, each with its target: mostly one; a continuation has
+    a row for each of its tokens, a text labelled token by token one for each word when all are asked for."""
     check_target(session, target)
     if isinstance(target, Continuation):
         return _continued(session, text, target, how)
@@ -74,8 +71,7 @@ def check_target(session: Session, target: Any) -> None:
 
 
 def read(session: Session, text: Any, how: How, whole: Encoding = None) -> TokenRow:
-    """One text as the model will read it in the explanation pass; ``whole``: as :func:`together` has
-    it already."""
+    """One text as the model will read it in the explanation pass; ``whole``: as :func:`together` has it."""
     if session.live.patches is not None:
         return _pictured(session, text, how)
     if isinstance(text, TokenRow):
@@ -132,8 +128,7 @@ def _read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
     types, count = row.token_types or (0,), session.token_types
     if count is not None and not 0 <= min(types) <= max(types) < count:
         raise BadInput(
-            f"token_type_ids run from {min(types)} to {max(types)}, but this model knows 0 to "
-            f"{count - 1}."
+            f"token_type_ids run from {min(types)} to {max(types)}, but this model knows 0 to {count - 1}."
         )
     return _fitting(session, named(row, session.tokenizer), how)
 
@@ -147,27 +142,20 @@ def _fitting(session: Session, row: TokenRow, how: How) -> TokenRow:
     said = f"the row has {len(row)} tokens but this model reads at most {limit}."
     if session.tokenizer is None:
         raise TextTooLong(
-            f"{said} Give fewer ids: without a tokenizer it is not known which of them are special "
-            "and have to stay."
+            f"{said} Give fewer ids: without a tokenizer it is not known which must stay."
         )
     if how.long != "truncate":
         windows = "" if how.long == "error" else " Windows are made of texts, not of ids."
         raise TextTooLong(
-            f"{said}{windows} Give {long_way('truncate')} (explain {limit} of the tokens, special ones "
-            f"among them; what is cut is recorded), the text itself with {long_way('stride')}, or fewer "
-            "ids."
+            f"{said}{windows} Give {long_way('truncate')} (explain {limit} of the tokens; what is cut is "
+            f"recorded), the text itself with {long_way('stride')}, or fewer ids."
         )
     parts: Sequence[int | None] = segments_of(row)
     texts = 1 + max((part for part in parts if part is not None), default=0)
     if head.reads == "next" or texts > 2:
         parts, texts = [None if special else 0 for special in row.special], 1
-    stay = beginning(
-        parts,
-        texts,
-        limit,
-        last_only=head.kind == "span",
-        from_left=head.reads == "next" or session.tokenizer.truncation_side == "left",
-    )
+    left = head.reads == "next" or session.tokenizer.truncation_side == "left"
+    stay = beginning(parts, texts, limit, last_only=head.kind == "span", from_left=left)
     return replace(row.take(stay), cut=len(row) - len(stay))
 
 
@@ -186,12 +174,10 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
         return patches.row(given, session.tokenizer)
     if image.patch != patches.patch or len(given) != len(patches.read(image)):
         raise BadInput(
-            f"the picture was cut into patches of {image.patch[1]} × {image.patch[0]} for another "
-            f"model; {name_of(session)} cuts {patches.patch[1]} × {patches.patch[0]}. Explain the "
-            "picture itself."
+            f"the picture was cut into patches of {image.patch[1]} × {image.patch[0]} for another model; "
+            f"this one cuts {patches.patch[1]} × {patches.patch[0]}. Explain the picture itself."
         )
-    row: TokenRow = given
-    return row
+    return given  # type: ignore[no-any-return]  # a row
 
 
 def _sighted(session: Session, given: Any, how: How, continuation: str | None = None) -> TokenRow:
@@ -253,8 +239,7 @@ def _spanned(whole: TokenRow, words: str) -> list[int]:
     text, last = whole.texts[-1], len(whole.texts) - 1
     if text.count(words) != 1:
         raise BadTarget(
-            f"the span {words!r} occurs {text.count(words)} times in what was written ({text!r}); give "
-            "words that occur in it once."
+            f"the span {words!r} occurs {text.count(words)} times in what was written ({text!r}); give one."
         )
     begin = text.index(words)
     spans = zip(whole.segments, whole.spans, strict=True)
@@ -266,8 +251,7 @@ def _spanned(whole: TokenRow, words: str) -> list[int]:
 
 
 def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
-    """The prompt and what the model itself writes after it, the likeliest token each time, until
-    its end-of-text token."""
+    """The prompt and what the model writes after it, the likeliest token each time, until its end."""
     model = session.live.model
     ends = getattr(model, "generation_config", None) or model.config
     stops = ends.eos_token_id if isinstance(ends.eos_token_id, list) else [ends.eos_token_id]
@@ -276,13 +260,10 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
     room = (session.max_tokens or len(row) + tokens) - len(row) + 1
     with progress_bar("writing", min(tokens, room), None) as advance:
         for _ in range(min(tokens, room)):
-            ones, types = (1,) * len(written), row.token_types
-            given = replace(
-                row,
-                ids=(*row.ids, *written),
-                attention=(*row.attention, *ones),
-                token_types=None if types is None else (*types, *(kind,) * len(written)),
-            )
+            types, ones = row.token_types, (1,) * len(written)
+            types = None if types is None else types + (kind,) * len(written)
+            ids = (*row.ids, *written)
+            given = replace(row, ids=ids, attention=row.attention + ones, token_types=types)
             (logits,) = stream_logits(session.live, [given])
             best = int(np.argmax(logits))
             if best in stops:
@@ -290,13 +271,10 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
             written.append(best)
             advance(1)
     if not written:
+        give = way("Continuation('…') or explain 'predicted'", "--continue TEXT or no --generate")
         raise BadInput(
-            f"{name_of(session)} writes nothing after this prompt: its likeliest next token ends "
-            "the text. Give "
-            + way(
-                "Continuation('…') with the text to explain, or explain 'predicted'.",
-                "--continue with the text to explain, or leave --generate out.",
-            )
+            f"{name_of(session)} writes nothing after this prompt: its likeliest next token ends the "
+            f"text. Give {give}."
         )
     return extended(row, written, session.tokenizer, kind)
 
@@ -316,8 +294,7 @@ def _start(session: Session) -> tuple[int, ...]:
 
 
 def _after_source(session: Session, text: Any, target: Continuation, how: How) -> TokenRow:
-    """The source and a text written after it: the one given, or the model's own, by its generation
-    config."""
+    """The source and a text written after it: the one given, or the model's, by its generation config."""
     source, tokenizer = _source(session, text, how), session.tokenizer
     if target.text is not None:
         start = session.live.model.config.decoder_start_token_id

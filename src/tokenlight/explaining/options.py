@@ -54,8 +54,7 @@ def refuse_arrays(target: Any) -> None:
     for one in (target, *parts):
         if getattr(one, "shape", ()) != ():
             raise BadTarget(
-                f"an array of shape {tuple(one.shape)} is not a target; give one target, or a list with "
-                "one a text."
+                f"an array of shape {tuple(one.shape)} is not a target; give one, or a list: one a text."
             )
 
 
@@ -91,8 +90,7 @@ def tabled(inputs: Any, column: str | None) -> Any:
         return list(texts) if hasattr(inputs, "__len__") else texts
     if column is not None:
         raise BadInput(
-            f"text={column!r} names a column, but a {type(inputs).__name__} has none; give a data frame or "
-            "a Dataset with it."
+            f"text={column!r} names a column, but a {type(inputs).__name__} has none; give a data frame."
         )
     if isinstance(inputs, Mapping) and {*inputs} == {"image", "text"}:
         return Picture(inputs["image"], text=inputs["text"])
@@ -133,8 +131,7 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
             raise BadInput("the list of texts is empty; give at least one text.")
         return rows, False
     raise BadInput(
-        f"cannot explain {type(inputs).__name__}: give a text, a (text, text) pair, Question(…), "
-        "Tokens, or a list of these."
+        f"cannot explain {type(inputs).__name__}: give a text, a pair, a Question, Tokens or a list of these."
     )
 
 

@@ -39,11 +39,8 @@ class Session:
         self.live = LiveModel(model, tokenizer, *held[2:])
         self.model = model
         self.tokenizer = tokenizer
-        self.name = (
-            name
-            or str(getattr(self.live.model.config, "_name_or_path", ""))
-            or (type(self.live.model).__name__)
-        )
+        own = str(getattr(self.live.model.config, "_name_or_path", ""))
+        self.name = name or own or type(self.live.model).__name__
         self._defaults: dict[str, tuple[str, ...]] = {}  # by kind of input: what explain() takes
 
     @cached_property

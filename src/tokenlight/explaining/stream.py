@@ -2,7 +2,6 @@
 together, where one of them may be refused."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, TypeVar
 
@@ -29,17 +28,16 @@ def answered(texts: Iterator[Any], explain: Explain, budget: int) -> Iterator[At
     Where a text is refused, or the iterator itself fails, what stands before it is answered first.
     """
     first = 0
+
+    def explained(numbered: Sequence[tuple[int, Any]]) -> list[list[Attribution]]:
+        return explain([text for _, text in numbered], numbered[0][0])
+
     for window in _windows(texts, budget):
-        numbered = list(enumerate(window, first))
-        for group in half_by_half(partial(_explained, explain), numbered, TokenlightError):
+        for group in half_by_half(explained, list(enumerate(window, first)), TokenlightError):
             if isinstance(group, TokenlightError):
                 raise group
             yield from group
         first += len(window)
-
-
-def _explained(explain: Explain, numbered: Sequence[tuple[int, Any]]) -> list[list[Attribution]]:
-    return explain([text for _, text in numbered], numbered[0][0])
 
 
 def _windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:

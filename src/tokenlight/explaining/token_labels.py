@@ -40,11 +40,8 @@ def masked(session: Session, row: TokenRow, target: Any) -> Job:
 
 
 def labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
-    """The words asked about, each with its label: one, every one, or a name of several as one target.
-
-    A word's label stands at its first token. A bare label or contrast is asked of the one name that the
-    model gives that label.
-    """
+    """The words asked about, each with its label, which stands at its first token: one, every one, or a name
+    of several as one target. A bare label or contrast is asked of the one name that is given that label."""
     if row.at is not None or row.asked:
         return [(row, target)]
     if isinstance(target, TokenTarget):

@@ -120,8 +120,7 @@ def two_passes(
         return None
     if not all(writes):
         raise BadTarget(
-            f"{target!r} compares a continuation with something else; give two continuations, or two "
-            "single tokens."
+            f"{target!r} compares a continuation with something else; give two continuations or two tokens."
         )
     this, that = (dataclasses.replace(one, together=True) for one in both)  # type: ignore[type-var]
     return (text, text), (this, that)
@@ -164,8 +163,7 @@ def _difference(this: Attribution, that: Attribution) -> Attribution:
     )
     if a.ids[:border] != b.ids[:other]:
         raise BadInput(
-            "the two passes do not read the same tokens before what they differ in, since one was cut "
-            "shorter; give texts that fit."
+            "the two passes differ before what they should differ in: one was cut; give texts that fit."
         )
     tail = b.take(range(border, len(b)))
     segments = tuple(None if own is None else own - shared for own in tail.segments)

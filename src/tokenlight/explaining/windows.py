@@ -6,7 +6,6 @@ A span head answers in one window; that window alone is explained, with weight 1
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,8 @@ Window = tuple[TokenRow, tuple[int, ...]]  # and where its tokens stand in the w
 
 
 def is_long(session: Session, text: Any) -> bool:
-    """Whether a text has more tokens than the model reads, so that windows are asked for.
-
-    A prompt has none: it goes to where prompts are laid out, which refuses one that is too long.
-    """
+    """Whether a text has more tokens than the model reads, so that windows are asked for; a prompt has none,
+    and is refused where prompts are laid out."""
     limit, reads = session.max_tokens, session.live.head.reads
     if isinstance(text, TokenRow) or limit is None or reads in ("next", "image"):
         return False
@@ -48,9 +45,8 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
     span = head.kind == "span"
     if not span and head.reads != "text":
         raise BadInput(
-            f"{long_way('stride')} explains the mean over windows of a text, "
-            "which only classifiers and question-answering heads have: a next token, a blank, a "
-            "word's label or a cosine has one window. Give "
+            f"{long_way('stride')} explains the mean over windows of a text, or an answer in one: a next "
+            "token, a blank, a word's label or a cosine has one window. Give "
             f"{long_way('truncate')} or a shorter text."
         )
     overlap = int(limit * OVERLAP)
@@ -79,7 +75,12 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
         one for row in rows for one in session.row_notes(row)
     }  # of the windows, not of the whole
     places = [list(cut[i][1]) for i in chosen]
-    extents = [_extent(whole, at, (i in chosen) / len(chosen)) for i, (_, at) in enumerate(cut)]
+    part = max(segment or 0 for segment in whole.segments)  # the one that was cut
+    extents = []
+    for i, (_, at) in enumerate(cut):
+        own = [place for place in at if not whole.special[place] and whole.segments[place] == part]
+        weight = (i in chosen) / len(chosen)
+        extents.append({"first": own[0], "last": own[-1], "weight": weight})
 
     def stitched(parts: list[Attribution]) -> Attribution:
         first, layers = parts[0], [one.layers for one in parts if one.layers is not None]
@@ -111,21 +112,11 @@ def _added(parts: list[np.ndarray], places: list[list[int]], size: int) -> np.nd
     return whole
 
 
-def _extent(row: TokenRow, places: Sequence[int], weight: float) -> dict[str, Any]:
-    """First and last token of a window in the whole text, special tokens aside, and weight."""
-    cut = max(segment or 0 for segment in row.segments)
-    moved = [at for at in places if not row.special[at] and row.segments[at] == cut]
-    return {"first": moved[0], "last": moved[-1], "weight": weight}
-
-
 def _answered(
     head: Head, cut: list[Window], logits: list[np.ndarray], target: Any
 ) -> tuple[int, Any, Prediction]:
     """The window in which the target scores best, and the target in it; and what all windows together
-    predict, the best span of any.
-
-    "No answer" must hold in every window, so the window that believes it least speaks for it.
-    """
+    predict, the best span of any. "No answer" must hold in all: the one that believes it least speaks."""
     head.takes(target)
     moved = {i: own for i, window in enumerate(cut) if (own := _moved(target, *window))}
     if not moved:

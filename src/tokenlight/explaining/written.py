@@ -15,7 +15,7 @@ from tokenlight.capture.tape import Site, Sites
 from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import NextToken
-from tokenlight.explaining.batch import BatchColumns, Seen, shared_by
+from tokenlight.explaining.batch import BatchColumns, shared_by
 from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.scores import queued_by
 from tokenlight.explaining.session import Session
@@ -62,13 +62,11 @@ def explain_written(session: Session, jobs: Sequence[Job], how: How) -> list[Att
         for check in tape.checks:
             check()
         pause()
-    seen = Seen(session, rows, logits, logits, recording.sunk)
+    seen = session, rows, logits, logits, recording.sunk
     made = []
     for i, method in enumerate(how.methods):
-        shared, sums = (
-            shared_by(session, how, i, [method.note(tape)]),
-            np.array([own[i] for own in found]),
-        )
-        columns = BatchColumns(seen, shared, resolved, sums, None, None)
+        shared = shared_by(session, how, i, [method.note(tape)])
+        sums = np.array([own[i] for own in found])
+        columns = BatchColumns(*seen, shared, resolved, sums, None, None)
         made += [Attribution.later(partial(columns.fields, place)) for place in range(len(rows))]
     return made

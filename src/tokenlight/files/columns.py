@@ -21,12 +21,6 @@ MARKS = {
     "rationales": "[[FIRST, END], …] in words",
     "answers": '[{"text": …, "answer_start": …}, …]',
 }
-SEPARATORS = {
-    ";": "semicolons (';'): save it with commas, as .csv",
-    "\t": "tabs ('\\t'): give it the ending .tsv",
-    "|": "bars ('|'): save it with commas, as .csv",
-    ",": "commas (','): give it the ending .csv",
-}
 KINDS = {
     bool: "true or false",
     int: "a number",
@@ -80,10 +74,7 @@ class Columns:
 
 def taken(found: Iterable[Columns], *, passed_on: bool = False) -> str:
     """The columns of all rows in words, such as ``text from review, no label; not read: stars``.
-
-    ``passed_on``: what is not read goes along into the outputs, and a label may well be missing. Of no
-    rows there is nothing to say.
-    """
+    ``passed_on``: what is not read goes along into the outputs, and a label may well be missing."""
     kinds = list(dict.fromkeys(found))
     if not kinds:
         return ""
@@ -155,11 +146,10 @@ def marked(
 
 def other_separator(there: Sequence[str], where: str) -> str:
     """What to do where the names of all columns stand in one."""
-    if len(there) == 1 and re.search(r"\.(csv|tsv)(\.gz)?$", where, flags=re.IGNORECASE):
-        for sign, remedy in SEPARATORS.items():
-            if sign in there[0]:
-                return f" Its columns look separated by {remedy}."
-    return ""
+    text = re.search(r"\.(csv|tsv)(\.gz)?$", where, flags=re.IGNORECASE)
+    sign = re.search(r"[;\t|,]", there[0]) if text and len(there) == 1 else None
+    remedy = "save it with commas as .csv, or with tabs as .tsv"
+    return f" Its columns look separated by {sign[0]!r}: {remedy}." if sign else ""
 
 
 def _whole(number: Any) -> int:

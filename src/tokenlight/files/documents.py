@@ -43,14 +43,12 @@ def lines_of(stream: IO[str], place: Path) -> Iterator[str]:
             return
         if len(line) > LONGEST:
             raise DamagedFile(
-                f"line {number} of {place.name} has more than {LONGEST:,} characters; put each text "
-                "on a line of its own."
+                f"line {number} of {place.name} has more than {LONGEST:,} characters; one text a line."
             )
         read += len(line) + LINE
         if packed is not None and read > max(UNPACKED, DENSE * packed):
             raise DamagedFile(
-                f"{place.name} unpacks to more than {DENSE} times its size, as no texts do; unpack it "
-                "yourself if you trust it."
+                f"{place.name} unpacks to more than {DENSE} times its size; unpack it if you trust it."
             )
         yield line
 

@@ -16,8 +16,7 @@ from typing import Any, overload
 from tokenlight.data.attribution import FORMAT as ATTRIBUTION
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import DamagedFile
-from tokenlight.files.stored import Folder, filesystem
-from tokenlight.files.write import arrow_type, parquet_bytes
+from tokenlight.files.write import Folder, arrow_type, filesystem, parquet_bytes
 
 FORMAT = 1  # of the columns; raised when one changes its meaning
 PLACE = {"source": "string", "row": "int64"}
@@ -133,8 +132,7 @@ def attribution_of(row: Mapping[str, Any]) -> Attribution:
         ]
     except (KeyError, TypeError, ValueError) as broken:
         raise DamagedFile(
-            f"this row is no explanation ({broken!r}); it was made by another version, or is another "
-            "kind of table."
+            f"this row is no explanation, or one of another version ({broken!r}); explain it again."
         ) from broken
     return Attribution.from_dict(values)
 

@@ -232,8 +232,7 @@ def _json_list(place: Path) -> Numbered:
 
 
 def _separated(place: Path, sign: str) -> Numbered:
-    """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is
-    None."""
+    """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is None."""
     with _opened(place) as stream:
         rows = _cells(lines_of(stream, place), sign, place)
         names = next(rows, [])
@@ -279,8 +278,7 @@ def _refuse_doubles(names: Sequence[str], place: Path) -> None:
     doubles = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
     if doubles:
         raise BadInput(
-            f"{place.name} has more than one column named {', '.join(map(repr, doubles))}; give each "
-            "column a name of its own."
+            f"{place.name} has more than one column named {', '.join(map(repr, doubles))}; rename one."
         )
 
 
@@ -307,8 +305,7 @@ def _parquet(place: Path) -> Numbered:
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
     if name == "-":
         raise BadInput(
-            "'-' is not a file: standard input holds one text (tokenlight explain -). For many texts, "
-            "give a file."
+            "'-' is not a file: standard input holds one text (tokenlight explain -). Give a file."
         )
     try:
         datasets = importlib.import_module("datasets")

@@ -31,11 +31,8 @@ def carried(
     similarity: Similarity,
     labels: Sequence[str] | None,
 ) -> tuple[Any, Any, Pooling, Similarity]:
-    """The model, its tokenizer (or what reads its images), its pooling and what it compares vectors by,
-    out of what holds them.
-
-    A plain module that reads token ids becomes a classifier with ``labels``.
-    """
+    """The model, its tokenizer (or what reads its images), its pooling and what it compares vectors by, out
+    of what holds them. A plain module that reads token ids becomes a classifier with ``labels``."""
     names = {one.__name__ for one in type(model).__mro__}
     kind = next((kind for kind in KINDS if kind in names), None)
     if labels is not None and (kind or isinstance(model, PreTrainedModel)):

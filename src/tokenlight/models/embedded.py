@@ -1,17 +1,8 @@
 """The embedded models: real, small, trained by the recipe in ``training/``, found without a hub.
 
-Four directories stand around one ``encoder.safetensors``; each is a plain transformers checkpoint,
-so ``BertForSequenceClassification.from_pretrained(resolve("tokenlight/sentiment"))`` works too.
-
-=====================  ======================  ==============================
-name                   task                    transformers class
-=====================  ======================  ==============================
-tokenlight/sentiment   sentiment of a text     BertForSequenceClassification
-tokenlight/topics      topic of a news text    BertForSequenceClassification
-tokenlight/qa          answer in a context     BertForQuestionAnswering
-tokenlight/masked_lm   hidden word             BertForMaskedLM
-=====================  ======================  ==============================
-
+Four directories stand around one ``encoder.safetensors``; each is a plain transformers checkpoint
+(BertForSequenceClassification, QuestionAnswering or MaskedLM), so that
+``BertForSequenceClassification.from_pretrained(resolve("tokenlight/sentiment"))`` works too.
 Importing this package does not import torch.
 """
 
@@ -31,8 +22,6 @@ from tokenlight.files.documents import json_in
 if TYPE_CHECKING:
     import torch
     from transformers import BertForMaskedLM, BertTokenizer
-
-__all__ = ["EmbeddedModel", "catalogue", "masked_lm", "resolve", "verify"]
 
 FOLDER = Path(__file__).parent
 PREFIX = "tokenlight/"
@@ -67,15 +56,12 @@ class EmbeddedModel:
 
 
 def resolve(name_or_path: str | Path) -> str:
-    """The directory of an embedded model, its files checked; anything else as it was given.
-
-    Only names that begin with ``tokenlight/`` are embedded models: paths and hub ids pass through.
-    """
+    """The directory of an embedded model (``tokenlight/…``), its files checked; any other path or hub id as
+    it was given."""
     given = str(name_or_path)
     if "\x00" in given or len(given) > 4096 or any(len(part) > 255 for part in given.split("/")):
         raise UnknownName(
-            f"no model can be called {shown(given)}: no file system has such a name. Give an embedded "
-            "model, a folder or a hub id."
+            f"no model can be called {shown(given)}; give an embedded model, a folder or a hub id."
         )
     if not given.startswith(PREFIX):
         return given
@@ -84,10 +70,8 @@ def resolve(name_or_path: str | Path) -> str:
 
 
 def verify(name: str) -> None:
-    """Raise ``DamagedFile`` unless every file of this model is there and is the one released.
-
-    31 MB take about 30 ms, so this runs at every load.
-    """
+    """Raise ``DamagedFile`` unless every file of this model is there and is the one released: 31 MB take
+    about 30 ms, so this runs at every load."""
     task = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or task not in TASKS:
         # Compared without the prefix, which would make all names look near.
@@ -127,10 +111,8 @@ def catalogue() -> list[EmbeddedModel]:
 
 
 def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTokenizer]:
-    """The masked language model over the shared encoder, and its tokenizer.
-
-    Computes in float32 unless another ``dtype`` is given; the files hold fp16.
-    """
+    """The masked language model over the shared encoder, and its tokenizer; it computes in float32 unless
+    another ``dtype`` is given, and the files hold fp16."""
     from tokenlight.models.loading import load
 
     return load(PREFIX + "masked_lm", dtype=dtype, device=None)

@@ -61,10 +61,8 @@ NAMES = {dict: "a table", list: "a list", str: "a text", int: "a number", float:
 
 
 def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
-    """Refuse a model at ``place`` (a folder or a hub id) that brings code, a pickle or a way out.
-
-    ``weights``: whether they are loaded, too; a tokenizer alone may stand beside a pickle.
-    """
+    """Refuse a model at ``place`` (a folder or a hub id) that brings code, a pickle or a way out;
+    ``weights``: whether they are loaded, too, since a tokenizer alone may stand beside a pickle."""
     for word in SET_HERE:
         if word in hub and (word != "trust_remote_code" or hub[word]):
             raise BadInput(
@@ -83,9 +81,8 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
         unsafe = sorted(path.name for pattern in UNSAFE for path in folder.glob(pattern))
         if weights and unsafe and not indices and not any(folder.glob("*.safetensors")):
             raise DamagedFile(
-                f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code "
-                "when it is opened. Convert it where you trust it: load it with transformers and call "
-                "model.save_pretrained(folder), which writes model.safetensors."
+                f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code when "
+                "it is opened. Where you trust it, load it yourself and call model.save_pretrained(folder)."
             )
         files = [folder / file for file in CONTENT if (folder / file).is_file()]
     else:
@@ -140,13 +137,13 @@ def opening(name: str, what: str) -> Iterator[None]:
         raise
     except ImportError as missing:
         raise UnsupportedModel(
-            f"{what} of {name} needs a library that is not here: {first_sentence(missing)}"
+            f"{what} of {name} needs a library that is not here: {first_line(missing)}"
         ) from missing
     except Exception as broken:  # other libraries' readers raise anything, bare Exception included
-        raise DamagedFile(f"{what} of {name} cannot be read: {first_sentence(broken)}") from broken
+        raise DamagedFile(f"{what} of {name} cannot be read: {first_line(broken)}") from broken
 
 
-def first_sentence(trouble: Exception) -> str:
+def first_line(trouble: Exception) -> str:
     """The first line of another library's message with its full stop, in words."""
     lines = [line.strip() for line in str(trouble).splitlines() if line.strip()]
     lines = lines or [type(trouble).__name__]
@@ -176,10 +173,8 @@ def _only_own_files(folder: Path) -> None:
 
 
 def _only_safetensors(index: Path, folder: Path | None) -> None:
-    """Every shard that ``index`` names is a safetensors file beside it, and there.
-
-    ``folder`` is None for a hub's, whose files are not fetched yet.
-    """
+    """Every shard that ``index`` names is a safetensors file beside it, and there; ``folder`` is None for a
+    hub's, whose files are not fetched yet."""
     content = _json(index)
     shards = content.get("weight_map")
     if not isinstance(shards, dict) or not isinstance(content.get("metadata", {}), dict):
@@ -192,8 +187,7 @@ def _only_safetensors(index: Path, folder: Path | None) -> None:
         _plain_name(index, shard, ".safetensors")
         if folder and not (folder / shard).is_file():
             raise DamagedFile(
-                f"{index} names {shard!r}, and there is no such file beside it; download or copy it "
-                "again."
+                f"{index} names {shard!r}, and there is no such file beside it; copy it again."
             )
 
 
@@ -216,9 +210,8 @@ def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: o
         known = known or hasattr(transformers, str(content.get("tokenizer_class")))
     if content.get("auto_map") and not known:
         raise UnsupportedModel(
-            f"{name} brings its own code ({file.name}: auto_map), and tokenlight runs no code "
-            "that comes with a model. Read that code, load the model yourself and give "
-            "Explainer(model, tokenizer)."
+            f"{name} brings its own code ({file.name}: auto_map), and tokenlight runs no code that comes "
+            "with a model. Read that code, load the model yourself and give Explainer(model, tokenizer)."
         )
     if content.get("transformers_weights") is not None:
         chosen = str(content["transformers_weights"])
@@ -228,14 +221,12 @@ def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: o
             continue
         if key.endswith("_implementation"):
             raise UnsupportedModel(
-                f"{name} names code to fetch and run ({file.name}: {key} is {value!r}), which is "
-                "refused. Take that line out of the file."
+                f"{name} names code to fetch and run ({file.name}: {key} is {value!r}); take that line out."
             )
         elsewhere = key.endswith(("_file", "_files")) and file.name == "tokenizer_config.json"
         if elsewhere and Path(value).exists():
             raise DamagedFile(
-                f"{file} names a file elsewhere ({key} is {value!r}): a tokenizer is read from its "
-                "own folder alone. Take that line out of the file."
+                f"{file} names a file outside of its folder ({key} is {value!r}); take that line out."
             )
 
 

@@ -14,24 +14,9 @@ from transformers import AutoConfig, AutoProcessor, AutoTokenizer
 from tokenlight.capture.head import TAKEN, taken_in_words
 from tokenlight.capture.sight import image_token
 from tokenlight.data.image import pillow
-from tokenlight.errors import (
-    BadInput,
-    DamagedFile,
-    UnknownName,
-    UnsupportedModel,
-    few,
-    near_names,
-)
+from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel, few, near_names
 from tokenlight.models.embedded import catalogue, quiet, resolve
-from tokenlight.models.folder import (
-    SAFE,
-    WEIGHTS,
-    check,
-    fetching,
-    first_sentence,
-    opening,
-    reaching,
-)
+from tokenlight.models.folder import SAFE, WEIGHTS, check, fetching, first_line, opening, reaching
 
 log = logging.getLogger("tokenlight")
 TOKENIZERS = (
@@ -80,8 +65,7 @@ def load(
     if info["missing_keys"]:
         missing = few(sorted(info["missing_keys"]), 4)
         raise DamagedFile(
-            f"{name} has no weights for {missing}: they would be random numbers. Give a checkpoint "
-            f"fine-tuned as {cls.__name__}."
+            f"{name} has no weights for {missing}, but random ones; give one fine-tuned as {cls.__name__}."
         )
     if device is None and "device_map" not in how and torch.cuda.is_available():
         device = "cuda"
@@ -111,9 +95,8 @@ def _refuse_half_quantised(name: str, model: Any) -> None:
     layers = (one for one in model.modules() if type(one).__name__ == "Linear4bit")
     if any(getattr(layer.weight, "quant_state", None) is None for layer in layers):
         raise DamagedFile(
-            f"config.json of {name} says that its weights are quantised (quantization_config), and "
-            "they are not. Take that field out, or quantise the model yourself, say onto a GPU with "
-            "device_map, and give Explainer(model, tokenizer)."
+            f"config.json of {name} says that its weights are quantised (quantization_config), and they are "
+            "not. Take that field out, or quantise the model and give Explainer(model, tokenizer)."
         )
 
 
@@ -133,7 +116,7 @@ def put(model: Any, device: str | torch.device | None) -> None:
         ) from full
     except (AssertionError, RuntimeError, TypeError) as refused:
         raise BadInput(
-            f"the model cannot go to device {str(device)!r}: {first_sentence(refused)} Give cpu, "
+            f"the model cannot go to device {str(device)!r}: {first_line(refused)} Give cpu, "
             "or cuda on a machine whose torch sees a GPU."
         ) from refused
 
@@ -210,11 +193,10 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
         if Path(place, "config.json").is_file():
             raise UnsupportedModel(
                 f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
-                f"{first_sentence(missing)} A newer transformers may know it; a model that brings "
-                "its own code is loaded by yourself and given as Explainer(model, tokenizer)."
+                f"{first_line(missing)} A newer transformers may know it, or you load it yourself."
             ) from missing
         raise BadInput(
-            f"no model found at {name!r}: {first_sentence(missing)} {_what_to_give(name)}"
+            f"no model found at {name!r}: {first_line(missing)} {_what_to_give(name)}"
         ) from missing
 
 
@@ -222,8 +204,7 @@ def _class(name: str, config: Any) -> Any:
     """The class the checkpoint was saved as; nothing is guessed."""
     if not hasattr(config.get_text_config(), "to_dict"):
         raise DamagedFile(
-            f"config.json of {name} has a text_config, which a {config.model_type} model has none of. "
-            "Take that field out."
+            f"config.json of {name} has a text_config, as no {config.model_type} has one; take it out."
         )
     for architecture in config.architectures or ():
         without_head = architecture.endswith("Model") and not config.is_encoder_decoder

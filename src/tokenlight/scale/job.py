@@ -12,8 +12,7 @@ from tokenlight.errors import BadInput, in_words
 from tokenlight.explaining.batch import versions
 from tokenlight.explaining.default import sample
 from tokenlight.files.rows import FORMAT, PLACE, REASON, parquet_of, table_of
-from tokenlight.files.stored import Folder
-from tokenlight.files.write import json_text
+from tokenlight.files.write import Folder, json_text
 from tokenlight.models.embedded import folder_digest
 from tokenlight.scale.mapper import Mapper
 from tokenlight.scale.source import Block, Reader, TextFiles

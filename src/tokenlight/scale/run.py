@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.columns import QUESTION
-from tokenlight.files.stored import Folder
+from tokenlight.files.write import Folder
 from tokenlight.progress import progress as progress_bar
 from tokenlight.scale.engine import Engine
 from tokenlight.scale.job import ExplainJob, job_of

@@ -15,8 +15,8 @@ from typing import Any, cast
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, meant
 from tokenlight.files.columns import Columns
 from tokenlight.files.rows import OWN, PLACE
-from tokenlight.files.stored import StoredFile, files_at
 from tokenlight.files.tables import ENDINGS, ending_of, numbered_rows
+from tokenlight.files.write import StoredFile, files_at
 
 CHUNK = 1024  # rows that a file is read by
 
