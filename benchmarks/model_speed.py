@@ -81,6 +81,7 @@ def bare(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 LONG = 5.0  # seconds; such a call is timed once
+WARM = 5  # calls before: a GPU records a pass when its shape has come three times
 
 
 def timed(call: Callable[[], Any], device: str, seconds: float = 1.0) -> tuple[float, float]:
@@ -104,6 +105,8 @@ def timed(call: Callable[[], Any], device: str, seconds: float = 1.0) -> tuple[f
     base = fresh()
     times = [once()]
     if times[0] < LONG:  # else it is not for warming up
+        for _ in range(WARM):
+            once()
         base, times = fresh(), []
     since = time.perf_counter()
     while times[:1] < [LONG] and (

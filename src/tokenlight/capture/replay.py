@@ -1,7 +1,7 @@
 """Replay: device work of a shape that returns, launched as one CUDA graph.
 
 A short pass in half precision waits for Python, which launches its thousand kernels one by one, longer
-than for the device. The second time that a shape comes, its pass is recorded; from then on the inputs are
+than for the device. The third time that a shape comes, its pass is recorded; from then on the inputs are
 copied to where the recorded pass reads them, and all its kernels are launched at once.
 
 It gives the numbers of the plain pass or none: what it gives first, and what it first gives for other
@@ -27,7 +27,8 @@ from tokenlight.capture.loan import lent
 from tokenlight.capture.transfer import Crossings, Unrepeatable, crossing
 from tokenlight.relevance.tracing import modules_of
 
-MOST = 16  # passes of one model that are kept
+OFTEN, NEVER = 2, -1  # plain passes of a shape before one is recorded; one that cannot be
+MOST = 32  # passes of one model that are kept
 # By this share of the largest numbers of a replayed pass may differ: some kernels add up in any order, and
 # a sum may round the other way.
 TOLERANCE = {torch.bfloat16: 2e-3, torch.float16: 3e-4, torch.float32: 1e-6, torch.float64: 1e-13}
@@ -93,7 +94,8 @@ class Replays:
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self._model, self._dtype = model, dtype
         self.size = sum(weight.numel() for weight in model.parameters())
-        self._known: OrderedDict[Hashable, Recorded[Any] | bool] = OrderedDict()
+        # Recorded, or how often it has come.
+        self._known: OrderedDict[Hashable, Recorded[Any] | int] = OrderedDict()
         self._guard = threading.Lock()
         self._pool: Any = None
 
@@ -117,20 +119,36 @@ class Replays:
         if not self._guard.acquire(blocking=False):
             return work(given)  # another thread's numbers stand where ours would
         try:
-            known = self._known.get(key)
-            if isinstance(known, Recorded):
-                if _same(known.model, _look(self._model)):
-                    self._known.move_to_end(key)
-                    found: Pass = self._replayed(key, known, given, work, targets, texts)
-                    return found
-                self._known.clear()  # the model was changed
-                known = None
-            if known is None:
-                self._known[key] = True  # it has come once
-                return work(given)
-            return self._learnt(key, given, work, texts) if known else work(given)
+            with torch.cuda.device(given[0].device):
+                return self._run(key, given, work, targets, texts)
         finally:
             self._guard.release()
+
+    def _run(
+        self,
+        key: Hashable,
+        given: Sequence[Tensor],
+        work: Callable[[Sequence[Tensor]], Pass],
+        targets: Any,
+        texts: Hashable,
+    ) -> Pass:
+        known = self._known.get(key)
+        if isinstance(known, Recorded):
+            if _same(known.model, _look(self._model)):
+                self._known.move_to_end(key)
+                found: Pass = self._replayed(key, known, given, work, targets, texts)
+                return found
+            self._known.clear()  # the model was changed
+            known = None
+        seen = known or 0
+        if seen == NEVER:
+            return work(given)
+        if seen >= OFTEN:
+            return self._learnt(key, given, work, texts)
+        self._known[key] = seen + 1
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
+        return work(given)
 
     def _replayed(
         self,
@@ -149,7 +167,7 @@ class Replays:
         if _equal(plain.numbers(), found.numbers(), TOLERANCE[self._dtype]):
             known.trials |= trial
         else:
-            self._known[key] = False
+            self._known[key] = NEVER
         return plain
 
     def _learnt(
@@ -163,7 +181,9 @@ class Replays:
         crossings, answers = Crossings(), list[Any]()
         with crossing(crossings), _answered(answers, again=False):
             found = work(given)
-        self._known[key] = False
+        self._known[key] = NEVER
+        if not _room():
+            return found
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         fixed = [tensor.clone() for tensor in given]
         graph = torch.cuda.CUDAGraph()
@@ -173,18 +193,21 @@ class Replays:
                 left = work(fixed)
         except Unrepeatable:
             return found
-        except (
-            RuntimeError
-        ):  # it asked the device; that leaves torch's random numbers inside a recording
+        except Exception:  # noqa: BLE001 - whatever it is, the plain pass has answered
+            # One that asked the device leaves torch's random numbers inside a recording.
             with suppress(RuntimeError), _recording(torch.cuda.CUDAGraph(), None):
                 torch.zeros(1, device=given[0].device)
             return found
         if crossings.read == len(crossings.sent):
             look = _look(self._model)
             self._known[key] = Recorded(graph, fixed, crossings, left, look, texts)
-            while len(self._known) > MOST:
-                self._known.popitem(last=False)
         return found
+
+
+def _room() -> bool:
+    """Whether a pass, whose memory lies about now that it is over, may keep as much for itself."""
+    free = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return free <= torch.cuda.get_device_properties().total_memory // 8
 
 
 @contextmanager
