@@ -133,11 +133,11 @@ def collected(work: Path) -> Board:
         if not (folder / "run.json").is_file():
             board.missing.append(f"{suite}: not run")
             continue
-        run_report = RunReport.of(folder)
-        report = run_report.report
-        board.made.append(f"{suite} on {report.device}, {_versions(report.versions)}")
-        if report.done < report.parts:
-            board.missing.append(f"{suite}: {report.done} of {report.parts} parts finished")
+        report = RunReport.of(folder)
+        made, (done, parts) = report.run.manifest, report.run.progress()
+        board.made.append(f"{suite} on {made['device']}, {_versions(made['versions'])}")
+        if done < parts:
+            board.missing.append(f"{suite}: {done} of {parts} parts finished")
         board.missing += [
             f"{suite}, {panel.title}: {panel.reason}" for panel in report.panels if not panel.ran
         ]
@@ -147,7 +147,7 @@ def collected(work: Path) -> Board:
         board.names |= {
             label: one.name for label, one in report.suite.rows.items() if not one.options
         }
-        board.columns += columns_of(suite, report.suite, run_report.tables.texts)
+        board.columns += columns_of(suite, report.suite, report.tables.texts)
     return board
 
 

@@ -197,19 +197,18 @@ def pages(wish: Wish) -> None:
         reworded(folder, name)
         reported = RunReport.of(folder)
         reported.write("md", output=place.with_suffix(".md"), figures=place)
-        found = reported.report
-        made[name] = {"commit": wish.commit, "digest": found.suite.digest()}
+        made[name] = {"commit": wish.commit, "digest": reported.suite.digest()}
         with place.with_suffix(".md").open("a", encoding="utf-8") as page:
             page.write(f"\nMade at commit `{wish.commit}`.\n")
         reported.write("csv", output=place.with_suffix(".csv"))
-        link = f"[{found.suite.title or name}]({name}.md)"
-        for claim, verdict, _ in claims(found):
+        link = f"[{reported.suite.title or name}]({name}.md)"
+        for claim, verdict, _ in claims(reported):
             lines.append(f"| {link} | {claim} | {verdict} |")
             link = ""
         seconds = took.get("suites", {}).get(name, {}).get("seconds")
         spent = f" {seconds:.0f} s." if seconds else ""
         after += [f"- **{name}** ([numbers]({name}.csv)):{spent} "
-                  + " ".join([*what_was_run(found), order(found)])]  # fmt: skip
+                  + " ".join([*what_was_run(reported), order(reported)])]  # fmt: skip
         print(f"{name}: reported", flush=True)
     write_text(record, json.dumps(made, indent=1) + "\n")
     index = wish.out / "README.md"

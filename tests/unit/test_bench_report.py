@@ -20,7 +20,7 @@ from tokenlight import Explainer
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.plan import Cell, Plan
 from tokenlight.bench.report import figures
-from tokenlight.bench.report.comparison import build
+from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.figures import Artist, FigureWish
 from tokenlight.bench.report.words import _measured
 from tokenlight.bench.report.write import markdown, report, tex
@@ -330,7 +330,7 @@ class TestWithoutPaper:
             settings={"versions": {}},
         )  # fmt: skip
         run = RunFolder.begin(tmp_path / "run", file, suite, plan)
-        assert "suite `mine`" in markdown(build(run, merged(run)), [])
+        assert "suite `mine`" in markdown(SuiteReport(run, merged(run)), [])
 
 
 class TestRefused:
@@ -427,7 +427,7 @@ class TestFigures:
     def test_figure_5_has_the_product_of_the_layers(self, monkeypatch):
         kept = [(None, {"AttCAT": sample(layers=2)})]
         monkeypatch.setattr(Artist, "_kept", lambda *_: iter(kept))
-        drawn = Artist(None, None, ()).heat_map(FigureWish("heat_map", "Heat"))
+        drawn = Artist(None).heat_map(FigureWish("heat_map", "Heat"))
         names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
         assert names == ["L0", "L1", "Rollout", "Sum"]
 
@@ -483,10 +483,10 @@ class TestFigures:
             lambda found: shown.extend(found) or "drawn",
         )
         wish = FigureWish.of({"kind": "texts", "title": "T"})
-        assert Artist(None, None, ()).texts(wish) == "drawn"
+        assert Artist(None).texts(wish) == "drawn"
         assert [one.method for one in shown] == ["Ours", "CAT"] * 2
         shown.clear()
-        Artist(None, None, ()).texts(FigureWish.of({"title": "T", "reference": "Ours"}))
+        Artist(None).texts(FigureWish.of({"title": "T", "reference": "Ours"}))
         assert [one.method for one in shown] == ["Ours", "Ours − CAT"] * 2
         ours, other = kept[0][1].values()
         np.testing.assert_array_equal(shown[1].scores, difference(ours, other).scores)

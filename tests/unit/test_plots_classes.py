@@ -15,8 +15,8 @@ from tests.unit.hand_made import attribution_of, row_of, sample, split, with_met
 from tests.unit.reading_html import Reader
 from tokenlight import Contrast, Explainer
 from tokenlight.data.target import ResolvedTarget
-from tokenlight.plots.groups import grouped
 from tokenlight.plots.html import page
+from tokenlight.plots.scene import scenes
 from tokenlight.plots.tables import class_table
 from tokenlight.plots.terminal import show
 
@@ -37,16 +37,16 @@ def printed(attributions) -> str:
 
 
 def test_classes_of_one_method_stand_in_one_table_with_one_scale():
-    [found] = grouped([FIRST, SECOND])[0].by_class()
-    table = class_table(found)
+    [found] = scenes([FIRST, SECOND], ("tokens",))[0].classes
+    [(_, table)] = found.tables
     assert table.rows == ("negative", "positive")
     np.testing.assert_array_equal(table.values, [FIRST.scores, SECOND.scores])
     assert table.scales == (4.0, 4.0)  # of the text's own tokens: a special one would make it pale
 
 
 def test_one_class_makes_no_table():
-    assert grouped([FIRST])[0].by_class() == []
-    assert grouped([FIRST, with_method(FIRST, "gae", 1)])[0].by_class() == []
+    assert scenes([FIRST])[0].classes == []
+    assert scenes([FIRST, with_method(FIRST, "gae", 1)])[0].classes == []
     assert "Class by class" not in page(FIRST)
 
 
@@ -78,9 +78,9 @@ def test_the_terminal_has_tokens_down_and_classes_across():
 
 def test_several_methods_have_a_table_each_on_scales_of_their_own():
     more = [with_method(FIRST, "gae", 1), with_method(SECOND, "gae", 2)]
-    found = grouped([FIRST, SECOND, *more])[0].by_class()
-    assert [group[0].method for group in found] == ["attcat", "gae"]
-    scales = [class_table(group).scales for group in found]
+    found = scenes([FIRST, SECOND, *more])[0].classes
+    assert [group.methods[0].attribution.method for group in found] == ["attcat", "gae"]
+    scales = [group.tables[0][1].scales for group in found]
     assert scales[0] != scales[1]
     source = page([FIRST, SECOND, *more])
     assert source.count("Class by class") == 2

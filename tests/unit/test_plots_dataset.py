@@ -13,8 +13,7 @@ import tokenlight
 from tests.unit.hand_made import attribution_of, row_of
 from tests.unit.reading_html import Reader
 from tokenlight.plots import dataset
-from tokenlight.plots.dataset import Report
-from tokenlight.plots.entries import true_label
+from tokenlight.plots.dataset import Report, true_label
 from tokenlight.plots.html import page
 
 

@@ -23,7 +23,7 @@ from tokenlight.evaluation.removal import Asked, Watched
 from tokenlight.evaluation.trust import trusted
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import page
-from tokenlight.plots.scene import Scenery
+from tokenlight.plots.scene import scenes
 from tokenlight.plots.terminal import show
 
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
@@ -173,7 +173,7 @@ class TestTerminal:
 
 
 def shown_sentences(attribution):
-    return Scenery(("tokens",)).of(attribution)[0].methods[0].views[0].sentences
+    return scenes(attribution, ("tokens",))[0].methods[0].views[0].sentences
 
 
 class TestParts:

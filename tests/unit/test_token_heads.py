@@ -248,7 +248,7 @@ class TestNames:
             namer.explain(NAMED, "grad_x_input", tl.Contrast("predicted", "LOC"))
 
     def test_a_name_is_measured_trusted_saved_and_drawn(self, namer, tmp_path):
-        from tokenlight.plots.groups import grouped
+        from tokenlight.plots.scene import scenes
         from tokenlight.trust import trusted
 
         target = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
@@ -261,7 +261,7 @@ class TestNames:
             assert back.row == found[0].row
             checked = trusted(namer, found[1]).extras["trust"]["health"]
             assert {one["check"]: one["state"] for one in checked}["batch"] == "good"
-            assert grouped(found)[0].targets[0].title.startswith("‘red cat’ as ORG")
+            assert scenes(found)[0].targets[0].title.startswith("‘red cat’ as ORG")
 
     def test_what_is_no_name_is_refused(self, namer, tagger):
         with pytest.raises(BadTarget, match="no word 'cat town'"):

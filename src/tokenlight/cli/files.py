@@ -27,8 +27,7 @@ from tokenlight.explaining.options import whole_number
 from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half
 from tokenlight.files.tables import Example
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.dataset import Report
-from tokenlight.plots.entries import true_label
+from tokenlight.plots.dataset import Report, true_label
 from tokenlight.plots.scene import untold
 from tokenlight.plots.terminal import console_on
 from tokenlight.progress import progress

@@ -15,8 +15,7 @@ from tokenlight.files.write import write_bytes
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import Line, lines, plain_png, sheet
-from tokenlight.plots.dataset import Report
-from tokenlight.plots.entries import compact
+from tokenlight.plots.dataset import Report, compact
 from tokenlight.plots.html import _environment, sealed
 
 if TYPE_CHECKING:
@@ -45,15 +44,11 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figu
     for key in keys:
         metric = evaluation.metrics[key]
         title = f"{in_line(key)} {ARROWS[metric.direction]}".rstrip()
-        found = {
-            n: part.curves[key] for n, part in evaluation.by_method.items() if key in part.curves
-        }
+        parts = evaluation.by_method.items()
+        curves = {name: part.curves[key] for name, part in parts if key in part.curves}
         panels[title] = {
-            name: Line(
-                points,
-                *([getattr(i, side) for i in intervals] for side in ("mean", "low", "high")),
-            )
-            for name, (points, intervals) in found.items()
+            name: Line(points, *zip(*((i.mean, i.low, i.high) for i in found), strict=True))
+            for name, (points, found) in curves.items()
         }
         axis[title] = AXES.get(metric.name, "share of tokens removed")
     drawn: Figure = lines(panels, axis, _named(evaluation, keys)) or sheet(6.2, 4.2)
@@ -92,59 +87,21 @@ def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     return template.render(
         title=title,
         curves=base64.b64encode(_png(evaluation)).decode("ascii"),
-        **_tables(evaluation),
+        evaluation=evaluation,
+        warnings=_warnings(evaluation),
         **sealed(_environment().get_template("evaluation.css.j2").render(), pictures=True),
     )
 
 
 def fragment(evaluation: Evaluation) -> str:
     """The table of means for a notebook cell."""
-    found, template = _tables(evaluation), _environment().get_template("evaluation_table.html.j2")
-    return str(template.module.means(found["heads"], found["rows"], found["warnings"]))  # type: ignore[attr-defined]
+    template: Any = _environment().get_template("evaluation_table.html.j2")
+    return str(template.module.means(evaluation, _warnings(evaluation)))
 
 
-def _tables(evaluation: Evaluation) -> dict[str, Any]:
-    parts = evaluation.by_method
-    better = {key: one["better"] for part in parts.values() for key, one in part.summary.items()}
-    rows = []
-    for name, part in parts.items():
-        cells = [("–", "", 0)] * len(better)
-        for place, one in enumerate(map(part.summary.get, better)):
-            if one is not None and one["count"]:
-                between = f"{one['low']:z.3f} to {one['high']:z.3f}"
-                cells[place] = (f"{one['mean']:z.3f}", between, one["count"])
-        rows.append((name, cells))
-    matrix = []
-    if len(parts) > 1:
-        found = evaluation.agreement
-        matrix = [
-            (name, ["–" if isnan(value) else f"{value:z.2f}" for value in line])
-            for name, line in zip(found.methods, found.matrix, strict=True)
-        ]
-    return {
-        "heads": [f"{key} {ARROWS[way]}".rstrip() for key, way in better.items()],
-        "rows": rows,
-        "matrix": matrix,
-        "first": next(iter(parts), ""),
-        "apart": [
-            (
-                name,
-                metric,
-                f"{gap.mean:+z.3f}",
-                f"{gap.low:+z.3f} to {gap.high:+z.3f}",
-                gap.low <= 0 <= gap.high,
-            )
-            for metric, gaps in evaluation.differences.items()
-            for name, gap in gaps.items()
-        ],
-        "about": evaluation.about,
-        "warnings": [
-            *filter(None, (evaluation.caution, evaluation.cut.texts and str(evaluation.cut))),
-            *map(str, evaluation.unsteady),
-        ],
-        "left_out": evaluation.left_out,
-        "texts": "texts.html" if evaluation.drawn else "",
-    }
+def _warnings(evaluation: Evaluation) -> list[str]:
+    cut = str(evaluation.cut) if evaluation.cut.texts else ""
+    return [*filter(None, (evaluation.caution, cut)), *map(str, evaluation.unsteady)]
 
 
 def _png(evaluation: Evaluation) -> bytes:
@@ -162,10 +119,9 @@ def _texts(evaluation: Evaluation) -> Report:
             name = f"{key} {record.method}" if len(evaluation.methods) > 1 else key
             if not isnan(measured.value):
                 values.setdefault(record.text, {})[name] = f"{measured.value:.3g}"
-    about = {
-        name: evaluation.about[name] for name in ("model", "target") if name in evaluation.about
-    }
-    report = Report(evaluation.about.get("data", "Faithfulness"), about=about)
+    known = evaluation.about
+    about = {name: known[name] for name in ("model", "target") if name in known}
+    report = Report(known.get("data", "Faithfulness"), about=about)
     for number, drawn in evaluation.drawn:
         report.texts.append(compact({**drawn, "values": values.get(number, {})}))
     return report

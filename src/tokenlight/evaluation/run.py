@@ -27,8 +27,8 @@ from tokenlight.explaining.batch import versions
 from tokenlight.files.documents import json_in, json_of
 from tokenlight.files.tables import Example
 from tokenlight.files.write import write_text
-from tokenlight.plots.entries import entry
-from tokenlight.plots.scene import WORDS, Scenery
+from tokenlight.plots.dataset import entry
+from tokenlight.plots.scene import WORDS, scenes
 from tokenlight.progress import progress as progress_bar
 
 TRUTHS = "true labels and marks"
@@ -136,7 +136,7 @@ def _shard(
     for record in records:
         yield {"record": {**record.to_dict(), "text": record.text + first}}
     for text, found in made.items():
-        for scene in Scenery((WORDS,)).of(found) if found and found[0].row.image is None else ():
+        for scene in scenes(found, (WORDS,)) if found and found[0].row.image is None else ():
             yield {"drawn": [text + first, entry(scene, text + first + 1)]}
 
 

@@ -10,23 +10,10 @@ import re
 from unicodedata import category
 
 _NAMED = {
-    0x00AD: "SHY",
-    0x061C: "ALM",
-    0x180E: "MVS",
-    0x200B: "ZWSP",
-    0x200E: "LRM",
-    0x200F: "RLM",
-    0x2060: "WJ",
-    0xFEFF: "BOM",
-    0x202A: "LRE",
-    0x202B: "RLE",
-    0x202C: "PDF",
-    0x202D: "LRO",
-    0x202E: "RLO",
-    0x2066: "LRI",
-    0x2067: "RLI",
-    0x2068: "FSI",
-    0x2069: "PDI",
+    **dict(zip((0xAD, 0x61C, 0x180E, 0x200B), ("SHY", "ALM", "MVS", "ZWSP"), strict=True)),
+    **dict(zip((0x200E, 0x200F, 0x2060, 0xFEFF), ("LRM", "RLM", "WJ", "BOM"), strict=True)),
+    **dict(enumerate(("LRE", "RLE", "PDF", "LRO", "RLO"), 0x202A)),
+    **dict(enumerate(("LRI", "RLI", "FSI", "PDI"), 0x2066)),
 }
 _SYMBOLS: dict[int, str] = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
@@ -37,14 +24,7 @@ _SYMBOLS: dict[int, str] = {
     # Half a surrogate pair is no character: no file and no terminal can take it.
     **{code: f"⟨{code:X}⟩" for code in range(0xD800, 0xE000)},
 }
-_IN_LINE = _SYMBOLS | {
-    ord("\n"): "␊",
-    ord("\t"): "␉",
-    0x2028: "⟨2028⟩",
-    0x2029: "⟨2029⟩",
-}
-
-
+_IN_LINE = _SYMBOLS | {0x0A: "␊", 0x09: "␉", 0x2028: "⟨2028⟩", 0x2029: "⟨2029⟩"}
 # Joiners beside a Latin letter, a digit or a blank join nothing. What stands before the first character
 # and behind the last is not known here: a text is shown in pieces, and an emoji may be cut between two.
 _JOINERS = {"\u200c": "⟨ZWNJ⟩", "\u200d": "⟨ZWJ⟩"}

@@ -4,8 +4,7 @@ the caller saves it."""
 import io
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +17,7 @@ OURS, THEIRS, GREY = "#1f5fa8", "#e65100", "#5b6470"
 DOTS = 100  # an inch
 SHADES = 255  # colours of a PNG: a third of the bytes, the same picture to the eye
 LARGEST = 40  # inches
+MANY = 12  # names in a legend
 SPREAD = 8  # costs further apart than this stand on a logarithmic axis
 T = TypeVar("T")
 _drawing = threading.Lock()
@@ -27,8 +27,7 @@ PIECE_MARKS = ("##", "Ġ", "▁", "Ċ")  # how tokenizers write "goes on" and "b
 CLOUD_COLOURS = ("#9f2f1f", "#1f5fa8", "#2b6e3f", "#7a4fa3", "#8a5a00", "#444444")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A curve: where its points stand, its means, and the interval at each (or nothing)."""
 
     points: Sequence[float]
@@ -37,18 +36,16 @@ class Line:
     highs: Sequence[float] = ()
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """Means and standard deviations over x, and ``levels``: methods that do not depend on x."""
 
     x: Sequence[float]
     means: Sequence[float]
     spreads: Sequence[float]
-    levels: Mapping[str, float] = field(default_factory=dict)
+    levels: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A mean with its interval, and the published number; either may be missing."""
 
     mean: float | None = None
@@ -57,8 +54,7 @@ class Bar:
     published: float | None = None
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """What a method costs and how faithful it is."""
 
     cost: float
@@ -94,8 +90,7 @@ def lines(
                 style = {"color": how["color"], "alpha": 0.12, "linewidth": 0}
                 axes.fill_between(line.points, line.lows, line.highs, **style)
         axes.set_xlabel((axis or {}).get(title, "share of tokens removed"))
-        many = len(panel) > 12
-        axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)
+        axes.legend(fontsize=6 if len(panel) > MANY else 7, ncols=2 if len(panel) > MANY else 1)
 
     return _drawn(panels, draw)
 
@@ -106,9 +101,9 @@ def bands(panels: Mapping[str, Band], axis: str) -> Any:
 
     def draw(axes: Any, band: Band, _: str) -> None:
         axes.plot(band.x, band.means, color=OURS, marker="o", markersize=3.5, label="mean")
-        means, spreads = np.array(band.means), np.array(band.spreads)
+        ends = [np.add(band.means, np.multiply(sign, band.spreads)) for sign in (-1, 1)]
         style = {"color": OURS, "alpha": 0.2, "linewidth": 0, "label": "± one standard deviation"}
-        axes.fill_between(band.x, means - spreads, means + spreads, **style)
+        axes.fill_between(band.x, *ends, **style)
         for place, (name, level) in enumerate(band.levels.items()):
             dash = DASHES[1:][place % 3]
             axes.axhline(level, color=f"C{place + 1}", linestyle=dash, label=in_line(name))
@@ -152,14 +147,13 @@ def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: b
             how = _style(order) | {"linestyle": "none"}
             axes.plot(place.cost, place.value, markersize=7, label=in_line(name), **how)
         best = [panel[name] for name in unbeaten(panel, lower=lower)]
-        how = {"color": GREY, "linewidth": 1, "zorder": 0}
-        axes.plot([place.cost for place in best], [place.value for place in best], **how)
+        axes.plot(*zip(*best, strict=True), color=GREY, linewidth=1, zorder=0)
         costs = [place.cost for place in panel.values()]
         if min(costs) > 0 and max(costs) > SPREAD * min(costs):
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel(in_line(metric), parse_math=False)
-        axes.legend(fontsize=6 if len(panel) > 12 else 7, ncols=2 if len(panel) > 6 else 1)
+        axes.legend(fontsize=6 if len(panel) > MANY else 7, ncols=2 if len(panel) > 6 else 1)
 
     return _drawn(panels, draw)
 
@@ -167,8 +161,7 @@ def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: b
 def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str]:
     """The methods, cheapest first, that no cheaper or equally cheap one matches."""
     sign = -1.0 if lower else 1.0
-    found: list[str] = []
-    reached = float("-inf")
+    found, reached = list[str](), float("-inf")
     for name, place in sorted(panel.items(), key=lambda one: (one[1].cost, -sign * one[1].value)):
         if sign * place.value > reached:
             found.append(name)
@@ -262,17 +255,11 @@ def cloud(weights: Mapping[str, float], *, k: int = 50, colour: str = CLOUD_COLO
         sizes[word] = max(weight, sizes.get(word, 0.0))  # a word and its piece: the stronger
     if not sizes:
         raise BadInput("no token speaks for this class, so there is nothing to draw.")
-    drawn = wordcloud.WordCloud(
-        width=WIDTH,
-        height=HEIGHT,
-        background_color="white",
-        max_words=k,
-        prefer_horizontal=1.0,
-        margin=8,  # two words side by side read as two
-        relative_scaling=0.5,
-        color_func=lambda *_, **__: colour,
-        random_state=0,  # the same words lie in the same places
-    )
+    how = {"width": WIDTH, "height": HEIGHT, "background_color": "white", "relative_scaling": 0.5}
+    how |= {"prefer_horizontal": 1.0, "color_func": lambda *_, **__: colour}
+    how["margin"] = 8  # two words side by side read as two
+    how["random_state"] = 0  # the same words lie in the same places
+    drawn = wordcloud.WordCloud(max_words=k, **how)
     return drawn.generate_from_frequencies(sizes).to_image()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenlight.errors import BadInput, UnknownName
@@ -23,24 +22,17 @@ RGB = tuple[int, int, int]
 Paint = Callable[[int], "Style"]
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
-    """The full colours for and against, on light and on dark paper."""
-
-    light_for: RGB
-    light_against: RGB
-    dark_for: RGB
-    dark_against: RGB
-
-
-PALETTES = {
-    "green_red": Palette((20, 110, 48), (178, 24, 43), (63, 185, 80), (248, 81, 73)),
+# The full colours for and against, by paper.
+PALETTES: dict[str, dict[str, tuple[RGB, RGB]]] = {
+    "green_red": {"light": ((20, 110, 48), (178, 24, 43)), "dark": ((63, 185, 80), (248, 81, 73))},
     # Told apart by every common colour vision (after Okabe and Ito).
-    "blue_orange": Palette((0, 84, 160), (190, 84, 0), (86, 160, 240), (240, 150, 40)),
+    "blue_orange": {
+        "light": ((0, 84, 160), (190, 84, 0)),
+        "dark": ((86, 160, 240), (240, 150, 40)),
+    },
 }
 LIGHT_PAPER: RGB = (255, 255, 255)
-DARK_PAPER: RGB = (22, 26, 31)
-PAPERS = ("light", "dark")
+PAPERS: dict[str, RGB] = {"light": LIGHT_PAPER, "dark": (22, 26, 31)}
 # Of a terminal's 256 colours, by paper: numbers from the weakest to the strongest, for and against. Picked
 # by hand, since the nearest to each shade are neither evenly spaced nor all of one hue.
 RAMPS = {
@@ -60,14 +52,11 @@ def shade(step: int, *, dark: bool = False, palette: str = "green_red") -> RGB:
     """Background of one step: the paper at 0, the full colour at ±STEPS."""
     if palette not in PALETTES:
         raise UnknownName.among("palette", palette, PALETTES)
-    chosen, paper = PALETTES[palette], DARK_PAPER if dark else LIGHT_PAPER
-    if dark:
-        full = chosen.dark_for if step > 0 else chosen.dark_against
-    else:
-        full = chosen.light_for if step > 0 else chosen.light_against
+    own = "dark" if dark else "light"
+    full = PALETTES[palette][own][0 if step > 0 else 1]
     share = 0.0 if step == 0 else 0.06 + 0.94 * abs(step) / STEPS
-    mixed = [round(p + (f - p) * share) for p, f in zip(paper, full, strict=True)]
-    return mixed[0], mixed[1], mixed[2]
+    red, green, blue = (round(p + (f - p) * share) for p, f in zip(PAPERS[own], full, strict=True))
+    return red, green, blue
 
 
 def ink(background: RGB) -> RGB:
@@ -104,13 +93,10 @@ def rules(palette: str) -> str:
     """Style rules of every step, for light and dark paper."""
     lines = []
     for number in (n for n in range(-STEPS, STEPS + 1) if n):
-        light, dark = shade(number, palette=palette), shade(number, dark=True, palette=palette)
-        lines.append(
-            f".{step_name(number)}{{"
-            f"background:light-dark({hexadecimal(light)},{hexadecimal(dark)});"
-            f"color:light-dark({hexadecimal(ink(light))},{hexadecimal(ink(dark))});"
-            f"fill:light-dark({hexadecimal(light)},{hexadecimal(dark)})}}"
-        )
+        shades = [shade(number, dark=dark, palette=palette) for dark in (False, True)]
+        own, inks = (",".join(map(hexadecimal, c)) for c in (shades, map(ink, shades)))
+        looks = f"background:light-dark({own});color:light-dark({inks});fill:light-dark({own})"
+        lines.append(f".{step_name(number)}{{{looks}}}")
     return "\n".join(lines)
 
 

@@ -4,22 +4,27 @@ A text is kept as the few values its picture needs, and drawn by the browser in 
 Pages stand for themselves and load nothing; what is too much for one goes on in the next.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
+from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.files.write import write_text
-from tokenlight.plots.entries import compact, entry
+from tokenlight.plots import facts
+from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.html import _environment, _style, page, sealed
 from tokenlight.plots.roles import laid_over
-from tokenlight.plots.scene import TOKENS, WORDS, Scenery, TextScene
+from tokenlight.plots.scene import TOKENS, WORDS, MethodScene, TextScene, scenes
+from tokenlight.plots.views import Mark
 
 MOST_TEXTS, MOST_BYTES = 1000, 2_000_000  # of one page
 TOP_WORDS = 15
+_UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 @dataclass(slots=True)
@@ -38,8 +43,7 @@ class Report:
 
     def add(self, found: Iterable[Attribution]) -> None:
         """The explanations of one text, or of several in a row."""
-        scenery = Scenery((WORDS if self.words else TOKENS,), self.reference)
-        for text in scenery.of(found):
+        for text in scenes(found, (WORDS if self.words else TOKENS,), self.reference):
             made = entry(text, len(self.texts) + 1)
             self._gather(text)
             self.told["right"] += made.get("label") == made["predicted"]
@@ -81,31 +85,20 @@ class Report:
         stem, ending = Path(name).stem, Path(name).suffix
         names = [name if i == 0 else f"{stem}-{i + 1}{ending}" for i in range(len(parts))]
         about = {"texts": f"{len(self.texts):,}", "model": ", ".join(filter(None, self.models))}
-        if self.told["labelled"]:
-            share = self.told["right"] / self.told["labelled"]
-            about["predicted right"] = (
-                f"{self.told['right']:,} of {self.told['labelled']:,} ({100 * share:.1f} %)"
-            )
+        right, labelled = self.told["right"], self.told["labelled"]
+        if labelled:
+            share = f"{right:,} of {labelled:,} ({100 * (right / labelled):.1f} %)"
+            about["predicted right"] = share
         script = Path(__file__).with_name("templates").joinpath("report.js").read_text("utf-8")
         style = _style() + _environment().get_template("report.css.j2").render()
-        template, first = _environment().get_template("report.html.j2"), 0
-        classes = list(self.top_words())
+        template, last = _environment().get_template("report.html.j2"), 0
+        same: dict[str, Any] = {"title": self.title, "about": about | self.about, "names": names}
+        same |= {"classes": list(self.top_words()), **sealed(style, script)}
         for place, part in enumerate(parts):
-            yield (
-                names[place],
-                template.render(
-                    title=self.title,
-                    about={**about, **self.about},
-                    classes=classes,
-                    names=names,
-                    place=place,
-                    first=first + 1,
-                    last=first + len(part),
-                    texts=",".join(part),
-                    **sealed(style, script),
-                ),
-            )
-            first += len(part)
+            first, last = last + 1, last + len(part)
+            texts = ",".join(part)
+            content = template.render(place=place, first=first, last=last, texts=texts, **same)
+            yield names[place], content
 
     def write(self, place: Path) -> list[Path]:
         """Write the pages beside ``place``, the first under its name; those written are handed back."""
@@ -119,10 +112,8 @@ class Report:
 def write(attributions: Sequence[Attribution], place: Path) -> None:
     """One text or pictures as one page that shows all; several texts as a report."""
     rows = [a.row for a in laid_over(attributions)]  # the tokens of a continuation are one text's
-    several = (
-        len({(row.texts, row.fingerprint) for row in rows if row.at is None and not row.asked}) > 1
-    )
-    if not several or any(a.row.image is not None for a in attributions):
+    texts = {(row.texts, row.fingerprint) for row in rows if row.at is None and not row.asked}
+    if len(texts) < 2 or any(a.row.image is not None for a in attributions):
         write_text(place, page(attributions))
         return
     report = Report(place.stem)
@@ -142,3 +133,92 @@ def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         part.append(text)
         size += own
     yield part
+
+
+def true_label(attribution: Attribution) -> str | None:
+    """The text's true label as the model names it; as it was given where the model has no such."""
+    given: Any = attribution.extras.get("label")
+    labels = attribution.prediction.labels
+    if given is None or attribution.prediction.ids:
+        return None if given is None else str(given)
+    if isinstance(given, int) and 0 <= given < len(labels) and str(given) not in labels:
+        return labels[given]
+    alike = [label for label in labels if label.casefold() == str(given).casefold()]
+    return alike[0] if len(alike) == 1 else str(given)
+
+
+def entry(text: TextScene, number: int) -> dict[str, Any]:
+    """A text as the browser reads it; what is empty is left out."""
+    first = text.first
+    where, columns = str(first.extras.get("place", "")), first.extras.get("columns", {})
+    lines: dict[str, int] = {}  # explanations of one text mostly share its lines
+    shown = [(method, "") for method in text.methods]
+    shown += [(m, "difference") for target in text.targets for m in target.differences]
+    bars, more = facts.prediction_bars(first, [target.name for target in text.targets])
+    said = [f"{bar.name} {bar.number}" for bar in bars]
+    made = {
+        "number": int(found[0]) if (found := re.findall(r"^\w+ (\d+) of", where)) else number,
+        "place": where.removesuffix(f"row {number} of the table"),
+        "label": None if (truth := true_label(first)) is None else in_line(truth),
+        "predicted": in_line(first.prediction.label),
+        "chance": round(max(first.prediction.probabilities, default=0.0), 4),
+        "chances": in_line(" · ".join(said) + (f" · and {more} less probable" if more else "")),
+        "grade": facts.grade(first),
+        "cut": first.row.cut,
+        "columns": {k: in_line(str(v)) for k, v in columns.items() if v is not None},
+        "explained": [_explained(method, kind, lines) for method, kind in shown],
+    }
+    made["lines"] = [json.loads(one) for one in lines]
+    return {name: value for name, value in made.items() if value not in (None, "", {}, [], 0)}
+
+
+def _explained(method: MethodScene, kind: str, lines: dict[str, int]) -> dict[str, Any]:
+    """One explanation: its name, what is known of it, and its scores line by line."""
+    view, a = method.views[0], method.attribution
+    special = [facts.special_line(a, view.special)] if view.special else []
+    found: dict[str, Any] = {
+        "name": in_line(method.label),
+        "target": in_line(a.target.name),
+        "scale": float(f"{view.scale:.4g}"),
+        "told": [in_line(one) for one in (*facts.badges(a), *special, *a.notes)],
+        "lines": [],
+        **({"kind": kind} if kind else {}),
+    }
+    for part in view.lines:
+        shape, scores = _line(part.marks)
+        if part.share:
+            shape["name"] = in_line(part.share.name)
+        place = lines.setdefault(json.dumps(shape), len(lines))
+        found["lines"].append([place, scores])
+    return found
+
+
+def _line(marks: Sequence[Mark]) -> tuple[dict[str, Any], str]:
+    """A line's text, how it is cut into marks, and the marks' scores, each with three digits.
+
+    ``cuts``: the length of each mark, negative where a blank stands before it; after ``null`` that of
+    a stretch without a score. ``looks``: by their number, marks that look otherwise.
+    """
+    text, cuts, looks, scores = "", list[int | None](), dict[int, str](), list[str]()
+    for number, mark in enumerate(marks):
+        shown = visible(mark.text)
+        look = " ".join(filter(None, [*mark.roles, "masked" * mark.masked]))
+        if mark.score is None:
+            cuts += [None, len(shown)]
+        else:
+            if cuts[-2:] == [None, 1] and text[-1] == " " and shown and number - 1 not in looks:
+                cuts[-2:] = [-len(shown)]
+            else:
+                cuts.append(len(shown))
+            scores.append(re.sub(r"^(-?)0\.", r"\1.", f"{mark.score:.3g}"))
+            look = f"chip {look}".strip() if mark.special else look
+        if look:
+            looks[number] = look
+        text += shown
+    return {"text": text, "cuts": cuts, **({"looks": looks} if looks else {})}, " ".join(scores)
+
+
+def compact(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end the element."""
+    plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return plain.translate(_UNSAFE)

@@ -1,16 +1,14 @@
 """What is known of an explanation beside its scores, in words: prediction, trust, provenance."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor, log10
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import SegmentShare
-from tokenlight.plots.groups import TextGroup
 from tokenlight.plots.roles import is_continuation
 
 MOST_LABELS = 8
@@ -18,8 +16,7 @@ HALF = 0.5  # of the weight on special tokens is worth saying
 SCALED = "each scaled to Σ|score| = 1 over all tokens"  # what a difference is taken of
 
 
-@dataclass(frozen=True, slots=True)
-class ChanceBar:
+class ChanceBar(NamedTuple):
     """A name, a number in words, and a bar of ``width`` per cent."""
 
     name: str
@@ -71,10 +68,10 @@ def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
     )
 
 
-def prediction_bars(group: TextGroup) -> tuple[tuple[ChanceBar, ...], int]:
-    """Probability bars, most probable first, and how many labels are left out."""
-    prediction, shown = group.first.prediction, predicted_labels(group.first)
-    targets = {target.name for target in group.targets}
+def prediction_bars(first: Attribution, targets: Sequence[str]) -> tuple[list[ChanceBar], int]:
+    """Probability bars, most probable first, and how many labels are left out; ``targets``: those that
+    are explained."""
+    prediction, shown = first.prediction, predicted_labels(first)
     ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
     bars = []
     for index, chance in ranked[:MOST_LABELS]:
@@ -82,15 +79,15 @@ def prediction_bars(group: TextGroup) -> tuple[tuple[ChanceBar, ...], int]:
         look = "predicted" if index == prediction.place else ""
         look += " explained" if name in targets else ""
         bars.append(ChanceBar(shown[index], percent(chance), round(100 * chance, 2), look.strip()))
-    return tuple(bars), max(0, len(ranked) - MOST_LABELS)
+    return bars, max(0, len(ranked) - MOST_LABELS)
 
 
-def bars_belong_to(group: TextGroup) -> str:
+def bars_belong_to(first: Attribution, targets: Sequence[str]) -> str:
     """Whose probabilities the bars are, where a text has several: those of the first written token."""
-    if not is_continuation(group.first):
+    if not is_continuation(first):
         return ""
-    several = "; each row below has its own probability" if len(group.targets) > 1 else ""
-    return f"The bars are for {group.first.target.name}{several}"
+    several = "; each row below has its own probability" if len(targets) > 1 else ""
+    return f"The bars are for {first.target.name}{several}"
 
 
 def chance_of_written(attribution: Attribution) -> str:
@@ -184,22 +181,17 @@ def badges(attribution: Attribution) -> tuple[str, ...]:
     found = [words for words in told if words]
     kept: Any = attribution.extras.get("conservation")
     if isinstance(kept, list) and kept:
-        found.append(conserved(kept))
+        low, high = 100 * min(kept), 100 * max(kept)
+        some = (
+            f"{low:.1f} % to {high:.1f} % of the target's relevance is left, by layer: biases and "
+            "the softmax take or add the rest"
+        )
+        whole = max(abs(low - 100), abs(high - 100)) < 0.05
+        found.append("all of the target's relevance arrives at every layer" if whole else some)
     path: Any = attribution.extras.get("convergence")
     if isinstance(path, dict) and "gap_percent" in path:
         found.append(f"sum of the scores off by {path['gap_percent']:.2g} %")
     return tuple(found)
-
-
-def conserved(shares: Sequence[float]) -> str:
-    """How much of the target's relevance arrives at each layer, in words."""
-    low, high = 100 * min(shares), 100 * max(shares)
-    if max(abs(low - 100), abs(high - 100)) < 0.05:
-        return "all of the target's relevance arrives at every layer"
-    return (
-        f"{low:.1f} % to {high:.1f} % of the target's relevance is left, by layer: biases and the "
-        "softmax take or add the rest"
-    )
 
 
 def provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:

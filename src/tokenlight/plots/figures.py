@@ -1,27 +1,29 @@
 """Figures of explanations and of attention heads for papers and slides: each is returned, the caller
 saves it."""
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from unicodedata import east_asian_width
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.postprocess import difference, l1_normalise, merge_words
+from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.errors import BadInput
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import named, plain_png, sheet, svg, titled
 from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, VEIL, hexadecimal, ink, shade, step
-from tokenlight.plots.groups import TextGroup, grouped, method_label, strongest
-from tokenlight.plots.highlighted import highlighted
 from tokenlight.plots.pieces import strongest_pieces
+from tokenlight.plots.scene import WORDS, MethodScene, TextScene, scenes
 from tokenlight.plots.tables import SUM, layer_table
+from tokenlight.plots.views import Mark
 
 PANEL = 2.3  # inches of a picture
 WORDS_BESIDE = 3  # under a picture with a text
 OFFSETS = 10  # relative positions drawn to each side
+COLUMNS = 84  # letters in a line
+SIZE, LETTER, LINE = 11, 0.092, 0.27  # points; inches of a letter and of a line
 HEAD_KINDS = ("neither", "positional", "syntactic", "both")
 HEAD_COLOURS = ("#eceff1", "#1e88e5", "#e65100", "#6a1b9a")  # told apart by colour-blind eyes, too
 
@@ -58,19 +60,19 @@ def bars(
     attributions: Attribution | Iterable[Attribution], *, k: int = 10, palette: str = "green_red"
 ) -> Any:
     """The ``k`` strongest tokens of each attribution as signed bars, one panel each."""
-    given = [a for group in grouped(attributions) for a in group]
+    given = [one for text in scenes(attributions) for one in text.methods]
     across = min(3, len(given))
     down = -(-len(given) // across)
     figure = sheet(3.6 * across, 0.9 + 0.28 * k * down)
     full = {sign: hexadecimal(shade(sign * STEPS, palette=palette)) for sign in (1, -1)}
-    for number, attribution in enumerate(given):
-        best = strongest_pieces(attribution, k)[::-1]
+    for number, method in enumerate(given):
+        best = strongest_pieces(method.attribution, k)[::-1]
         scores = [score for _, score in best]
         axes = figure.add_subplot(down, across, number + 1)
         axes.barh(range(len(best)), scores, color=[full[1 if s >= 0 else -1] for s in scores])
         named(axes, "y", [piece.bracketed for piece, _ in best])
         axes.axvline(0, color="black", linewidth=0.8)
-        titled(axes, f"{method_label(attribution)} → {attribution.target.name}", 10)
+        titled(axes, f"{method.label} → {method.attribution.target.name}", 10)
     return figure
 
 
@@ -94,12 +96,9 @@ def difference_map(
         for column, score in enumerate(scores):
             colour = shade(step(float(score), scale))
             corner = (column - 0.5, place - 0.5)
-            axes.add_patch(
-                Rectangle(corner, 1, 1, facecolor=hexadecimal(colour), edgecolor="white")
-            )
+            axes.add_patch(Rectangle(corner, 1, 1, fc=hexadecimal(colour), ec="white"))
             _written(axes, column, place, score, colour, size=7)
-    axes.set_xlim(-0.5, len(tokens) - 0.5)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set(xlim=(-0.5, len(tokens) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     named(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
     named(axes, "y", list(rows), fontsize=8)
     axes.set_xlabel(facts.SCALED, fontsize=8)
@@ -116,10 +115,8 @@ def _written(axes: Any, column: int, row: int, value: float, on: RGB, *, size: i
 def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
     """What a model of pictures sees, then one panel an explanation: one row a picture and target;
     green speaks for the target, red against it."""
-    lines = [
-        (group, target.attributions) for group in grouped(attributions) for target in group.targets
-    ]
-    images = [group.first.row.image for group, _ in lines]
+    lines = [(text, target.methods) for text in scenes(attributions) for target in text.targets]
+    images = [text.first.row.image for text, _ in lines]
     if None in images:
         raise BadInput("heat maps are drawn over pictures, and among these is a text.")
     across = 1 + max(len(found) for _, found in lines)
@@ -128,9 +125,52 @@ def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
     panels = figure.subplots(len(lines), across, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
-    for line, (group, found) in zip(panels, lines, strict=True):
-        _draw(line, group, found)
+    for line, (text, found) in zip(panels, lines, strict=True):
+        _draw(line, text, found)
     return figure
+
+
+def highlighted(attributions: Attribution | Iterable[Attribution]) -> Any:
+    """Each explanation below its name, the words on the colours of the page; special tokens left out."""
+    lines: list[list[tuple[int, Mark | str]]] = []
+    for text in scenes(attributions, (WORDS,)):
+        for method in text.methods:
+            lines.append([(0, f"{method.label} → {method.attribution.target.name}")])
+            for part in method.views[0].lines:
+                lines += _wrapped([mark for mark in part.marks if not mark.special])
+            lines.append([])
+    figure = sheet(LETTER * COLUMNS + 0.3, LINE * len(lines) + 0.1, layout=None)
+    axes = figure.add_axes((0.02, 0.0, 0.96, 1.0))
+    axes.set_axis_off()
+    axes.set(xlim=(0, COLUMNS), ylim=(len(lines), 0))
+    for row, line in enumerate(lines):
+        for column, one in line:
+            how: dict[str, Any] = {"family": "monospace", "fontsize": SIZE, "va": "center"}
+            if isinstance(one, str):
+                how = {"fontsize": 0.9 * SIZE, "va": "center", "color": "#5b6470"}
+            elif one.strength:
+                paper = shade(one.strength)
+                how["color"] = hexadecimal(ink(paper))
+                how["bbox"] = {"facecolor": hexadecimal(paper), "linewidth": 0, "pad": 1.2}
+            said = in_line(one if isinstance(one, str) else one.text)
+            axes.text(column, row + 0.5, said, parse_math=False, **how)
+    return figure
+
+
+def _wrapped(marks: list[Mark]) -> list[list[tuple[int, Mark | str]]]:
+    """The marks line by line, each with the column it begins at."""
+    lines: list[list[tuple[int, Mark | str]]] = [[]]
+    column = 0
+    for mark in marks:
+        width = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in mark.text)
+        if (column and column + width > COLUMNS) or "\n" in mark.text:
+            lines.append([])
+            column = 0
+        if mark.text.strip():
+            lines[-1].append((column, mark))
+        if column or mark.text.strip():  # a line begins with no blank
+            column += width
+    return lines
 
 
 def drawn(attributions: Sequence[Attribution]) -> Any:
@@ -145,25 +185,26 @@ def file_of(attributions: Sequence[Attribution], ending: str) -> bytes:
     return svg(figure) if ending == ".svg" else plain_png(figure, 160, ending[1:])
 
 
-def _draw(line: Sequence[Any], group: TextGroup, found: Sequence[Attribution]) -> None:
-    image, said = group.first.row.image, group.first.prediction
+def _draw(line: Sequence[Any], text: TextScene, found: Sequence[MethodScene]) -> None:
+    image, said = text.first.row.image, text.first.prediction
     assert image is not None
     chance = "" if said.probability is None else f" {said.probability:.2f}"
     line[0].imshow(image.shown, interpolation="nearest")
     titled(line[0], f"{image.name}\n{said.label}{chance}", 8)
     grey = np.repeat(image.shown.mean(axis=2, keepdims=True), 3, axis=2) / 255
     height, width = image.shown.shape[:2]
-    for axes, a in zip(line[1:], found, strict=False):
+    for axes, method in zip(line[1:], found, strict=False):
+        a = method.attribution
         axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
-        veil = _veil(a.patches(), max(map(strongest, group.alike(a))))
+        veil = _veil(a.patches(), method.views[0].scale)
         axes.imshow(veil, interpolation="nearest", extent=(-0.5, width - 0.5, height - 0.5, -0.5))
-        titled(axes, f"{method_label(a)}\nfor {a.target.name}", 8)
+        titled(axes, f"{method.label}\nfor {a.target.name}", 8)
         if image.places:  # of the text beside it the strongest words
-            _beside(axes, a)
+            _beside(axes, method)
 
 
-def _beside(axes: Any, a: Attribution) -> None:
-    whole = merge_words(a)
+def _beside(axes: Any, method: MethodScene) -> None:
+    a, whole = method.attribution, method.words
     text = [
         i for i, segment in enumerate(whole.row.segments) if segment and not whole.row.special[i]
     ]
@@ -192,17 +233,11 @@ def relation_histograms(heads: Mapping[str, Any]) -> Any:
     places = list(range(-OFFSETS, OFFSETS + 1))
     for number, (relation, found) in enumerate(relations.items()):
         axes = figure.add_subplot(1, len(relations), number + 1)
-        axes.bar(
-            places,
-            [found["offsets"].get(str(place), 0.0) for place in places],
-            color=HEAD_COLOURS[1],
-        )
+        shares = [found["offsets"].get(str(place), 0.0) for place in places]
+        axes.bar(places, shares, color=HEAD_COLOURS[1])
         axes.axhline(found["threshold"], color=HEAD_COLOURS[2], linestyle="--", linewidth=1)
-        axes.set_ylim(0, 1)
+        axes.set(ylim=(0, 1), xlabel="dependent − head, in words", ylabel="" if number else "share")
         axes.set_title(f"{relation} ({found['dependents']})", fontsize=10)
-        axes.set_xlabel("dependent − head, in words")
-        if number == 0:
-            axes.set_ylabel("share")
     figure.tight_layout()
     return figure
 
@@ -212,50 +247,34 @@ def head_map(heads: Mapping[str, Any]) -> Any:
 
     Block 1 is the lowest, drawn at the bottom.
     """
-    syntactic, positional = (
-        np.array(heads["mask"][name]) > 0 for name in ("syntactic", "positional")
-    )
-    kinds = 2 * syntactic + positional
+    mask = heads["mask"]
+    kinds = 2 * (np.array(mask["syntactic"]) > 0) + (np.array(mask["positional"]) > 0)
     layers, across = kinds.shape
-    figure = sheet(1.6 + 0.32 * across, 1.5 + 0.3 * layers, None)
-    axes = figure.add_subplot()
+    axes = sheet(1.6 + 0.32 * across, 1.5 + 0.3 * layers, None).add_subplot()
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    axes.pcolormesh(
-        kinds,
-        cmap=ListedColormap(HEAD_COLOURS),
-        vmin=-0.5,
-        vmax=3.5,
-        edgecolors="white",
-        linewidth=1,
-    )
-    axes.set_xticks(np.arange(across) + 0.5, [str(head) for head in range(across)], fontsize=8)
-    axes.set_yticks(
-        np.arange(layers) + 0.5, [str(layer + 1) for layer in range(layers)], fontsize=8
-    )
-    axes.set_xlabel("head")
-    axes.set_ylabel("block")
+    colours = {"cmap": ListedColormap(HEAD_COLOURS), "vmin": -0.5, "vmax": 3.5}
+    axes.pcolormesh(kinds, edgecolors="white", linewidth=1, **colours)
+    axes.set_xticks(np.arange(across) + 0.5, map(str, range(across)), fontsize=8)
+    axes.set_yticks(np.arange(layers) + 0.5, map(str, range(1, layers + 1)), fontsize=8)
+    axes.set(xlabel="head", ylabel="block")
     legend = [
         Patch(color=colour, label=f"{kind} ({int((kinds == number).sum())})")
         for number, (kind, colour) in enumerate(zip(HEAD_KINDS, HEAD_COLOURS, strict=True))
     ]
-    axes.legend(
-        handles=legend, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18)
-    )
-    figure.tight_layout()
-    return figure
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
+    axes.legend(handles=legend, fontsize=8, ncols=2, **below)
+    axes.figure.tight_layout()
+    return axes.figure
 
 
 def heads_page(heads: Mapping[str, Any]) -> str:
     """One self-contained HTML page with both figures."""
+    from tokenlight.plots.html import _environment
+
     files = [svg(draw(heads)).decode("utf-8") for draw in (relation_histograms, head_map)]
-    drawn = "\n".join(file[file.index("<svg") :] for file in files)
-    title = html.escape(f"Attention heads of {heads.get('model') or 'a model'}")
-    about = html.escape(f"{heads['sentences']} sentences; {', '.join(heads['sources'])}")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        "<style>body{font:16px sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
-        "svg{max-width:100%;height:auto}</style></head>"
-        f"<body><h1>{title}</h1><p>{about}</p>\n{drawn}\n</body></html>\n"
-    )
+    drawn = [file[file.index("<svg") :] for file in files]
+    title = f"Attention heads of {heads.get('model') or 'a model'}"
+    page = _environment().get_template("heads.html.j2")
+    return page.render(title=title, heads=heads, figures=drawn)

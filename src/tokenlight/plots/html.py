@@ -6,9 +6,9 @@ the page's content security policy allows exactly that sheet and nothing else.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import STEPS, VEIL, rules, step, step_name
-from tokenlight.plots.scene import Mark, Scenery, TextScene, by_words
+from tokenlight.plots.scene import TextScene, by_words, scenes
 from tokenlight.plots.tables import layer_maps
+from tokenlight.plots.views import Mark
 
 COARSE = 128  # pixels below which a picture is shown with hard edges
 FEW = 10  # texts in a cell of a notebook
@@ -46,9 +47,9 @@ def page(
     """
     found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
     words = by_words(found) if words is None else words
-    texts = Scenery(reference=reference).of(found)
-    pictures = any(text.group.first.row.image is not None for text in texts)
-    title = short(" ".join(texts[0].group.first.text.split()), 70) if title is None else title
+    texts = scenes(found, reference=reference)
+    pictures = any(text.first.row.image is not None for text in texts)
+    title = short(" ".join(texts[0].first.text.split()), 70) if title is None else title
     seal = sealed(_style(), pictures=pictures)
     return _rendered("page.html.j2", texts, words=words, title=title, **seal)
 
@@ -73,7 +74,7 @@ def sealed(style: str, script: str = "", *, pictures: bool = False) -> dict[str,
 def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     """The same picture for a notebook cell, of the first few texts; its style stays inside."""
     found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
-    texts, words = Scenery().of(found), by_words(found)
+    texts, words = scenes(found), by_words(found)
     more = len(texts) - FEW
     return _rendered("fragment.html.j2", texts[:FEW], words=words, more=more, **sealed(_style()))
 
@@ -85,29 +86,12 @@ def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
         .render(
             texts=texts,
             both=any(len(method.views) > 1 for text in texts for method in text.methods),
-            special=any(any(text.group.first.row.special) for text in texts),
+            special=any(any(text.first.row.special) for text in texts),
             legend=[step_name(number) for number in range(-STEPS, STEPS + 1)],
             unfold=len(texts) == 1 and len(texts[0].methods) <= 4,
             **more,
         )
     )
-
-
-class Patch(NamedTuple):
-    """One rectangle over a picture: where, its score and colour, how far it covers the picture."""
-
-    row: int
-    column: int
-    value: float
-    look: str
-    opacity: float
-
-
-def _patches(values: np.ndarray, scale: float) -> Iterator[Patch]:
-    for (row, column), value in np.ndenumerate(values):
-        strength = step(float(value), scale)
-        look = step_name(STEPS if strength > 0 else -STEPS) if strength else ""
-        yield Patch(row, column, float(value), look, round(VEIL * abs(strength) / STEPS, 3))
 
 
 def _look(mark: Mark) -> str:
@@ -120,19 +104,19 @@ def _look(mark: Mark) -> str:
 
 def _shared(text: TextScene) -> list[tuple[str, str]]:
     """What was the same in the making of all explanations of a text."""
-    known = [method.provenance for method in text.methods]
+    known = [facts.provenance(method.attribution) for method in text.methods]
     return [fact for fact in known[0] if all(fact in other for other in known)]
+
+
+def environment(room: str, **how: Any) -> Environment:
+    """Where the templates of a room are found; every value in them is escaped, none may be missing."""
+    how |= {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    return Environment(loader=PackageLoader(room), autoescape=True, **how)
 
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("tokenlight.plots", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = environment("tokenlight.plots")
     made.filters |= {
         "visible": visible,
         "in_line": in_line,
@@ -145,12 +129,13 @@ def _environment() -> Environment:
         # A bar has a colour however short it is, and a length in per cent.
         "bar_look": lambda s, scale: step_name(step(s, scale) or (s > 0) - (s < 0)),
         "width": lambda s, scale: round(min(1.0, abs(s) / scale) * 100, 1) if scale else 0.0,
-        "patches": _patches,
+        "step": step,
         "layer_maps": layer_maps,
         "largest": lambda maps: float(np.abs(maps).max()),
         "base64": lambda content: base64.b64encode(content).decode("ascii"),
     }
     made.globals |= {"facts": facts, "COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}
+    made.globals |= {"STEPS": STEPS, "VEIL": VEIL}
     return made
 
 

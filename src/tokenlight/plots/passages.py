@@ -9,12 +9,8 @@ from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tokenlight.data.attribution import Attribution
-from tokenlight.data.sentences import sentence_spans
 from tokenlight.data.tokens import TokenRow
 from tokenlight.inputs.accents import carries_on
-
-LONG = 250  # tokens from which a text is shown by sentences first
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +30,6 @@ class SegmentText:
     segment: int | None
     stretches: tuple[Stretch, ...]
 
-    @property
-    def written(self) -> str:
-        """The text as the person wrote it."""
-        return "".join(s.text for s in self.stretches if not s.special).strip()
-
-    @property
-    def read(self) -> bool:
-        """Whether the model read any of it."""
-        return any(s.positions for s in self.stretches if not s.special)
-
 
 def passages(row: TokenRow) -> list[SegmentText]:
     """The row as passages, one a segment; a row that knows no text is one passage of pieces. A picture
@@ -53,43 +39,6 @@ def passages(row: TokenRow) -> list[SegmentText]:
     homes = _homes(row)
     segments = range(int(row.image is not None), len(row.texts))
     return [SegmentText(number, tuple(_segment(row, number, homes))) for number in segments]
-
-
-def is_long(attribution: Attribution) -> bool:
-    """Whether a text is read better by sentences: it is long, or the model read it in windows."""
-    patches = 0 if attribution.row.image is None else len(attribution.row.image.places)
-    return len(attribution) - patches > LONG or "windows" in attribution.extras
-
-
-def sentence_texts(attribution: Attribution) -> list[SegmentText]:
-    """The sentences of a long text in order; none for a short one, or where there is just one.
-
-    Special tokens and the white space behind a sentence go with it.
-    """
-    if not is_long(attribution):
-        return []
-    texts, found = attribution.row.texts, []
-    for passage in passages(attribution.row):
-        if passage.segment is not None:
-            found += _sentences(passage, passage.segment, texts[passage.segment])
-    return found if len(found) > 1 else []
-
-
-def _sentences(passage: SegmentText, segment: int, text: str) -> list[SegmentText]:
-    starts = [start for start, _ in sentence_spans(text)]
-    groups: list[list[Stretch]] = [[] for _ in starts]
-    offset = 0
-    for stretch in passage.stretches if starts else ():
-        # White space belongs to the sentence before it, a special token to where it stands.
-        groups[max(0, bisect(starts, offset) - 1)].append(stretch)
-        if not stretch.special:
-            offset += len(stretch.text)
-    return [SegmentText(segment, tuple(group)) for group in groups]
-
-
-def stretch_score(attribution: Attribution, stretch: Stretch) -> float:
-    """Sum over the tokens on a stretch."""
-    return float(sum(attribution.scores[position] for position in stretch.positions))
 
 
 def _pieces(row: TokenRow) -> Iterator[Stretch]:

@@ -18,7 +18,7 @@ from tokenlight.plots.pieces import goes_on, piece_in_word
 ANSWER, RIVAL = "answer", "rival"
 EXPLAINED, LATER = "explained", "later"
 CUT = "cut"  # text behind what the model read
-Roles = Mapping[str, frozenset[int]]  # role -> its tokens
+Roles = Mapping[str, set[int]]  # role -> its tokens
 
 
 def laid_over(attributions: Sequence[Attribution]) -> list[Attribution]:
@@ -28,19 +28,20 @@ def laid_over(attributions: Sequence[Attribution]) -> list[Attribution]:
     attention 0 (:func:`unread`). Targets are numbered, since a text may hold a token twice. Other
     attributions stay as they are.
     """
-    longest: dict[object, Attribution] = {}
-    counts: dict[object, int] = {}
+    alike: dict[object, list[Attribution]] = {}
     for a in attributions:
-        key = _key(a)
-        if key is None:
-            continue
-        counts[key] = counts.get(key, 0) + 1
-        if key not in longest or len(a) > len(longest[key]):
-            longest[key] = a
+        if is_continuation(a) and a.target.index is not None:
+            alike.setdefault(_key(a), []).append(a)
+    several = {key: max(own, key=len) for key, own in alike.items() if len(own) > 1}
     return [
-        a if key is None or counts[key] < 2 else _over(a, longest[key])
-        for a, key in ((a, _key(a)) for a in attributions)
+        _over(a, several[_key(a)]) if a.target.index is not None and _key(a) in several else a
+        for a in attributions
     ]
+
+
+def _key(a: Attribution) -> object:
+    """What the explanations of one continuation by one method share."""
+    return (a.model, a.method, repr(sorted(a.options.items())), a.row.texts, a.row.names)
 
 
 def is_continuation(a: Attribution) -> bool:
@@ -57,23 +58,9 @@ def unread(a: Attribution) -> np.ndarray:
     return np.arange(len(a)) > (seen[-1] if seen.size else -1)
 
 
-def unread_whole(a: Attribution, segment: int | None) -> bool:
-    """Whether no token of a segment was there yet: the first written token has none before it."""
-    later = unread(a)
-    own = [later[place] for place, home in enumerate(a.row.segments) if home == segment]
-    return bool(own) and all(own)
-
-
 def explained_text(a: Attribution) -> str:
     """The written token that is explained, out of the quotes of its target's name."""
     return a.target.name.partition("‘")[2].removesuffix("’").removeprefix("…")
-
-
-def _key(a: Attribution) -> object:
-    """What the explanations of one continuation by one method share; None for any other."""
-    if not is_continuation(a) or a.target.index is None:
-        return None
-    return (a.model, a.method, repr(sorted(a.options.items())), a.row.texts)
 
 
 def _over(a: Attribution, whole: Attribution) -> Attribution:
@@ -98,23 +85,26 @@ def _over(a: Attribution, whole: Attribution) -> Attribution:
     )
 
 
-def token_roles(attribution: Attribution) -> Roles:
-    """The roles of the tokens of an attribution that was not merged to words."""
-    return _written(attribution) if is_continuation(attribution) else _answers(attribution)
-
-
-def word_roles(attribution: Attribution) -> Roles:
-    """The same for the words they merge to; a word begun before, or explained, is not later."""
-    groups = word_groups(attribution.row)
-    numbers = [number for number, group in enumerate(groups) for _ in group]
-    found = {
-        role: frozenset(numbers[i] for i in places)
-        for role, places in token_roles(attribution).items()
-    }
-    if LATER in found:
-        seen = np.flatnonzero(~unread(attribution))
-        found[LATER] -= found[EXPLAINED] | {numbers[i] for i in seen}
-    return found
+def roles_of(a: Attribution, *, words: bool) -> Roles:
+    """The roles of its tokens, or of the words they merge to: of a continuation what is explained and what
+    comes later, else the answer that a span target explains and its rival."""
+    if is_continuation(a):
+        places = [int(place) for place in np.flatnonzero(unread(a))]
+        found = {EXPLAINED: {*places[:1]}, LATER: {*places[1:]}} if places else {}
+    elif a.target.kind != "span" or any(made.startswith("merge_words") for made in a.steps):
+        return {}  # the target counts tokens
+    else:
+        found = {}
+        for role, sign in ((ANSWER, 1), (RIVAL, -1)):
+            own = [at[0] for at, weight in a.target.terms if weight * sign > 0]
+            found |= {role: {*range(min(own), max(own) + 1)}} if own else {}
+    if not words:
+        return found
+    numbers = [number for number, group in enumerate(word_groups(a.row)) for _ in group]
+    merged = {role: {numbers[i] for i in places} for role, places in found.items()}
+    if LATER in merged:  # a word begun before, or explained, is not later
+        merged[LATER] -= merged[EXPLAINED] | {numbers[i] for i in np.flatnonzero(~unread(a))}
+    return merged
 
 
 def with_roles(
@@ -136,27 +126,6 @@ def with_roles(
             yield from _behind(attribution, stretch.text, roles)
         else:
             yield stretch, (CUT,) if row.cut else ()
-
-
-def _written(attribution: Attribution) -> Roles:
-    places = list(map(int, np.flatnonzero(unread(attribution))))
-    if not places:
-        return {}
-    return {EXPLAINED: frozenset(places[:1]), LATER: frozenset(places[1:])}
-
-
-def _answers(attribution: Attribution) -> Roles:
-    """The answer that a span target explains, and the one it is held against."""
-    if attribution.target.kind != "span":
-        return {}
-    if any(made.startswith("merge_words") for made in attribution.steps):
-        return {}  # the target counts tokens
-    found = {}
-    for role, sign in ((ANSWER, 1), (RIVAL, -1)):
-        places = [at[0] for at, weight in attribution.target.terms if weight * sign > 0]
-        if places:
-            found[role] = frozenset(range(min(places), max(places) + 1))
-    return found
 
 
 def _behind(

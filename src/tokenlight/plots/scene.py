@@ -1,262 +1,197 @@
-"""What a picture shows, as plain values: one walk over texts, targets, methods and their marks.
+"""What a picture shows, as plain values: one walk over texts, targets, methods and their views.
 
-The terminal and the page read it; neither decides what there is to see, only how it looks.
+The terminal, the page and the figures read it; none decides what there is to see, only how it looks.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
+
+from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.postprocess import merge_words
-from tokenlight.data.units import SegmentShare
-from tokenlight.plots import facts
-from tokenlight.plots.colours import step
-from tokenlight.plots.facts import number
-from tokenlight.plots.groups import (
-    TargetGroup,
-    TextGroup,
-    check_reference,
-    differences,
-    grouped,
-    method_label,
-    strongest,
-)
-from tokenlight.plots.passages import (
-    SegmentText,
-    Stretch,
-    is_long,
-    passages,
-    sentence_texts,
-    stretch_score,
-)
-from tokenlight.plots.pieces import TOP, Piece, strongest_pieces
-from tokenlight.plots.roles import (
-    EXPLAINED,
-    LATER,
-    Roles,
-    is_continuation,
-    token_roles,
-    unread_whole,
-    with_roles,
-    word_roles,
-)
-from tokenlight.plots.tables import ScoreTable, class_table, layer_table
+from tokenlight.data.postprocess import difference, merge_words
+from tokenlight.errors import BadInput, UnknownName
+from tokenlight.plots.pieces import piece_in_word
+from tokenlight.plots.roles import is_continuation, laid_over
+from tokenlight.plots.tables import ScoreTable, class_table
+from tokenlight.plots.views import View
 
 TOKENS, WORDS = "tokens", "words"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Characters in a row with the score of the tokens on them; text between tokens has none."""
-
-    text: str
-    score: float | None
-    strength: int  # step of its colour; 0 for special tokens, which are no part of the text
-    roles: tuple[str, ...]
-    special: bool
-    masked: bool
-    hover: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentLine:
-    """One segment; ``share``: what it weighs, where the input is a pair."""
-
-    marks: tuple[Mark, ...]
-    share: SegmentShare | None
-    unread: bool  # none of it was there yet
-
-
-@dataclass(frozen=True, slots=True)
-class SentenceLine:
-    """One sentence of a long text, numbered from 1; ``share``: of the segment that begins with it."""
-
-    place: int
-    text: str
-    score: float
-    read: bool  # what was cut off has no score
-    marks: tuple[Mark, ...]
-    share: SegmentShare | None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One reading of an attribution: by tokens or by words; ``kind`` is empty where both agree.
-
-    ``scale``: the score of the full colour. ``special``: what special tokens weigh, where it is
-    worth saying.
-    """
-
-    kind: str
-    attribution: Attribution
-    scale: float
-    picture: SegmentShare | None  # what a picture beside the text weighs
-    lines: tuple[SegmentLine, ...]
-    special: SegmentShare | None
-    sentences: tuple[SentenceLine, ...]
-    top: tuple[tuple[Piece, float], ...]
-    layers: ScoreTable | None
-
-    @property
-    def long(self) -> bool:
-        return is_long(self.attribution)
-
-    @property
-    def largest(self) -> float:
-        """Magnitude of the strongest sentence."""
-        return max((abs(one.score) for one in self.sentences), default=0.0)
-
-    @property
-    def strongest(self) -> tuple[SentenceLine, ...]:
-        """The strongest sentences that were read, in the order of the text."""
-        found = [one for one in self.sentences if one.read]
-        few = sorted(found, key=lambda one: -abs(one.score))[:TOP]
-        return tuple(sorted(few, key=lambda one: one.place))
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class MethodScene:
-    """One explanation: what is known of it in words, and its views. ``notes``: those that the picture
-    has not told yet."""
+    """One explanation and its views. ``notes``: those that the picture has not told yet. ``alike``: those
+    by the same method, of all targets, which share a colour scale, so that classes compare by eye."""
 
     attribution: Attribution
-    views: tuple[View, ...]
+    kinds: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    alike: list["MethodScene"] = field(default_factory=list)
 
     @property
     def label(self) -> str:
-        return method_label(self.attribution)
+        """Method with its options, without the target."""
+        return self.attribution.label.removesuffix(f" → {self.attribution.target.name}")
 
-    @property
-    def badges(self) -> tuple[str, ...]:
-        return facts.badges(self.attribution)
+    @cached_property
+    def words(self) -> Attribution:
+        return merge_words(self.attribution)
 
-    @property
-    def provenance(self) -> tuple[tuple[str, str], ...]:
-        return facts.provenance(self.attribution)
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        """By tokens, by words, or one where both agree."""
+        several, views = len(self.kinds) > 1, []
+        agree = len(self.words) == len(self.attribution)
+        for kind in ("",) if several and agree else self.kinds:
+            # A word may be stronger than its tokens.
+            read = [one.words if kind == WORDS else one.attribution for one in (self, *self.alike)]
+            scale = max(map(_strongest, read))
+            views.append(View(kind if several else "", read[0], self.attribution, scale))
+        return tuple(views)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TargetScene:
-    """One target; ``compared``: whether its text is shown among the classes already."""
+    """Explanations of one text and one target, one a method, and their differences from a reference."""
 
-    group: TargetGroup
-    methods: tuple[MethodScene, ...]
-    differences: tuple[MethodScene, ...]
-    compared: bool
+    name: str
+    methods: Sequence[MethodScene]
+    differences: Sequence[MethodScene]
+
+    @property
+    def title(self) -> str:
+        """What is explained, said so that it stands alone."""
+        first = self.methods[0].attribution
+        row, said = first.row, first.prediction
+        if row.at is not None and not said.ids:
+            piece = piece_in_word(row, row.at)
+            return f"‘{piece.before}{piece.text}{piece.after}’ as {self.name}"
+        if row.asked:
+            words = {row.words[i] for i in row.asked}
+            places = [i for i, word in enumerate(row.words) if word in words]
+            return f"‘{row.written(places, ' ').strip()}’ as {self.name}"
+        if first.target.kind == "class" and not said.probabilities and self.name == "LABEL_0":
+            return "the predicted number"
+        return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClassScene:
-    """One method's classes, or the tokens of a continuation, on one scale; a table a view."""
+    """One method's classes, or the tokens of a continuation, on one scale."""
 
-    methods: tuple[MethodScene, ...]
-    tables: tuple[tuple[str, ScoreTable], ...]
+    methods: Sequence[MethodScene]
+
+    @property
+    def tables(self) -> list[tuple[str, ScoreTable]]:
+        """One a view."""
+        views = zip(*(method.views for method in self.methods), strict=True)
+        return [(own[0].kind, class_table([one.attribution for one in own])) for own in views]
 
     @property
     def written(self) -> bool:
         return is_continuation(self.methods[0].attribution)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TextScene:
-    """One text with all that explains it."""
+    """All explanations of one text by one model, target by target."""
 
-    group: TextGroup
-    classes: tuple[ClassScene, ...]
-    targets: tuple[TargetScene, ...]
+    targets: Sequence[TargetScene]
 
     @property
-    def methods(self) -> tuple[MethodScene, ...]:
-        return tuple(method for target in self.targets for method in target.methods)
+    def methods(self) -> list[MethodScene]:
+        return [method for target in self.targets for method in target.methods]
+
+    @property
+    def first(self) -> Attribution:
+        """Any of them: they share text, model and prediction."""
+        return self.targets[0].methods[0].attribution
+
+    @cached_property
+    def classes(self) -> list[ClassScene]:
+        """For each method its explanations of several classes; none for a method with one class, or
+        for pictures, whose heat maps say it better than a table of patches."""
+        found: dict[str, list[MethodScene]] = {}
+        for method in self.methods:
+            a = method.attribution
+            if a.target.kind == "class" and a.row.image is None:
+                found.setdefault(method.label, []).append(method)
+        return [ClassScene(own) for own in found.values() if len(own) > 1]
+
+    def compared(self, target: TargetScene) -> bool:
+        """Whether all of a target is shown among the classes already."""
+        return {*target.methods} <= {method for one in self.classes for method in one.methods}
 
 
-@dataclass(frozen=True, slots=True)
-class Scenery:
-    """What is wanted beside the scores: the kinds of views, and a method to compare with."""
+def scenes(
+    attributions: Attribution | Iterable[Attribution],
+    kinds: tuple[str, ...] = (TOKENS, WORDS),
+    reference: str | None = None,
+) -> list[TextScene]:
+    """In the order a reader compares them: by text (of a model that labels tokens: by the token) and
+    model, then by target; first seen stays first. ``reference``: a method to compare with."""
+    given = laid_over([attributions] if isinstance(attributions, Attribution) else [*attributions])
+    if not given:
+        raise BadInput("there is no attribution to draw; give at least one.")
+    texts: dict[object, dict[str, list[MethodScene]]] = {}
+    alike: dict[object, list[MethodScene]] = {}
+    seen: Counter[object] = Counter()
+    for a in given:
+        text = (a.model, a.row.texts, a.row.fingerprint, a.row.at, a.row.asked)
+        # An explanation that comes a second time is that of another text with the same words.
+        again = seen[text, a.label, a.steps]
+        seen[text, a.label, a.steps] += 1
+        made = MethodScene(a, kinds)
+        made.alike = alike.setdefault((text, again, made.label), [])
+        made.alike.append(made)
+        texts.setdefault((text, again), {}).setdefault(a.target.name, []).append(made)
+    everyone = [one for own in alike.values() for one in own]
+    if reference is not None and not any(_is(one, reference) for one in everyone):
+        known = {one.label for one in everyone}
+        raise UnknownName.among("reference method", reference, known)
+    told: set[str] = set()
+    return [
+        TextScene([_target(name, own, reference, told) for name, own in targets.items()])
+        for targets in texts.values()
+    ]
 
-    kinds: tuple[str, ...] = (TOKENS, WORDS)
-    reference: str | None = None
 
-    def of(self, attributions: Attribution | Iterable[Attribution]) -> list[TextScene]:
-        """The texts in the order a reader compares them."""
-        groups = grouped(attributions)
-        if self.reference is not None:
-            check_reference(groups, self.reference)
-        told: set[str] = set()
-        return [self._text(group, told) for group in groups]
+def _target(
+    name: str, found: Sequence[MethodScene], reference: str | None, told: set[str]
+) -> TargetScene:
+    """With every other method minus the reference, where it is among them (Mask-LRP, figure 6)."""
+    base = next((one for one in found if reference is not None and _is(one, reference)), None)
+    apart = [
+        # What is known about a method is not known about a difference.
+        replace(difference(one.attribution, base.attribution), extras={}, notes=())
+        for one in found
+        if base is not None and one is not base
+    ]
+    for one in found:
+        one.notes = untold(one.attribution.notes, told)
+    return TargetScene(name, found, [MethodScene(a, found[0].kinds) for a in apart])
 
-    def _text(self, group: TextGroup, told: set[str]) -> TextScene:
-        made = {}
-        for a in group:
-            made[id(a)] = replace(self._method(a, group.alike(a)), notes=untold(a.notes, told))
-        classes = [
-            ClassScene(tuple(made[id(a)] for a in found), tuple(self._tables(found)))
-            for found in group.by_class()
-        ]
-        compared = {id(method) for one in classes for method in one.methods}
-        targets = []
-        for target in group.targets:
-            methods = tuple(made[id(a)] for a in target.attributions)
-            apart = [] if self.reference is None else differences(target, self.reference)
-            # What is known about a method is not known about a difference.
-            bare = [replace(a, extras={}, notes=()) for a in apart]
-            unlike = tuple(self._method(a, [a]) for a in bare)
-            seen = all(id(method) in compared for method in methods)
-            targets.append(TargetScene(target, methods, unlike, seen))
-        return TextScene(group, tuple(classes), tuple(targets))
 
-    def _method(self, attribution: Attribution, alike: Sequence[Attribution]) -> MethodScene:
-        """``alike``: the explanations that share its colour scale."""
-        views = []
-        for kind in self._kinds(attribution):
-            made, roles, others = attribution, token_roles(attribution), alike
-            if kind == WORDS:
-                made, roles = merge_words(attribution), word_roles(attribution)
-                others = [merge_words(a) for a in alike]  # a word may be stronger than its tokens
-            scale = max(strongest(a) for a in others)
-            views.append(
-                self._view(kind if len(self.kinds) > 1 else "", made, attribution, scale, roles)
-            )
-        return MethodScene(attribution, tuple(views))
+def _is(method: MethodScene, reference: str) -> bool:
+    """Whether ``reference`` (a name, a label or ``name:option=value``) means this method."""
+    a = method.attribution
+    if reference in (a.method, method.label, a.label):
+        return True
+    name, options = registry.parse(reference) if ":" in reference else (reference, {})
+    given = {option: str(value) for option, value in a.options.items()}
+    return name == a.method and bool(options) and options.items() <= given.items()
 
-    def _kinds(self, attribution: Attribution) -> tuple[str, ...]:
-        whole = len(merge_words(attribution)) == len(attribution)
-        return ("",) if len(self.kinds) > 1 and whole else self.kinds
 
-    def _tables(self, found: Sequence[Attribution]) -> Iterator[tuple[str, ScoreTable]]:
-        for kind in self._kinds(found[0]):
-            read = [merge_words(a) for a in found] if kind == WORDS else found
-            yield kind, class_table(read)
-
-    def _view(
-        self, kind: str, a: Attribution, tokens: Attribution, scale: float, roles: Roles
-    ) -> View:
-        """``tokens``: what ``a`` was merged of. Shares are those of the tokens, whatever is shown: in a
-        word scores of unlike sign cancel, and one number has one value."""
-        layered = a.layers is not None and a.row.image is None
-        found = passages(a.row)
-        beside = a.row.image is not None and bool(a.row.image.places)
-        several = len(found) > 1 or beside
-        shares = {part.segment: part for part in tokens.segment_shares()} if several else {}
-        return View(
-            kind,
-            a,
-            scale,
-            shares[0] if beside else None,
-            tuple(
-                SegmentLine(
-                    _marks(a, one, scale, roles),
-                    shares.get(one.segment),
-                    unread_whole(a, one.segment),
-                )
-                for one in found
-            ),
-            facts.weight_on_special(tokens, always=several),
-            tuple(_sentences(a, scale, roles, shares)),
-            tuple(strongest_pieces(a)),
-            layer_table(a) if layered else None,
-        )
+def _strongest(attribution: Attribution) -> float:
+    """Largest magnitude over the tokens of the text, or over all where all are special: one strong
+    separator would make the text pale."""
+    magnitude = np.abs(attribution.scores)
+    counted = magnitude[~np.array(attribution.row.special, dtype=bool)]
+    return float((counted if counted.size else magnitude).max(initial=0.0))
 
 
 def by_words(attributions: Sequence[Attribution]) -> bool:
@@ -270,49 +205,3 @@ def untold(notes: Sequence[str], told: set[str]) -> tuple[str, ...]:
     new = tuple(note for note in notes if note not in told)
     told |= {note for note in new if note.startswith("method=")}
     return new
-
-
-def _sentences(
-    a: Attribution, scale: float, roles: Roles, shares: dict[int | None, SegmentShare]
-) -> Iterator[SentenceLine]:
-    segment = None
-    for place, one in enumerate(sentence_texts(a), 1):
-        begins, segment = one.segment != segment, one.segment
-        share = shares.get(segment) if begins else None
-        marks = _marks(a, one, scale, roles)
-        score = sum(m.score for m in marks if m.score is not None and not m.special)
-        yield SentenceLine(place, one.written, score, one.read, marks, share)
-
-
-def _marks(a: Attribution, line: SegmentText, scale: float, roles: Roles) -> tuple[Mark, ...]:
-    marks = []
-    for stretch, played in with_roles(a, line, roles):
-        if not stretch.positions:
-            hover = _said_of(a, played)
-            marks.append(Mark(stretch.text, None, 0, played, False, False, hover))
-            continue
-        score = stretch_score(a, stretch)
-        seen = any(a.row.attention[position] for position in stretch.positions)
-        later = _said_of(a, played)
-        masked = not seen and later is None
-        said = [_pieces(a, stretch, score)] if seen or masked else []  # a word may be half written
-        hover = " · ".join([*said, *["masked out"] * masked, *filter(None, [later])])
-        strength = 0 if stretch.special else step(score, scale)
-        marks.append(Mark(stretch.text, score, strength, played, stretch.special, masked, hover))
-    return tuple(marks)
-
-
-def _said_of(attribution: Attribution, played: tuple[str, ...]) -> str | None:
-    """What hovering says of a token that was not read."""
-    if EXPLAINED in played:
-        return f"explained here: {facts.chance_of_written(attribution) or attribution.target.name}"
-    return "not yet written" if LATER in played else None
-
-
-def _pieces(a: Attribution, stretch: Stretch, score: float) -> str:
-    several = len(stretch.positions) > 1
-    pieces = [
-        f"{a.row.pieces[p]}" + (f" {number(a.scores[p])}" if several else "")
-        for p in stretch.positions
-    ]
-    return f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}"

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tokenlight.bench.entries import Claim
+from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.values import Number, Panel, Verdict, digits
-from tokenlight.bench.store import RunFolder
-from tokenlight.bench.tables import Tables
 from tokenlight.data.attribution import Attribution
 from tokenlight.files.documents import json_of
 from tokenlight.metrics._interval import Interval, mean_interval
@@ -20,73 +19,63 @@ class Claims:
     """The claims of a run's suite. Methods are compared on the texts that both have: what is hard in a
     text is hard for both, and falls out of the difference."""
 
-    run: RunFolder
-    panels: Sequence[Panel]
-    better: Mapping[str, str]
-    tables: Tables
+    report: SuiteReport
 
-    def verdicts(self) -> dict[str, tuple[Verdict, ...]]:
+    def verdicts(self) -> dict[str, list[Verdict]]:
         """For each claim what became of it on every panel it speaks of."""
-        return {
-            claim.claim: tuple(self._of(claim))
-            for claim in self.run.suite.expect
-            if claim.cannot or claim.better
-        }
+        asked = [one for one in self.report.suite.expect if one.cannot or one.better]
+        return {claim.claim: list(self._of(claim)) for claim in asked}
 
     def _of(self, claim: Claim) -> Iterator[Verdict]:
         if claim.cannot:
             yield Verdict("", "untestable", claim.cannot)
             return
-        for panel in self.panels:
+        for panel in self.report.panels:
             if claim.data and panel.data not in claim.data:
                 continue
             if claim.highest:
-                yield self._read(claim, panel)
+                yield Verdict(panel.title, *self._read(claim, panel))
             elif claim.metric in panel.metrics:
-                yield self._compared(claim, panel)
+                yield Verdict(panel.title, *self._compared(claim, panel))
 
-    def _read(self, claim: Claim, panel: Panel) -> Verdict:
+    def _read(self, claim: Claim, panel: Panel) -> tuple[str, str]:
         """Of the kept text: which of its tokens has the highest score, which the lowest."""
-        rows = self.run.rows(model=panel.model, data=panel.data, method=claim.better)
+        rows = self.report.run.rows(model=panel.model, data=panel.data, method=claim.better)
         kept = next((row["attribution"] for row in rows if row.get("attribution")), None)
         if kept is None:
-            return Verdict(panel.title, "not run", panel.reason or "no text was kept")
+            return "not run", panel.reason or "no text was kept"
         found = Attribution.from_dict(json_of(kept))
         places = [i for i, special in enumerate(found.row.special) if not special]
         named = {found.tokens[i]: float(found.scores[i]) for i in places}
         if absent := {claim.highest, claim.lowest} - set(named):
-            return Verdict(
-                panel.title, "not run", f"no token {' or '.join(sorted(absent))} in the text"
-            )
+            return "not run", f"no token {' or '.join(sorted(absent))} in the text"
         most = max(map(abs, named.values())) or 1.0
         top, last = (end(named, key=named.__getitem__) for end in (max, min))
-        shown = [
-            f"{one} {named[one] / most:+.2f}" for one in (claim.highest, claim.lowest, top, last)
-        ]
-        verdict = "holds" if (top, last) == (claim.highest, claim.lowest) else "fails"
+        ends = (claim.highest, claim.lowest)
+        shown = [f"{one} {named[one] / most:+.2f}" for one in (*ends, top, last)]
         words = "{}, {}; highest {}, lowest {}".format(*shown)
-        return Verdict(panel.title, verdict, words)
+        return "holds" if (top, last) == ends else "fails", words
 
-    def _compared(self, claim: Claim, panel: Panel) -> Verdict:
+    def _compared(self, claim: Claim, panel: Panel) -> tuple[str, str]:
         ours = panel.score(claim.better, claim.metric).ours
         others = {name: panel.score(name, claim.metric).ours for name in claim.than}
         known = {name: number for name, number in others.items() if number is not None}
         if ours is None or not known:
             missing = claim.better if ours is None else ", ".join(claim.than)
-            return Verdict(panel.title, "not run", panel.reason or f"no number for {missing}")
+            return "not run", panel.reason or f"no number for {missing}"
         if claim.until:
             return self._along(claim, panel, list(known))
         control = self._gap(panel, claim.better, claim.control, claim.metric)
         if control is not None and (abs(control.mean) <= ALIKE or control.low <= 0 <= control.high):
-            words = f"{claim.better} and {claim.control} differ by {_edges(control)} only"
-            return Verdict(panel.title, "untestable", words)
+            differ = f"{claim.better} and {claim.control} differ by {_edges(control)} only"
+            return "untestable", differ
         rival, best = max(known.items(), key=lambda pair: self._sign(claim) * pair[1].mean)
         words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
         gap = self._gap(panel, claim.better, rival, claim.metric)
         words += f", difference {_edges(gap)}" if gap is not None else ""
         absent = [name for name, number in others.items() if number is None]
         words += f" (no number for {', '.join(absent)})" if absent else ""
-        return Verdict(panel.title, *self._decided(claim, ours, best, gap, words))
+        return self._decided(claim, ours, best, gap, words)
 
     def _decided(
         self, claim: Claim, ours: Number, best: Number, gap: Interval | None, words: str
@@ -108,18 +97,15 @@ class Claims:
             return "undecided" if chance else "fails", words
         return "weakly" if chance else "holds", words
 
-    def _along(self, claim: Claim, panel: Panel, rivals: Sequence[str]) -> Verdict:
+    def _along(self, claim: Claim, panel: Panel, rivals: Sequence[str]) -> tuple[str, str]:
         """At every point of the curve up to ``until``: ahead, or behind by no more than the intervals."""
-        sign, behind = self._sign(claim), list[str]()
+        sign, behind, firm = self._sign(claim), list[str](), True
         curves: dict[str, dict[float, Mapping[str, float]]] = {}
-        for row in self.tables.curves:
-            if (row["model"], row["data"], row["metric"]) == (
-                panel.model,
-                panel.data,
-                claim.metric,
-            ):
+        wanted = (panel.model, panel.data, claim.metric)
+        for row in self.report.tables.curves:
+            if (row["model"], row["data"], row["metric"]) == wanted:
                 curves.setdefault(row["method"], {})[row["point"]] = row
-        ours, firm = curves.get(claim.better, {}), True
+        ours = curves.get(claim.better, {})
         for point in sorted(point for point in ours if 0 < point <= claim.until):
             for rival in rivals:
                 mine, theirs = ours[point], curves.get(rival, {}).get(point)
@@ -129,24 +115,23 @@ class Claims:
                 firm = False
                 behind += [f"{rival} is ahead at {100 * point:.0f} %"] if apart else []
         if behind:
-            return Verdict(panel.title, "fails", behind[0])
-        words = f"{claim.better} up to {100 * claim.until:.0f} %"
-        return Verdict(panel.title, "holds" if firm else "weakly", words)
+            return "fails", behind[0]
+        return "holds" if firm else "weakly", f"{claim.better} up to {100 * claim.until:.0f} %"
 
     def _sign(self, claim: Claim) -> float:
-        return -1.0 if self.better[claim.metric] == "lower" else 1.0
+        return -1.0 if self.report.better[claim.metric] == "lower" else 1.0
 
     def _gap(self, panel: Panel, one: str, other: str, metric: str) -> Interval | None:
         mine, theirs = (self._of_row(panel, row, metric) for row in (one, other))
         both = sorted(mine.keys() & theirs.keys())
         gaps = [mine[text] - theirs[text] for text in both]
-        return mean_interval(gaps, seed=self.run.suite.seed) if len(gaps) > 1 else None
+        return mean_interval(gaps, seed=self.report.suite.seed) if len(gaps) > 1 else None
 
     def _of_row(self, panel: Panel, row: str, metric: str) -> dict[int, float]:
         """The numbers of a row's texts: of several draws the mean, of texts that all of them have."""
-        labels = [label for label, own in self.run.suite.row_of.items() if own == row]
-        found = [self.tables.texts.get((panel.model, panel.data, one, metric)) for one in labels]
-        draws = [one for one in found if one is not None]
+        labels = [label for label, own in self.report.suite.row_of.items() if own == row]
+        keys = [(panel.model, panel.data, label, metric) for label in labels]
+        draws = [self.report.tables.texts[key] for key in keys if key in self.report.tables.texts]
         if not draws:
             return {}
         common = set(draws[0]).intersection(*draws)

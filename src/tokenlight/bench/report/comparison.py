@@ -1,50 +1,188 @@
 """A run's tables beside the published ones: what a report is made of, and how far our order of methods is
 the printed one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Self
 
 from tokenlight import registry
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.report import values
-from tokenlight.bench.report.claims import Claims
+from tokenlight.bench.report.values import MethodCost, Number, Panel, Ranking, Score
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite
-from tokenlight.bench.tables import Tables
+from tokenlight.bench.tables import Tables, merged
+from tokenlight.errors import BadInput
 
 NOTHING = "no text could be measured"  # each was left out, say as too short
 FEWEST = 3  # methods below which an order says nothing
 Rows = Sequence[Mapping[str, Any]]
 
 
-def build(run: RunFolder, tables: Tables, *, timings: bool = True) -> values.SuiteReport:
-    """The report of a run, finished or not, and its merged tables.
+@dataclass(frozen=True)
+class SuiteReport:
+    """All that a report says of a run, finished or not, figures aside.
 
     ``timings``: with seconds and passes, the only numbers that differ between two equal runs.
     """
-    suite = run.suite
-    better = directions(suite)
-    panels = tuple(_panels(run, tables.scores))
-    done, parts = run.progress()
-    # Costs stand against AOPC where there is one, else against the first metric.
-    labels = (one.label for one in suite.metrics if one.name == "aopc")
-    faithful = next(labels, suite.metrics[0].label)
-    return values.SuiteReport(
-        suite=suite,
-        panels=panels,
-        better=better,
-        claims=Claims(run, panels, better, tables).verdicts(),
-        rankings=tuple(ranked(panels, better)),
-        costs=tuple(_costs(run, panels, faithful)) if timings else (),
-        faithful=faithful,
-        done=done,
-        parts=parts,
-        failures=tuple(tables.failures),
-        versions=run.manifest.get("versions", {}),
-        device=str(run.manifest.get("device", "")),
-        limit=run.plan.limit,
-    )
+
+    run: RunFolder
+    tables: Tables
+    timings: bool = True
+
+    @classmethod
+    def of(cls, folder: str | Path, *, timings: bool = True) -> Self:
+        """Open a run's folder, merge its parts."""
+        run = RunFolder.open(folder)
+        done, total = run.progress()
+        if not done:
+            raise BadInput(
+                f"none of the {total} parts of {folder} is finished, so there is nothing to report. "
+                f"tokenlight bench status {folder} says why; the same bench run command goes on."
+            )
+        return cls(run, merged(run), timings)
+
+    @property
+    def suite(self) -> Suite:
+        """What was asked for."""
+        return self.run.suite
+
+    @cached_property
+    def better(self) -> dict[str, str]:
+        """Metric to which way is better."""
+        return directions(self.suite)
+
+    @cached_property
+    def panels(self) -> list[Panel]:
+        """One a model and data set."""
+        pairs: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.run.cells:
+            pairs.setdefault((cell.model, cell.data), []).append(cell)
+        several = len({model for model, _ in pairs}) > 1
+        return [self._panel(*pair, cells, several=several) for pair, cells in pairs.items()]
+
+    @property
+    def ran(self) -> list[Panel]:
+        """Panels with numbers."""
+        return [panel for panel in self.panels if panel.ran]
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether there is a paper to compare with: a suite of one's own may have none."""
+        return bool(self.suite.paper or self.suite.published)
+
+    def compared(self, metric: str | None = None) -> bool:
+        """Whether a panel with numbers has a published one too (of ``metric``)."""
+        return any(
+            score.published is not None
+            for panel in self.ran
+            for row in panel.rows.values()
+            for name, score in row.items()
+            if metric in (None, name)
+        )
+
+    @property
+    def faithful(self) -> str:
+        """The metric that costs stand against: AOPC where there is one, else the first."""
+        labels = (one.label for one in self.suite.metrics if one.name == "aopc")
+        return next(labels, self.suite.metrics[0].label)
+
+    @cached_property
+    def costs(self) -> list[MethodCost]:
+        """One line a method, in the suite's order: means over all texts it explained. Only the time of
+        explaining is counted: measuring costs every method the same."""
+        spent: dict[str, list[Mapping[str, Any]]] = {}
+        for part in self.run.manifests() if self.timings else ():
+            name = self.suite.row_of.get(part["method"], part["method"])
+            spent.setdefault(name, []).append(part)
+        found = []
+        for method, parts in spent.items():
+            texts = sum(int(part["examples"]) for part in parts)
+            numbers = [panel.score(method, self.faithful).ours for panel in self.panels]
+            means = [number.mean for number in numbers if number is not None]
+            seconds, forwards, backwards = (
+                sum(float(part.get(f"explain_{key}") or 0.0) for part in parts) / max(1, texts)
+                for key in ("seconds", "forwards", "backwards")
+            )
+            value = fmean(means) if means else None
+            found.append(MethodCost(method, seconds, forwards, backwards, value, texts))
+        return found
+
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """Rank correlation with the printed order, wherever three methods or more have both numbers."""
+        found = (self._ranking(panel, metric) for panel in self.panels for metric in panel.metrics)
+        return [one for one in found if one is not None]
+
+    def _ranking(self, panel: Panel, metric: str) -> Ranking | None:
+        from scipy.stats import kendalltau, spearmanr
+
+        both = {
+            method: (score.ours.mean, score.published)
+            for method, row in panel.rows.items()
+            if (score := row[metric]).ours is not None and score.published is not None
+        }
+        ours, printed = ([pair[side] for pair in both.values()] for side in (0, 1))
+        if len(both) < FEWEST or len(set(ours)) < 2 or len(set(printed)) < 2:
+            return None
+        sign = -1.0 if self.better.get(metric) == "lower" else 1.0
+        best = max(both, key=lambda name: sign * both[name][1])
+        place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
+        tau, rho = (float(test(ours, printed).statistic) for test in (kendalltau, spearmanr))
+        return Ranking(panel.title, metric, len(both), tau, rho, best, place)
+
+    def _panel(self, model: str, data: str, cells: Sequence[Cell], *, several: bool) -> Panel:
+        own = [row for row in self.tables.scores if (row["model"], row["data"]) == (model, data)]
+        labels = {row["metric"] for row in own}
+        # Further numbers of a metric (rationale.f1), as far as they were measured.
+        parts = {one for one in labels for other in labels if one.startswith(f"{other}.")}
+        metrics = (*(one.label for one in self.run.plan.metrics_for(data)), *sorted(parts))
+        members: dict[str, list[Cell]] = {}
+        for cell in cells:
+            members.setdefault(self.suite.row_of.get(cell.method, cell.method), []).append(cell)
+        title = self.suite.data_set(data).title or data
+        running = [cell for cell in cells if cell.runs]
+        reasons = dict.fromkeys(row.get("skipped_since") for row in own)
+        return Panel(
+            model=model,
+            data=data,
+            title=f"{model} on {title}" if several else title,
+            metrics=metrics,
+            rows={
+                name: {metric: self._score(name, metric, listed, own) for metric in metrics}
+                for name, listed in members.items()
+            },
+            checkpoint=running[0].checkpoint if running else "",
+            planned=max((cell.examples for cell in running), default=0),
+            skipped_since="; ".join(reason.rstrip(".") for reason in reasons if reason),
+            reason="" if running else "; ".join(sorted({cell.reason for cell in cells})),
+            accuracy=self._accuracy(running[0]) if running else None,
+        )
+
+    def _accuracy(self, cell: Cell) -> float | None:
+        """Share of texts whose predicted class is their label, in per cent."""
+        rows = self.run.rows(model=cell.model, data=cell.data, method=cell.method)
+        right = [row["predicted"] == row["label"] for row in rows if row["label"] is not None]
+        return 100 * fmean(right) if right else None
+
+    def _score(self, name: str, metric: str, members: Sequence[Cell], scores: Rows) -> Score:
+        labels = {cell.method for cell in members}
+        own = [row for row in scores if row["metric"] == metric and row["method"] in labels]
+        found = [row for row in own if row["mean"] is not None]
+        printed = published(self.suite, (members[0].model, members[0].data), name, metric)
+        if not found:
+            why = next((cell.reason for cell in members if cell.reason), "")
+            reason = f"not run: {why}" if why else NOTHING if own else "not finished"
+            return Score(None, *printed, reason)
+        left_out = sum(int(row["skipped"]) + int(row["failed"]) for row in found)
+        means, first = [row["mean"] for row in found], found[0]
+        number = Number(first["mean"], first["low"], first["high"], first["count"])
+        if len(found) > 1:  # draws
+            count = max(row["count"] for row in found)
+            number = Number(fmean(means), count=count, sd=stdev(means), draws=len(found))
+        return Score(replace(number, left_out=left_out), *printed)
 
 
 def directions(suite: Suite) -> dict[str, str]:
@@ -53,78 +191,6 @@ def directions(suite: Suite) -> dict[str, str]:
         one.label: registry.build("metrics", one.name, one.options).direction
         for one in suite.metrics
     }
-
-
-def _panels(run: RunFolder, scores: Rows) -> Iterator[values.Panel]:
-    suite, row_of = run.suite, run.suite.row_of
-    pairs: dict[tuple[str, str], list[Cell]] = {}
-    for cell in run.cells:
-        pairs.setdefault((cell.model, cell.data), []).append(cell)
-    several = len({model for model, _ in pairs}) > 1
-    for (model, data), cells in pairs.items():
-        own = [row for row in scores if (row["model"], row["data"]) == (model, data)]
-        labels = {row["metric"] for row in own}
-        # Further numbers of a metric (rationale.f1), as far as they were measured.
-        parts = sorted(
-            one for one in labels if any(one.startswith(f"{other}.") for other in labels)
-        )
-        metrics = (*(one.label for one in run.plan.metrics_for(data)), *parts)
-        members: dict[str, list[Cell]] = {}
-        for cell in cells:
-            members.setdefault(row_of.get(cell.method, cell.method), []).append(cell)
-        title = suite.data_set(data).title or data
-        running = [cell for cell in cells if cell.runs]
-        reasons = dict.fromkeys(row.get("skipped_since") for row in own)
-        yield values.Panel(
-            model=model,
-            data=data,
-            title=f"{model} on {title}" if several else title,
-            metrics=metrics,
-            rows={
-                name: {metric: _score(suite, name, metric, listed, own) for metric in metrics}
-                for name, listed in members.items()
-            },
-            checkpoint=running[0].checkpoint if running else "",
-            planned=max((cell.examples for cell in running), default=0),
-            skipped_since="; ".join(reason.rstrip(".") for reason in reasons if reason),
-            reason="" if running else "; ".join(sorted({cell.reason for cell in cells})),
-            accuracy=_accuracy(run, running[0]) if running else None,
-        )
-
-
-def _accuracy(run: RunFolder, cell: Cell) -> float | None:
-    """Share of texts whose predicted class is their label, in per cent."""
-    rows = run.rows(model=cell.model, data=cell.data, method=cell.method)
-    right = [row["predicted"] == row["label"] for row in rows if row["label"] is not None]
-    return 100 * fmean(right) if right else None
-
-
-def _score(
-    suite: Suite, name: str, metric: str, members: Sequence[Cell], scores: Rows
-) -> values.Score:
-    labels = {cell.method for cell in members}
-    own = [row for row in scores if row["metric"] == metric and row["method"] in labels]
-    found = [row for row in own if row["mean"] is not None]
-    reason = ""
-    if not found:
-        why = next((cell.reason for cell in members if cell.reason), "")
-        reason = f"not run: {why}" if why else NOTHING if own else "not finished"
-    pair = (members[0].model, members[0].data)
-    return values.Score(_number(found), *published(suite, pair, name, metric), reason)
-
-
-def _number(rows: Rows) -> values.Number | None:
-    if not rows:
-        return None
-    left_out = sum(int(row["skipped"]) + int(row["failed"]) for row in rows)
-    if len(rows) == 1:
-        one = rows[0]
-        return values.Number(one["mean"], one["low"], one["high"], one["count"], left_out=left_out)
-    means = [row["mean"] for row in rows]
-    count = max(row["count"] for row in rows)
-    return values.Number(
-        fmean(means), count=count, sd=stdev(means), draws=len(rows), left_out=left_out
-    )
 
 
 def published(
@@ -140,52 +206,3 @@ def published(
         if number is not None:
             return float(number), None
     return None, None
-
-
-def _costs(
-    run: RunFolder, panels: Sequence[values.Panel], metric: str
-) -> Iterator[values.MethodCost]:
-    """One line a method, in the suite's order: means over all texts it explained.
-
-    ``metric``: whose mean over the panels stands beside the cost. Only the time of explaining is
-    counted: measuring costs every method the same.
-    """
-    row_of = run.suite.row_of
-    spent: dict[str, list[Mapping[str, Any]]] = {}
-    for part in run.manifests():
-        spent.setdefault(row_of.get(part["method"], part["method"]), []).append(part)
-    for method, parts in spent.items():
-        texts = sum(int(part["examples"]) for part in parts)
-        numbers = [panel.score(method, metric).ours for panel in panels]
-        means = [number.mean for number in numbers if number is not None]
-        seconds, forwards, backwards = (
-            sum(float(part.get(f"explain_{key}") or 0.0) for part in parts) / max(1, texts)
-            for key in ("seconds", "forwards", "backwards")
-        )
-        value = fmean(means) if means else None
-        yield values.MethodCost(method, seconds, forwards, backwards, value, texts)
-
-
-def ranked(panels: Sequence[values.Panel], better: Mapping[str, str]) -> Iterator[values.Ranking]:
-    """Rank correlation with the printed order, wherever three methods or more have both numbers."""
-    from scipy.stats import kendalltau, spearmanr
-
-    for panel in panels:
-        for metric in panel.metrics:
-            both = {
-                method: (entry.ours.mean, entry.published)
-                for method, row in panel.rows.items()
-                if (entry := row[metric]).ours is not None and entry.published is not None
-            }
-            if len(both) < FEWEST:
-                continue
-            ours = [mine for mine, _ in both.values()]
-            printed = [number for _, number in both.values()]
-            if len(set(ours)) < 2 or len(set(printed)) < 2:
-                continue
-            kendall = float(kendalltau(ours, printed).statistic)
-            spearman = float(spearmanr(ours, printed).statistic)
-            sign = -1.0 if better.get(metric) == "lower" else 1.0
-            best = max(both, key=lambda name: sign * both[name][1])
-            place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
-            yield values.Ranking(panel.title, metric, len(both), kendall, spearman, best, place)

@@ -1,16 +1,17 @@
 """The figures of a report, as far as the run has what they show: a picture, or why there is none."""
 
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenlight import registry
-from tokenlight.bench.report.values import Panel, SuiteReport
-from tokenlight.bench.store import RunFolder
+from tokenlight.bench.report.comparison import SuiteReport
+from tokenlight.bench.report.values import Number, Panel
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference
 from tokenlight.errors import BadInput, MissingExtra
@@ -21,11 +22,22 @@ from tokenlight.heads.mask import read_heads
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots import charts, figures
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.highlighted import highlighted
+from tokenlight.plots.figures import highlighted
+
+DRAWERS = [
+    "bars",
+    "curves",
+    "bands",
+    "relations",
+    "head_maps",
+    "heat_map",
+    "differences",
+    "texts",
+    "clouds",
+]
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """A figure as PNG, or (``missing``) why it could not be drawn."""
 
     title: str
@@ -37,36 +49,39 @@ class Drawing:
 class FigureWish:
     """One figure that a suite asks for under ``report: figures``; empty lists mean all."""
 
-    kind: str
-    title: str
-    metrics: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ()
-    more: Mapping[str, Any] | None = None
+    kind: str = "bars"
+    title: str = ""
+    metrics: Sequence[str] = ()
+    data: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    reference: str = ""
+    group: str = "{x}"  # of bands: the names of their rows, where they begin and end, the axis
+    start: str = ""
+    end: str = ""
+    x: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "FigureWish":
         """From the suite's mapping."""
-        lists = {key: tuple(map(str, given.get(key, ()))) for key in ("metrics", "data", "methods")}
-        kind = str(given.get("kind", "bars"))
-        return cls(kind, str(given.get("title", kind)), **lists, more=given)
+        found = {"title": given.get("kind", cls.kind), **given}
+        known = {one.name: found[one.name] for one in fields(cls) if one.name in found}
+        texts = {k: [*map(str, v)] if isinstance(v, list) else str(v) for k, v in known.items()}
+        return cls(**texts)  # type: ignore[arg-type]
 
     def takes(self, method: str) -> bool:
         """Whether a row belongs to the figure; ``layer *`` stands for all layers."""
         return not self.methods or any(fnmatchcase(method, one) for one in self.methods)
 
-    def said(self, key: str, default: str = "") -> str:
-        """A further word of the suite on this figure."""
-        return str((self.more or {}).get(key, default))
+    def panels(self, among: Sequence[Panel]) -> list[Panel]:
+        """Those of its data sets."""
+        return [panel for panel in among if not self.data or panel.data in self.data]
 
 
 @dataclass(frozen=True)
 class Artist:
-    """Draws what a run has; ``curves``: rows of its merged table of curves."""
+    """Draws what a run has."""
 
-    run: RunFolder
     report: SuiteReport
-    curves: Sequence[Mapping[str, Any]]
 
     def drawings(self) -> Iterator[Drawing]:
         """The suite's figures, or bars and curves of every metric; then cost against faithfulness."""
@@ -77,7 +92,7 @@ class Artist:
                     f"a report draws {', '.join(DRAWERS)}; {wish.kind!r} is none of them."
                 )
             try:
-                drawn = DRAWERS[wish.kind](self, wish)
+                drawn = getattr(self, wish.kind)(wish)
             except MissingExtra as absent:
                 yield Drawing(wish.title, missing=str(absent))
                 continue
@@ -85,8 +100,7 @@ class Artist:
                 yield Drawing(wish.title, missing="nothing of it was run")
             else:
                 yield Drawing(wish.title, drawn if isinstance(drawn, bytes) else charts.png(drawn))
-        drawn = self._frontier()
-        if drawn is not None:
+        if (drawn := self._frontier()) is not None:
             yield Drawing("Cost against faithfulness", charts.png(drawn))
 
     def _usual(self) -> Iterator[FigureWish]:
@@ -106,8 +120,8 @@ class Artist:
         report = self.report
         for metric in wish.metrics or tuple(one.label for one in report.suite.metrics):
             arrow = ARROWS[report.better.get(metric, "neither")]
-            for panel in report.ran:
-                if metric in panel.metrics and (not wish.data or panel.data in wish.data):
+            for panel in wish.panels(report.ran):
+                if metric in panel.metrics:
                     yield panel, metric, f"{panel.title}: {metric} {arrow}".rstrip()
 
     def bars(self, wish: FigureWish) -> Any:
@@ -116,68 +130,64 @@ class Artist:
         found: dict[str, dict[str, charts.Bar]] = {}
         most = []
         for panel, metric, title in self._panels(wish):
-            chosen: dict[str, charts.Bar] = {}
-            for method, row in panel.rows.items():
-                ours, published = row[metric].ours, row[metric].published
-                if wish.takes(method) and ours is not None:
-                    chosen[method] = charts.Bar(ours.mean, *ours.edges(1), published)
-                elif wish.takes(method) and published is not None:
-                    chosen[method] = charts.Bar(published=published)
+            chosen = {}
+            for method in filter(wish.takes, panel.rows):
+                score = panel.rows[method][metric]
+                if score.ours is not None:
+                    edges = score.ours.edges(1)
+                    chosen[method] = charts.Bar(score.ours.mean, *edges, score.published)
+                elif score.published is not None:
+                    chosen[method] = charts.Bar(published=score.published)
             if chosen:
                 found[title] = chosen
                 most.append(limits.get(panel.data))
-        return charts.bars(found, most) if found else None
+        return charts.bars(found, most)
 
-    def lines(self, wish: FigureWish) -> Any:
+    def curves(self, wish: FigureWish) -> Any:
         """Curves, a line a row: of several draws their means."""
-        row_of = self.run.suite.row_of
+        row_of = self.report.suite.row_of
         found: dict[str, dict[str, charts.Line]] = {}
         axis: dict[str, str] = {}
         for panel, metric, title in self._panels(wish):
             kept: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
-            for point in self.curves:
+            wanted = (panel.model, panel.data, metric)
+            for point in self.report.tables.curves:
                 name = row_of.get(point["method"], point["method"])
                 mine = (point["model"], point["data"], point["metric"])
-                ours = mine == (panel.model, panel.data, metric) and point["mean"] is not None
-                if ours and wish.takes(name):
+                if mine == wanted and point["mean"] is not None and wish.takes(name):
                     kept.setdefault(name, {}).setdefault(point["point"], []).append(point)
             if kept:
                 found[title] = {name: _line(at) for name, at in kept.items()}
                 kind = next(one.name for one in self.report.suite.metrics if one.label == metric)
                 axis |= {title: AXES[kind]} if kind in AXES else {}
-        return charts.lines(found, axis) if found else None
+        return charts.lines(found, axis)
 
     def bands(self, wish: FigureWish) -> Any:
         """Draws at each rate as a mean and its spread, between a first and a last level."""
-        before, _, after = wish.said("group", "{x}").partition("{x}")
+        before, _, after = wish.group.partition("{x}")
         found: dict[str, charts.Band] = {}
         for panel, metric, title in self._panels(wish):
-            at: dict[float, tuple[float, float]] = {}
+            at: dict[float, Number] = {}
             for method, row in panel.rows.items():
                 ours = row[metric].ours
                 if ours is not None and method.startswith(before) and method.endswith(after):
-                    rate = float(method.removeprefix(before).removesuffix(after))
-                    at[rate] = (ours.mean, ours.sd or 0.0)
-            levels = {
-                name: number.mean
-                for name in (wish.said("start"), wish.said("end"))
-                if (number := panel.score(name, metric).ours) is not None
-            }
+                    at[float(method.removeprefix(before).removesuffix(after))] = ours
+            fixed = {name: panel.score(name, metric).ours for name in (wish.start, wish.end)}
+            levels = {name: ours.mean for name, ours in fixed.items() if ours is not None}
             if at:
                 x = sorted(at)
-                means, spreads = [at[one][0] for one in x], [at[one][1] for one in x]
+                means, spreads = [at[one].mean for one in x], [at[one].sd or 0.0 for one in x]
                 found[title] = charts.Band(x, means, spreads, levels)
-        return charts.bands(found, wish.said("x")) if found else None
+        return charts.bands(found, wish.x)
 
     def _heads(self, wish: FigureWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Title and content of the heads file of each panel the figure speaks of."""
-        for panel in self.report.panels:
-            if wish.data and panel.data not in wish.data:
-                continue
+        run = self.report.run
+        for panel in wish.panels(self.report.panels):
             pair = (panel.model, panel.data)
-            cells = [c for c in self.run.cells if (c.model, c.data) == pair and c.runs]
+            cells = [c for c in run.cells if (c.model, c.data) == pair and c.runs]
             given = [c.options["heads"] for c in cells if isinstance(c.options.get("heads"), str)]
-            made = [self.run.heads_file(c) for c in cells]
+            made = [run.heads_file(c) for c in cells]
             place = next((p for p in (*made, *map(Path, given)) if p.is_file()), None)
             if place is not None:
                 yield panel.title, read_heads(place)
@@ -196,19 +206,15 @@ class Artist:
             figure = figures.head_map(heads)
             charts.titled(figure.axes[0], title)
             figure.tight_layout()
-            into = io.BytesIO()
-            figure.savefig(into, format="png", dpi=charts.DOTS, facecolor="white")
-            drawn.append(Image.open(into).convert("RGB"))
+            drawn.append(Image.open(BytesIO(charts.plain_png(figure, charts.DOTS))).convert("RGB"))
         return _beside(drawn)
 
     def _kept(self, wish: FigureWish) -> Iterator[tuple[Panel, dict[str, Attribution]]]:
         """The kept explanations of each text of each panel, by row name; also of a text that is too
         short to be measured."""
-        for panel in self.report.panels:
-            if wish.data and panel.data not in wish.data:
-                continue
+        for panel in wish.panels(self.report.panels):
             found: dict[int, dict[str, Attribution]] = {}
-            for row in self.run.rows(model=panel.model, data=panel.data):
+            for row in self.report.run.rows(model=panel.model, data=panel.data):
                 if row.get("attribution") and wish.takes(row["method"]):
                     own = found.setdefault(row["example"], {})
                     own[row["method"]] = Attribution.from_dict(json_of(row["attribution"]))
@@ -219,72 +225,64 @@ class Artist:
         for _, found in self._kept(wish):
             for attribution in found.values():
                 if attribution.layers is not None:
-                    return figures.heat_map(
-                        attribution, rollout=True
-                    )  # AttCAT's figure 5 has the row
+                    # AttCAT's figure 5 has the product of the layers.
+                    return figures.heat_map(attribution, rollout=True)
         return None
 
     def differences(self, wish: FigureWish) -> Any:
         """A reference explanation less each of the others."""
-        name = wish.said("reference")
         for panel, found in self._kept(wish):
-            if name in found and len(found) > 1:
-                others = {label: one for label, one in found.items() if label != name}
-                return figures.difference_map((name, found[name]), others, title=panel.title)
+            others = {label: one for label, one in found.items() if label != wish.reference}
+            if others and len(others) < len(found):
+                base = (wish.reference, found[wish.reference])
+                return figures.difference_map(base, others, title=panel.title)
         return None
 
     def texts(self, wish: FigureWish) -> Any:
         """The kept texts, coloured by each row; with a reference, by it and by it less each other."""
-        name = wish.said("reference")
         shown: list[Attribution] = []
         for _, found in self._kept(wish):
-            own = {label: _renamed(one, label) for label, one in found.items()}
-            if name in own:
-                base = own.pop(name)
-                shown.append(base)
-                shown += [
-                    _renamed(difference(base, one), f"{name} − {label}")
-                    for label, one in own.items()
-                ]
-            else:
-                shown += own.values()
+            own, base = found, found.get(wish.reference)
+            if base is not None:
+                own = {wish.reference: base} | {
+                    f"{wish.reference} − {label}": difference(base, one)
+                    for label, one in found.items()
+                    if one is not base
+                }
+            shown += [replace(one, method=label, options={}) for label, one in own.items()]
         return highlighted(shown) if shown else None
 
     def clouds(self, wish: FigureWish) -> Any:
         """The words of each class, by method."""
         drawn = []
         for panel, metric, _ in self._panels(wish):
-            entry = next(one for one in self.run.suite.metrics if one.label == metric)
+            entry = next(one for one in self.report.suite.metrics if one.label == metric)
             idf = registry.build("metrics", entry.name, entry.options).idf
             for method in filter(wish.takes, panel.rows):
-                rows = self.run.rows(model=panel.model, data=panel.data, method=method)
+                rows = self.report.run.rows(model=panel.model, data=panel.data, method=method)
                 weights = class_weights(rows, metric, idf)
-                for number, (label, own) in enumerate(weights.items()):
+                for colour, (label, own) in zip(
+                    cycle(charts.CLOUD_COLOURS), weights.items(), strict=False
+                ):
                     if any(weight > 0 for weight in own.values()):
-                        colour = charts.CLOUD_COLOURS[number % len(charts.CLOUD_COLOURS)]
-                        drawn.append(
-                            _captioned(charts.cloud(own, colour=colour), f"{method}: {label}")
-                        )
+                        cloud = charts.cloud(own, colour=colour)
+                        drawn.append(_captioned(cloud, f"{method}: {label}"))
         return _beside(drawn, across=2)
 
     def _frontier(self) -> Any:
-        known = [cost for cost in self.report.costs if cost.value is not None]
-        if len(known) < 2:
+        milliseconds, passes = {}, {}
+        for one in self.report.costs:
+            if one.value is not None:
+                milliseconds[one.method] = charts.Place(1000 * one.seconds, one.value)
+                passes[one.method] = charts.Place(one.forwards + one.backwards, one.value)
+        if len(passes) < 2:
             return None
-        kinds: dict[str, Callable[[Any], float]] = {
-            "milliseconds of explaining a text": lambda cost: 1000 * cost.seconds,
-            "passes (forward + backward) a text": lambda cost: cost.forwards + cost.backwards,
-        }
         panels = {
-            title: {one.method: charts.Place(cost(one), one.value or 0.0) for one in known}
-            for title, cost in kinds.items()
+            "milliseconds of explaining a text": milliseconds,
+            "passes (forward + backward) a text": passes,
         }
         faithful = self.report.faithful
         return charts.frontier(panels, faithful, lower=self.report.better.get(faithful) == "lower")
-
-
-def _renamed(attribution: Attribution, label: str) -> Attribution:
-    return replace(attribution, method=label, options={})
 
 
 def _line(at: Mapping[float, list[Mapping[str, Any]]]) -> charts.Line:
@@ -319,16 +317,3 @@ def _captioned(image: Any, words: str) -> Any:
     font = ImageFont.load_default(20)
     ImageDraw.Draw(sheet).text((14, 10), in_line(words), fill="black", font=font)
     return sheet
-
-
-DRAWERS: dict[str, Callable[[Artist, FigureWish], Any]] = {
-    "bars": Artist.bars,
-    "curves": Artist.lines,
-    "bands": Artist.bands,
-    "relations": Artist.relations,
-    "head_maps": Artist.head_maps,
-    "heat_map": Artist.heat_map,
-    "differences": Artist.differences,
-    "texts": Artist.texts,
-    "clouds": Artist.clouds,
-}

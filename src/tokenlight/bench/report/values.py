@@ -1,10 +1,9 @@
-"""What a report says, as plain values. The templates (Markdown, LaTeX, HTML) read these alone."""
+"""Numbers of a report, ours beside the published ones. The templates (Markdown, LaTeX, HTML) read these."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from tokenlight.bench.suite import Suite
 from tokenlight.metrics._metric import ARROWS
 
 LONGEST = 40  # characters of a reason in a cell
@@ -86,32 +85,14 @@ def _with_spread(mean: float, spread: float | None, form: str = "g") -> str:
     return digits(mean) if spread is None else f"{digits(mean)} ± {spread:{form}}"
 
 
-@dataclass(frozen=True)
-class Column:
-    """One metric of a panel: ``compared`` where the paper prints a number of it, ``best`` and
-    ``best_printed`` among its numbers, ``first`` where it stands among the table's columns."""
+class Column(NamedTuple):
+    """One metric of a panel: ``compared`` where the paper prints a number of it; its best numbers."""
 
     metric: str
     arrow: str
-    first: int
     compared: bool
     best: float | None
     best_printed: float | None
-
-    @property
-    def width(self) -> int:
-        """Ours, and where it is compared the published number and their difference."""
-        return 3 if self.compared else 1
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """What stands above it."""
-        name = f"{self.metric} {self.arrow}".rstrip()
-        return (name, "published", "Δ")[: self.width]
-
-    def cells(self, score: Score) -> tuple[str, ...]:
-        """A score in these columns."""
-        return (score.shown, score.printed, score.change)[: self.width]
 
 
 @dataclass(frozen=True)
@@ -146,35 +127,17 @@ class Panel:
 
     def columns(self, better: Mapping[str, str]) -> Iterator[Column]:
         """The columns behind the method's name; ``better``: metric to which way is better."""
-        first = 2
         for metric in self.metrics:
             scores = [row[metric] for row in self.rows.values()]
             ours = [score.ours.mean for score in scores if score.ours is not None]
             printed = [score.published for score in scores if score.published is not None]
             way = better.get(metric, "neither")
-            best = (_best(ours, way), _best(printed, way))
-            column = Column(metric, ARROWS[way], first, bool(printed), *best)
-            yield column
-            first += column.width
-
-    def table(self, better: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows, as texts."""
-        columns = list(self.columns(better))
-        rows = [
-            [method, *(cell for one in columns for cell in one.cells(row[one.metric]))]
-            for method, row in self.rows.items()
-        ]
-        return ["method", *(head for one in columns for head in one.heads)], rows
+            end = {"higher": max, "lower": min}.get(way, lambda _: None)
+            best, best_printed = (end(known) if known else None for known in (ours, printed))
+            yield Column(metric, ARROWS[way], bool(printed), best, best_printed)
 
 
-def _best(values: list[float], way: str) -> float | None:
-    if not values or way == "neither":
-        return None
-    return max(values) if way == "higher" else min(values)
-
-
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What became of a claim on one panel: holds, weakly (no more than chance gives), ties, undecided
     (behind by no more than chance gives), fails, untestable, or not run."""
 
@@ -183,8 +146,7 @@ class Verdict:
     words: str
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(NamedTuple):
     """How the order of the methods agrees with the published one, on one panel by one metric."""
 
     panel: str
@@ -196,8 +158,7 @@ class Ranking:
     place: int  # its place here
 
 
-@dataclass(frozen=True)
-class MethodCost:
+class MethodCost(NamedTuple):
     """What one method costs a text, and how faithful it is; means over what was run."""
 
     method: str
@@ -206,42 +167,3 @@ class MethodCost:
     backwards: float
     value: float | None
     texts: int
-
-
-@dataclass(frozen=True)
-class SuiteReport:
-    """All that a report says, figures aside."""
-
-    suite: Suite
-    panels: tuple[Panel, ...]
-    better: Mapping[str, str]  # metric to which way is better
-    claims: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
-    rankings: tuple[Ranking, ...] = ()
-    costs: tuple[MethodCost, ...] = ()
-    faithful: str = ""  # the metric that costs stand against
-    done: int = 0
-    parts: int = 0
-    failures: tuple[Mapping[str, Any], ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    device: str = ""
-    limit: int | None = None
-
-    @property
-    def ran(self) -> tuple[Panel, ...]:
-        """Panels with numbers."""
-        return tuple(panel for panel in self.panels if panel.ran)
-
-    @property
-    def of_paper(self) -> bool:
-        """Whether there is a paper to compare with: a suite of one's own may have none."""
-        return bool(self.suite.paper or self.suite.published)
-
-    def compared(self, metric: str | None = None) -> bool:
-        """Whether a panel with numbers has a published one too (of ``metric``)."""
-        return any(
-            score.published is not None
-            for panel in self.ran
-            for row in panel.rows.values()
-            for name, score in row.items()
-            if metric in (None, name)
-        )

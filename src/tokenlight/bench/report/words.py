@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
 from tokenlight import registry
 from tokenlight.bench.entries import MetricEntry
-from tokenlight.bench.report.comparison import NOTHING
-from tokenlight.bench.report.values import Panel, SuiteReport, Verdict, digits
+from tokenlight.bench.report.claims import Claims
+from tokenlight.bench.report.comparison import NOTHING, SuiteReport
+from tokenlight.bench.report.values import Panel, Verdict
 from tokenlight.metrics._agreement import replacements
 
 MOST = 6  # names in a sentence
@@ -37,71 +38,56 @@ def what_was_run(report: SuiteReport) -> list[str]:
         texts = [panel.texts for panel in ran]
         few, many = min(texts), max(texts)
         span = f"{few:,}" if few == many else f"{few:,} to {many:,}"
-        limit = f" (limit {report.limit:,} a data set)" if report.limit else ""
-        said.append(f"Texts measured a panel: {span}{limit}. Device: {report.device or 'unknown'}.")
+        limit = report.run.plan.limit
+        limited = f" (limit {limit:,} a data set)" if limit else ""
+        device = report.run.manifest.get("device") or "unknown"
+        said.append(f"Texts measured a panel: {span}{limited}. Device: {device}.")
         if many < FEW:
             said.append("So few texts show that everything runs, not which method is better.")
-    if report.done < report.parts:
+    done, parts = report.run.progress()
+    if done < parts:
         said.append(
-            f"The run is not finished: {report.done:,} of {report.parts:,} parts. The numbers are "
+            f"The run is not finished: {done:,} of {parts:,} parts. The numbers are "
             "those of the finished parts; run the same command again to go on."
         )
-    missing = [panel for panel in report.panels if not panel.ran]
-    for reason, count in Counter(map(why_not, missing)).items():
-        titles = [panel.title for panel in missing if why_not(panel) == reason]
-        said.append(f"{_names(titles)}: {reason} ({_count(count, 'panel')}).")
-    said += [*_rows_not_run(ran), *_rows_with_fewer(ran)]
-    said += _orders(report)
-    if report.failures:
+    missing: dict[str, list[str]] = {}
+    for panel in report.panels:
+        if not panel.ran:
+            missing.setdefault(why_not(panel), []).append(panel.title)
+    said += [f"{_names(t)}: {why} ({_count(len(t), 'panel')})." for why, t in missing.items()]
+    said += _doubts(report)
+    if failures := report.tables.failures:
         # Its first sentence: what libraries say of a device goes on for a page.
-        first = report.failures[0]["error"].partition(". ")[0].splitlines()[0].rstrip(".")
-        failed = _count(len(report.failures), "explanation")
+        first = failures[0]["error"].partition(". ")[0].splitlines()[0].rstrip(".")
+        failed = _count(len(failures), "explanation")
         said.append(f"{failed} failed and were left out; the first: {first}.")
     return said
 
 
-def _rows_not_run(panels: Sequence[Panel]) -> list[str]:
-    """Rows that panels with numbers lack, with the reason in full."""
-    found: dict[str, list[str]] = {}
-    for panel in panels:
-        for method, row in panel.rows.items():
-            reasons = {entry.reason for entry in row.values()}
-            if len(reasons) == 1 and (reason := reasons.pop()).startswith("not run"):
-                found.setdefault(reason, []).append(f"{method} on {panel.title}")
-    return [f"{_names(rows)}: {reason}." for reason, rows in found.items()]
-
-
-def _orders(report: SuiteReport) -> list[str]:
-    """Whether the order of the methods depends on what stands in a removed token's place."""
-    built = {
-        one.label: registry.build("metrics", one.name, one.options) for one in report.suite.metrics
-    }
-    found = []
+def _doubts(report: SuiteReport) -> list[str]:
+    """Rows that panels with numbers lack, with the reason in full, or that are means over fewer texts;
+    and whether the order of the methods depends on what stands in a removed token's place."""
+    lacking: dict[str, list[str]] = {}
+    fewer, orders = [], []
+    metrics = report.suite.metrics
+    built = {one.label: registry.build("metrics", one.name, one.options) for one in metrics}
     for panel in report.ran:
         own = {label: metric for label, metric in built.items() if label in panel.metrics}
-        means = {
-            label: {
-                name: score.ours.mean
-                for name, row in panel.rows.items()
-                if (score := row[label]).ours is not None
-            }
-            for label in own
-        }
-        found += [f"{panel.title}: {one}" for one in replacements(own, means)]
-    return found
-
-
-def _rows_with_fewer(panels: Sequence[Panel]) -> list[str]:
-    """Rows whose numbers are means over fewer texts than their panel has."""
-    found = [
-        f"{method} on {panel.title} {most:,}"
-        for panel in panels
-        for method, row in panel.rows.items()
-        if 0
-        < (most := max(one.ours.count if one.ours else 0 for one in row.values()))
-        < panel.texts
-    ]
-    return [f"Fewer texts than their panel: {_names(found)}."] if found else []
+        means: dict[str, dict[str, float]] = {label: {} for label in own}
+        for method, row in panel.rows.items():
+            reasons = {score.reason for score in row.values()}
+            if len(reasons) == 1 and (reason := reasons.pop()).startswith("not run"):
+                lacking.setdefault(reason, []).append(f"{method} on {panel.title}")
+            known = {label: score.ours for label, score in row.items() if score.ours is not None}
+            most = max((number.count for number in known.values()), default=0)
+            if 0 < most < panel.texts:
+                fewer.append(f"{method} on {panel.title} {most:,}")
+            for label in own.keys() & known.keys():
+                means[label][method] = known[label].mean
+        orders += [f"{panel.title}: {one}" for one in replacements(own, means)]
+    said = [f"{_names(rows)}: {reason}." for reason, rows in lacking.items()]
+    said += [f"Fewer texts than their panel: {_names(fewer)}."] if fewer else []
+    return said + orders
 
 
 def why_not(panel: Panel) -> str:
@@ -118,7 +104,7 @@ def claims(report: SuiteReport) -> list[tuple[str, str, str]]:
     """For each claim of the suite: the claim, a verdict in a word or two, and the detail."""
     return [
         (claim, _verdict(verdicts), _detail(verdicts))
-        for claim, verdicts in report.claims.items()
+        for claim, verdicts in Claims(report).verdicts().items()
         if verdicts
     ]
 
@@ -168,33 +154,6 @@ def order(report: SuiteReport) -> str:
         f"correlation (Spearman) {fmean(rho):+.2f}, from {min(rho):+.2f} to {max(rho):+.2f}; the "
         f"paper's best method is first here in {first} of {len(found)}."
     )
-
-
-def rankings(report: SuiteReport) -> list[list[str]]:
-    """Rows of the table of orders."""
-    return [
-        [f"{value:+.2f}" if isinstance(value, float) else str(value) for value in astuple(one)]
-        for one in report.rankings
-    ]
-
-
-def costs(report: SuiteReport) -> list[tuple[str, ...]]:
-    """Rows of the table of costs."""
-    return [
-        (one.method, f"{one.forwards:.1f}", f"{one.backwards:.1f}", f"{1000 * one.seconds:.1f}",
-         "–" if one.value is None else digits(one.value), f"{one.texts:,}")
-        for one in report.costs
-    ]  # fmt: skip
-
-
-def versions(report: SuiteReport) -> str:
-    """What the numbers were made with."""
-    return ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
-
-
-def claimed_by(report: SuiteReport) -> str:
-    """Head of the column of claims."""
-    return "claim of the paper" if report.of_paper else "claim"
 
 
 def comparable(report: SuiteReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -2,25 +2,23 @@
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 
 from tokenlight.bench.report import words
-from tokenlight.bench.report.comparison import build
+from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.figures import Artist, Drawing
-from tokenlight.bench.report.values import SuiteReport
-from tokenlight.bench.store import RunFolder
+from tokenlight.bench.report.values import digits
 from tokenlight.bench.suite import LIBRARIES
-from tokenlight.bench.tables import Tables, merged
-from tokenlight.errors import BadInput, MissingExtra, UnknownName
+from tokenlight.errors import MissingExtra, UnknownName
 from tokenlight.files.write import csv_text, write_bytes, write_text
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.html import sealed
+from tokenlight.plots.html import environment, sealed
 
 FORMATS = ("md", "latex", "csv", "html")
 COLUMNS = (
@@ -41,31 +39,13 @@ TEX_MARKS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RunReport:
+class RunReport(SuiteReport):
     """A run with its tables, merged once, for as many formats as are wanted."""
-
-    run: RunFolder
-    tables: Tables
-    report: SuiteReport
-
-    @classmethod
-    def of(cls, folder: str | Path, *, timings: bool = True) -> "RunReport":
-        """Open a run's folder, merge its parts, compare with what is published."""
-        run = RunFolder.open(folder)
-        done, total = run.progress()
-        if not done:
-            raise BadInput(
-                f"none of the {total} parts of {folder} is finished, so there is nothing to report. "
-                f"tokenlight bench status {folder} says why; the same bench run command goes on."
-            )
-        tables = merged(run)
-        return cls(run, tables, build(run, tables, timings=timings))
 
     @cached_property
     def drawings(self) -> list[Drawing]:
         """Every figure, drawn once."""
-        return list(Artist(self.run, self.report, self.tables.curves).drawings())
+        return list(Artist(self).drawings())
 
     def write(self, form: str, *, output: Path | None = None, figures: Path | None = None) -> str:
         """The text, or where ``output`` is given (HTML: in any case) the path of the file written.
@@ -74,13 +54,13 @@ class RunReport:
         """
         if form == "html":
             output = output or self.run.folder / "report.html"
-            text = page(self.report, self.drawings)
+            text = page(self, self.drawings)
         elif form == "latex":
-            text = latex(self.report)
+            text = latex(self)
         elif form == "csv":
-            text = comma_separated(self.report)
+            text = comma_separated(self)
         else:
-            text = markdown(self.report, self._linked(figures, output))
+            text = markdown(self, self._linked(figures, output))
         if output is None:
             return text
         write_text(output, text)
@@ -167,20 +147,17 @@ def _template(
     name: str, escape: Callable[[str], str], marks: Mapping[str, str] | None = None
 ) -> Template:
     """A template whose every value goes through ``escape``; ``marks``: what it begins values with."""
-    made = Environment(
-        loader=PackageLoader("tokenlight.bench.report", "templates"),
-        autoescape=True,
-        finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return made.overlay(**(marks or {})).get_template(name)  # type: ignore[arg-type]
+
+    def finalize(value: Any) -> str:
+        return value if isinstance(value, Markup) else escape(str(value))
+
+    made = environment("tokenlight.bench.report", finalize=finalize, **(marks or {}))
+    return made.get_template(name)
 
 
 def _filled(template: Template, report: SuiteReport, **more: Any) -> str:
     title = report.suite.title or report.suite.name
-    return template.render(report=report, words=words, title=title, **more)
+    return template.render(report=report, words=words, digits=digits, title=title, **more)
 
 
 def md(text: str) -> Markup:

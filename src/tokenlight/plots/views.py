@@ -1,0 +1,181 @@
+"""One reading of an explanation, by tokens or by words: lines of marked characters, and what they weigh."""
+
+from bisect import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.sentences import sentence_spans
+from tokenlight.data.units import SegmentShare
+from tokenlight.plots import facts
+from tokenlight.plots.colours import step
+from tokenlight.plots.facts import number
+from tokenlight.plots.passages import SegmentText, Stretch, passages
+from tokenlight.plots.pieces import TOP, Piece, strongest_pieces
+from tokenlight.plots.roles import EXPLAINED, LATER, Roles, roles_of, unread, with_roles
+from tokenlight.plots.tables import ScoreTable, layer_table
+
+LONG = 250  # tokens from which a text is shown by sentences first
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Characters in a row with the score of the tokens on them; text between tokens has none."""
+
+    text: str
+    score: float | None
+    strength: int  # step of its colour; 0 for special tokens, which are no part of the text
+    roles: tuple[str, ...]
+    special: bool
+    masked: bool
+    hover: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A segment or a sentence, numbered from 1; ``share``: what the segment that begins with it weighs,
+    where the input has several."""
+
+    place: int
+    marks: tuple[Mark, ...]
+    share: SegmentShare | None
+    unread: bool  # nothing of its segment was there yet
+
+    @property
+    def text(self) -> str:
+        """As the person wrote it."""
+        return "".join(mark.text for mark in self.marks if not mark.special).strip()
+
+    @property
+    def scores(self) -> list[float]:
+        """Of its own tokens; none where it was cut off."""
+        return [m.score for m in self.marks if m.score is not None and not m.special]
+
+    @property
+    def score(self) -> float:
+        return sum(self.scores)
+
+
+@dataclass(frozen=True)
+class View:
+    """``kind`` is empty where tokens and words agree. ``tokens``: what ``attribution`` was merged of.
+    ``scale``: the score of the full colour."""
+
+    kind: str
+    attribution: Attribution
+    tokens: Attribution
+    scale: float
+
+    @cached_property
+    def _passages(self) -> list[SegmentText]:
+        return passages(self.attribution.row)
+
+    @cached_property
+    def _roles(self) -> Roles:
+        return roles_of(self.tokens, words=self.attribution is not self.tokens)
+
+    @cached_property
+    def _shares(self) -> dict[int | None, SegmentShare]:
+        """What each of several parts weighs. Of the tokens, whatever is shown: in a word scores of unlike
+        sign cancel, and one number has one value."""
+        image = self.attribution.row.image
+        if len(self._passages) == 1 and not (image is not None and image.places):
+            return {}
+        return {part.segment: part for part in self.tokens.segment_shares()}
+
+    @property
+    def picture(self) -> SegmentShare | None:
+        """What a picture beside the text weighs."""
+        image = self.attribution.row.image
+        return self._shares[0] if image is not None and image.places else None
+
+    @property
+    def special(self) -> SegmentShare | None:
+        """What special tokens weigh, where it is worth saying."""
+        return facts.weight_on_special(self.tokens, always=bool(self._shares))
+
+    @property
+    def top(self) -> list[tuple[Piece, float]]:
+        return strongest_pieces(self.attribution)
+
+    @cached_property
+    def layers(self) -> ScoreTable | None:
+        a = self.attribution
+        return None if a.layers is None or a.row.image is not None else layer_table(a)
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """The segments."""
+        return tuple(self._lines(self._passages))
+
+    @property
+    def long(self) -> bool:
+        """Whether it is read better by sentences: it is long, or the model read it in windows."""
+        image = self.attribution.row.image
+        patches = 0 if image is None else len(image.places)
+        return len(self.attribution) - patches > LONG or "windows" in self.attribution.extras
+
+    @cached_property
+    def sentences(self) -> tuple[Line, ...]:
+        """Of a long text; none where there is just one."""
+        found = [one for passage in self._passages if self.long for one in self._cut(passage)]
+        return tuple(self._lines(found)) if len(found) > 1 else ()
+
+    @property
+    def largest(self) -> float:
+        """Magnitude of the strongest sentence."""
+        return max((abs(one.score) for one in self.sentences), default=0.0)
+
+    @property
+    def strongest(self) -> list[Line]:
+        """The strongest sentences that were read, in the order of the text."""
+        found = [one for one in self.sentences if one.scores]
+        few = sorted(found, key=lambda one: -abs(one.score))[:TOP]
+        return sorted(few, key=lambda one: one.place)
+
+    def _cut(self, passage: SegmentText) -> list[SegmentText]:
+        """Its sentences. Special tokens and the white space behind a sentence go with it."""
+        if passage.segment is None:
+            return []
+        text = self.attribution.row.texts[passage.segment]
+        starts = [start for start, _ in sentence_spans(text)]
+        groups: list[list[Stretch]] = [[] for _ in starts]
+        offset = 0
+        for stretch in passage.stretches if starts else ():
+            # White space belongs to the sentence before it, a special token to where it stands.
+            groups[max(0, bisect(starts, offset) - 1)].append(stretch)
+            if not stretch.special:
+                offset += len(stretch.text)
+        return [SegmentText(passage.segment, tuple(group)) for group in groups]
+
+    def _lines(self, found: list[SegmentText]) -> Iterator[Line]:
+        a, shares = self.attribution, dict(self._shares)
+        homes = a.row.segments
+        read = {home for home, new in zip(homes, unread(a), strict=True) if not new}
+        for place, one in enumerate(found, 1):
+            marks = tuple(self._mark(*pair) for pair in with_roles(a, one, self._roles))
+            later = one.segment in homes and one.segment not in read
+            yield Line(place, marks, shares.pop(one.segment, None), later)
+
+    def _mark(self, stretch: Stretch, roles: tuple[str, ...]) -> Mark:
+        a, later = self.attribution, None  # what hovering says of a token that was not read
+        if EXPLAINED in roles:
+            later = f"explained here: {facts.chance_of_written(a) or a.target.name}"
+        elif LATER in roles:
+            later = "not yet written"
+        if not stretch.positions:
+            return Mark(stretch.text, None, 0, roles, False, False, later)
+        places = list(stretch.positions)
+        score = float(sum(a.scores[places]))
+        seen = any(a.row.attention[place] for place in places)
+        masked = not seen and later is None
+        said = []
+        if seen or masked:  # a word may be half written
+            pieces = [a.row.pieces[place] for place in places]
+            if len(places) > 1:
+                pieces = [f"{p} {number(a.scores[i])}" for p, i in zip(pieces, places, strict=True)]
+            said = [f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}"]
+        hover = " · ".join([*said, *["masked out"] * masked, *filter(None, [later])])
+        strength = 0 if stretch.special else step(score, self.scale)
+        return Mark(stretch.text, score, strength, roles, stretch.special, masked, hover)
