@@ -239,21 +239,18 @@ class Explainer(Session):
             kind = kind_of(self, first)
             if first is not None and kind not in self._defaults:
                 with suppress(TokenlightError):  # told in its turn, with the text's number
-                    quiet = replace(how, progress=False)
-                    self._explain_by_default([first], AUTO, target, quiet)
+                    self._explain_by_default([first], AUTO, target, replace(how, progress=False))
             names = self._defaults.get(kind, candidates(kind, self)[:1])
         else:
             kind = kind_of(self, listed(inputs)[0][0])
             names = self._defaults.get(kind, candidates(kind, self))
         refused: UnsupportedModel | None = None
         for name in names:
-            methods: Any = name
-            if isinstance(method, list):
-                methods = [name if is_auto(m) else m for m in method]
+            several = isinstance(method, list)
+            methods = [name if is_auto(m) else m for m in method] if several else name
             why = reason(kind, name, refused or name != candidates(kind)[0])
             try:
-                noted = replace(how, why=(name, why))
-                found = self._explain_by(inputs, methods, target, noted)
+                found = self._explain_by(inputs, methods, target, replace(how, why=(name, why)))
             except UnsupportedModel as not_this:
                 refused = not_this
                 continue

@@ -82,7 +82,14 @@ def _asked(session: Session, row: TokenRow, firsts: list[int], label: Any) -> Jo
     if len(firsts) == 1 and not any(side in typed for side in sides):
         return replace(row, at=firsts[0]), label
     logits = _logits_at(session, row, firsts)
-    chosen = [_labels_at(session, logits, side, typed) for side in sides]
+    several = {**typed, "predicted": [*range(len(head.labels))]}
+    chosen = []  # of each side's tags the likeliest at each word
+    for side in sides:
+        try:
+            tags = np.array(several.get(side) or [head.label_index(side)])
+        except UnknownName:
+            raise UnknownName.among("label", side, (*head.labels, *several)) from None
+        chosen.append([int(tags[np.argmax(said[tags])]) for said in logits])
     if len(firsts) == 1:
         numbers: list[int] = [own[0] for own in chosen]
         return replace(row, at=firsts[0]), Contrast(*numbers) if numbers[1:] else numbers[0]
@@ -99,22 +106,6 @@ def _asked(session: Session, row: TokenRow, firsts: list[int], label: Any) -> Jo
     )
     name = " rather than ".join(names)
     return row, ResolvedTarget("contrast" if len(chosen) > 1 else "answer", name, terms)
-
-
-def _labels_at(
-    session: Session, logits: list[np.ndarray], label: Any, typed: dict[str, list[int]]
-) -> list[int]:
-    """The label of each word: the predicted one, one and the same, or of a type's tags the likeliest."""
-    head = session.live.head
-    if label == "predicted":
-        return [int(np.argmax(own)) for own in logits]
-    if label in typed:
-        own_tags = np.array(typed[label])
-        return [int(own_tags[np.argmax(own[own_tags])]) for own in logits]
-    try:
-        return [head.label_index(label)] * len(logits)
-    except UnknownName:
-        raise UnknownName.among("label", label, (*head.labels, *typed, "predicted")) from None
 
 
 def _logits_at(session: Session, row: TokenRow, places: Sequence[int]) -> list[np.ndarray]:

@@ -120,12 +120,10 @@ def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
         return Explanations(str(path))
     try:
         content = json_in(place)
-    except FileNotFoundError as missing:
-        raise DamagedFile(f"{place} does not exist.") from missing
-    except OSError as broken:  # a folder, or a file that may not be read
-        raise DamagedFile(f"{place} cannot be read: {broken.strerror or broken}.") from broken
-    except ValueError as broken:
-        raise DamagedFile(f"{place} is not an attribution file: {broken}.") from broken
+    except (OSError, ValueError) as broken:
+        gone = isinstance(broken, FileNotFoundError)
+        wrong = "does not exist" if gone else f"is not an attribution file: {broken}"
+        raise DamagedFile(f"{place} {wrong}.") from broken
     entries = content if isinstance(content, list) else [content]
     try:
         return [Attribution.from_dict(entry) for entry in entries]
