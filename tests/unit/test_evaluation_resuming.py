@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,15 +223,14 @@ def test_a_text_without_anything_to_explain_is_told(explainer, tmp_path, monkeyp
 def test_parts_and_settings_are_on_the_disk_before_their_names_are(
     explainer, tmp_path, monkeypatch
 ):
-    synced, real = [], resuming.write_text
+    done, fsync, renamed = [], os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append("synced"), fsync(file)))
     monkeypatch.setattr(
-        resuming,
-        "write_text",
-        lambda place, text, **how: (synced.append(how), real(place, text, **how)),
+        Path, "replace", lambda one, other: (done.append("named"), renamed(one, other))[1]
     )
     evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert len(TEXTS) == 5
-    assert synced == [{"durable": True}] * 4  # settings, and shards of 1, 3 and 1 texts
+    assert done == ["synced", "named"] * 4  # settings, and shards of 1, 3 and 1 texts
 
 
 def test_the_first_shards_are_small_so_that_an_early_interrupt_keeps_texts():

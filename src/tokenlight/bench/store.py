@@ -76,7 +76,7 @@ class RunFolder:
             refuse_other(f"{folder} holds a run", before.plan.settings, plan.settings)
             return before
         refuse_foreign(folder)
-        write_text(folder / "suite.yaml", suite_file.read_text(encoding="utf-8"), durable=True)
+        write_text(folder / "suite.yaml", suite_file.read_text(encoding="utf-8"))
         manifest = {
             "format": FORMAT,
             "suite": suite.name,
@@ -90,9 +90,9 @@ class RunFolder:
             given = cell.options.get("heads")
             if cell.runs and isinstance(given, str):
                 place = folder / "heads" / f"{cell.pair}.json"
-                write_text(place, Path(given).read_text(encoding="utf-8"), durable=True)
+                write_text(place, Path(given).read_text(encoding="utf-8"))
         text = json.dumps(manifest, ensure_ascii=False, indent=1, default=str)
-        write_text(folder / "run.json", text, durable=True)
+        write_text(folder / "run.json", text)
         return cls.open(folder)
 
     @property
@@ -123,7 +123,7 @@ class RunFolder:
         """Write a part: rows first, then the manifest that makes it count."""
         cell = self.plan.cells[part.cell]
         kinds = columns([one.label for one in self.plan.metrics_for(cell.data)])
-        content = write_parquet(self.place(part, "parquet"), rows, kinds=kinds, durable=True)
+        content = write_parquet(self.place(part, "parquet"), rows, kinds=kinds)
         manifest = {
             **self._belonging(part),
             "checkpoint": cell.checkpoint,
@@ -135,7 +135,7 @@ class RunFolder:
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         text = json.dumps(manifest, ensure_ascii=False, indent=1)
-        write_text(self.place(part, "json"), text, durable=True)
+        write_text(self.place(part, "json"), text)
         self.place(part, "failed.json").unlink(missing_ok=True)
 
     def _belonging(self, part: Part) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def write(run: RunFolder) -> Tables:
         "timings": (TIMINGS, run.manifests()),
     }
     for name, (columns, rows) in content.items():
-        write_text(run.folder / f"{name}.csv", csv_text(columns, rows), durable=True)
+        write_text(run.folder / f"{name}.csv", csv_text(columns, rows))
     return tables
 
 

@@ -80,7 +80,7 @@ def evaluate_file(
                 entries = _shard(explainer, shard, job, metrics, names, numbers.start)
                 lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries)
                 end = {"settings": bound, "lines": _digest([lines])}
-                write_text(place, f"{lines}{json.dumps(end)}\n", durable=True)
+                write_text(place, f"{lines}{json.dumps(end)}\n")
                 found = _read(place, bound, numbers)
                 assert found is not None
             whole.records.extend(found.records)
@@ -250,7 +250,7 @@ def _claim(folder: Path, settings: dict[str, str], bound: str) -> None:
     if not place.exists():
         for part in (folder / "parts").glob("*.jsonl"):
             _read(part, bound)  # refuses those of other settings
-        write_text(place, json.dumps(settings, ensure_ascii=False, indent=1), durable=True)
+        write_text(place, json.dumps(settings, ensure_ascii=False, indent=1))
         return
     try:
         before = dict(json_in(place).items())

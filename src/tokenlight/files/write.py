@@ -19,12 +19,9 @@ from tokenlight.errors import BadInput, DamagedFile, MissingExtra, NotFinite, To
 ABANDONED = 600  # seconds after which nobody is still writing what was left half written
 
 
-def write_bytes(place: Path, content: bytes, *, durable: bool = False) -> None:
-    """Write beside and rename: a reader sees the old file or the new one, never half of it.
-
-    A link is followed: what it leads to is replaced, and it stays. ``durable``: the content is on
-    the disk before the name is, so that a power cut leaves no empty file under it.
-    """
+def write_bytes(place: Path, content: bytes) -> None:
+    """Write beside and rename: a reader sees the old file or the new one, never half of it. The content is on
+    the disk before the name is: a power cut leaves no empty file. A link is followed, and stays."""
     given, place = place, Path(os.path.realpath(place))
     if place.is_symlink() or (place.exists() and not place.is_file()):
         kind = "a folder" if place.is_dir() else "a device, a pipe or a link in a circle"
@@ -37,17 +34,16 @@ def write_bytes(place: Path, content: bytes, *, durable: bool = False) -> None:
     try:
         with beside.open("wb") as stream:
             stream.write(content)
-            if durable:
-                stream.flush()
-                os.fsync(stream.fileno())
+            stream.flush()
+            os.fsync(stream.fileno())
         beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
 
 
-def write_text(place: Path, text: str, *, durable: bool = False) -> None:
+def write_text(place: Path, text: str) -> None:
     """Text as UTF-8, written beside and renamed."""
-    write_bytes(place, text.encode("utf-8"), durable=durable)
+    write_bytes(place, text.encode("utf-8"))
 
 
 def json_text(content: Any, **how: Any) -> str:
@@ -96,11 +92,7 @@ def parquet_bytes(table: Any, **how: Any) -> bytes:
 
 
 def write_parquet(
-    place: Path,
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    kinds: Mapping[str, str] | None = None,
-    durable: bool = False,
+    place: Path, rows: Sequence[Mapping[str, Any]], *, kinds: Mapping[str, str] | None = None
 ) -> bytes:
     """Rows as a Parquet file with the columns that any row has; its bytes are handed back. ``kinds``: column
     to its :func:`arrow_type`, so that the file is the same whichever values are missing."""
@@ -111,7 +103,7 @@ def write_parquet(
         for name, kind in columns.items()
     }
     content = parquet_bytes(arrow.table(table))
-    write_bytes(place, content, durable=durable)
+    write_bytes(place, content)
     return content
 
 
@@ -210,7 +202,7 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Write a file: beside and renamed on a disk, in one upload elsewhere."""
         if self.here is not None:
-            write_bytes(self.here / name, content, durable=True)
+            write_bytes(self.here / name, content)
             return
         system, base = filesystem(self.place)
         system.pipe_file(f"{base}/{name}", content)
