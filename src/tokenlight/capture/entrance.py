@@ -113,8 +113,7 @@ class Entrance:
         source: int | None,
         replace: Callable[[int, Tensor], Tensor],
     ) -> Iterator[None]:
-        """Within: what passes door i of rows of ``tokens`` is handed to ``replace(i, …)``, ``batch token
-        hidden``."""
+        """Within: what passes door i is handed to ``replace(i, …)``, ``batch token hidden``."""
         sizes = [tokens] * len(self.doors) if source is None else [source, tokens - source]
         with ExitStack() as undo:
             for number, (door, size) in enumerate(zip(self.doors, sizes, strict=True)):

@@ -1,6 +1,8 @@
 """Where a model's entrance is: found by passes over one text, and proved by another."""
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -63,8 +65,7 @@ def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
 
 
 class _Watch:
-    """What every module of a pass gives out and takes in, in order, by its path and the number of its
-    call; what is taken in has a place among the arguments."""
+    """What modules give out and take in, in order: path, number of the call, place among arguments, value."""
 
     def __init__(self, model: nn.Module) -> None:
         self.made: list[tuple[str, int, None, Any]] = []
@@ -85,8 +86,7 @@ class _Watch:
         self.made.append((path, self._calls[path], None, first))
 
     def doors(self, state: Tensor) -> list[Door]:
-        """Where ``state``, ``batch token hidden``, passed, by its values: modules that give it out,
-        then modules that take it in."""
+        """Where ``state``, ``batch token hidden``, was given out, then where it was taken in, by values."""
         return [
             Door(path, place, axes, call)
             for path, call, place, tensor in (*self.made, *self.taken)
@@ -111,8 +111,7 @@ def _layouts(tensor: Any, state: Tensor) -> list[Axes]:
 
 
 def _watched(live: LiveModel, row: TokenRow) -> tuple[_Watch, list[Tensor]]:
-    """One pass in which every module is watched, and h^0 as the model reports it; h^0 of its decoder
-    beside it, where it has one that runs."""
+    """One pass with every module watched; and h^0 as the model and its decoder, if any, report it."""
     watch, given = _Watch(live.model), live.inputs([row])
     outputs, _ = live.run(given, watch.hooks, output_hidden_states=True)
     decoded = getattr(outputs, "decoder_hidden_states", None)
@@ -169,7 +168,7 @@ def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entr
     except (RuntimeError, IndexError):  # a door of another shape than it seemed
         return False
     own, wanted = (_logits(live, one) for one in (row, other))
-    got = _logits(live, row, entrance, vectors)
+    got = _logits(live, row, entrance.given(live.model, vectors, row.source))
     moved, gap = float((own - wanted).abs().max()), float((got - wanted).abs().max())
     eps = torch.finfo(live.dtype).eps
     # Both passes do the same sums in the same order; what is left is rounding.
@@ -189,7 +188,8 @@ def _refuse_estimated_slopes(
     here, there = (embedded(live, [one], len(row), entrance) for one in (row, other))
     way = there - here
     begin = here.detach().requires_grad_()
-    value = _logits(live, row, entrance, begin)
+    given = partial(entrance.given, live.model, source=row.source)
+    value = _logits(live, row, given(begin), gradients=True)
     total = value.flatten()[0]
     if not own_backwards(total):
         return
@@ -198,7 +198,7 @@ def _refuse_estimated_slopes(
 
     def rise(step: float) -> float:
         ends = [here + sign * step * way for sign in (1, -1)]
-        values = [_logits(live, row, entrance, end) for end in ends]
+        values = [_logits(live, row, given(end)) for end in ends]
         return float((values[0] - values[1]).flatten()[0]) / (2 * step)
 
     seen = (4 * rise(STEP / 2) - rise(STEP)) / 3  # without the error of the step squared
@@ -227,14 +227,6 @@ def own_backwards(value: Tensor) -> bool:
 
 
 def _logits(
-    live: LiveModel,
-    row: TokenRow,
-    entrance: Entrance | None = None,
-    vectors: Tensor | None = None,
+    live: LiveModel, row: TokenRow, *within: AbstractContextManager[None], gradients: bool = False
 ) -> Tensor:
-    """Of one text, by itself or with ``vectors`` in the place of its embeddings, on their graph."""
-    given = live.inputs([row])
-    if entrance is None or vectors is None:
-        return live.run(given)[1].cpu().double()
-    entering = entrance.given(live.model, vectors, row.source)
-    return live.run(given, entering, gradients=vectors.requires_grad)[1].cpu().double()
+    return live.run(live.inputs([row]), *within, gradients=gradients)[1].cpu().double()

@@ -133,8 +133,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
 
 @contextmanager
 def _gated(recording: Recording, gates: Mapping[int, Gate]) -> Iterator[dict[int, Tensor]]:
-    """Put ``gates`` in the way of relevance at the attention contexts, for one pass; gives what
-    arrived before each."""
+    """Put ``gates`` in the way of relevance at attention contexts; gives what arrived before each."""
     if gates and not recording.contexts:
         raise UnsupportedModel(
             "relevance can only be masked by head where attention goes through transformers' "

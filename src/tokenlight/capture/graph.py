@@ -27,8 +27,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def recomputed(model: nn.Module, again: Around) -> Iterator[None]:
-    """Within: of each block the input alone is kept. ``again``: what surrounds a further computation, so
-    that it is the first one's like."""
+    """Within: of each block the input alone is kept. ``again`` surrounds its further computations."""
     with ExitStack() as undo:
         for block in blocks_of(model):
             undo.enter_context(lent([block], forward=partial(_anew, block.forward, again)))

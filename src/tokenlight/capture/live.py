@@ -97,8 +97,7 @@ class LiveModel:
 
     @property
     def ends(self) -> set[int]:
-        """Ids at which the head of an encoder-decoder classifier finds what it reads: its text may
-        not lose them."""
+        """Ids at which an encoder-decoder classifier finds what it reads: its text may not lose them."""
         if not self.model.config.is_encoder_decoder or self.head.reads != "text":
             return set()
         found = self.model.config.eos_token_id
@@ -193,8 +192,7 @@ class LiveModel:
             )
 
     def filler(self, rows: Sequence[Any]) -> int | None:
-        """The model's padding id; where it has none, the lowest that no row uses, if any; none for
-        pictures."""
+        """The padding id; of a model without one, the lowest that no row uses, if any; none for pictures."""
         if self.pad_id is not None or self.patches is not None:
             return self.pad_id
         used = np.unique(np.concatenate([row.ids for row in rows]))

@@ -20,8 +20,7 @@ from tokenlight.errors import UnsupportedModel
 
 @dataclass(frozen=True, eq=False)
 class RecordedNorm:
-    """A norm as it ran: weight ``hidden``, input and output ``batch token hidden``. A LayerNorm centres, an
-    RMSNorm does not."""
+    """A norm as it ran: weight ``hidden``, the rest ``batch token hidden``. An RMSNorm does not centre."""
 
     weight: Tensor | None
     given: Tensor
@@ -29,8 +28,7 @@ class RecordedNorm:
     centres: bool = True
 
     def linear(self, vectors: Tensor, queries: slice) -> Tensor:
-        """The norm's linear part on ``batch query key hidden``, its deviation that of the query's own
-        input: centred, scaled, no bias."""
+        """Its linear part on ``batch query key hidden``: centred, scaled by the query's deviation."""
         deviation = self.given[:, queries].var(dim=-1, correction=0).sqrt()[..., None, None]
         centred = vectors - vectors.mean(dim=-1, keepdim=True)
         return (centred if self.weight is None else centred * self.weight) / deviation

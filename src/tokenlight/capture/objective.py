@@ -22,8 +22,7 @@ Of = Literal["target", "loss"]
 def slopes(
     model: object, value: Tensor, at: Mapping[str, Tensor], *, retain_graph: bool = False
 ) -> list[Tensor]:
-    """Gradients of ``value`` at tensors of its graph, by their names; a model in which it does not
-    depend on each of them is refused."""
+    """Gradients of ``value`` at named tensors of its graph; one that it does not depend on is refused."""
     name, tensors = type(model).__name__, list(at.values())
     found: Sequence[Tensor | None] = [None] * len(tensors)
     try:

@@ -67,7 +67,6 @@ def packs(
 
 
 def kind_of(row: Any) -> tuple[int, ...]:
-    """What rows of one pack share: an encoder is never padded, and an answer and a picture beside a
-    text have one shape."""
+    """What rows of one pack share: lengths of source and answer, the shape of a picture beside a text."""
     shape = row.image.pixels.shape if row.image is not None and row.image.places else ()
     return (row.source or 0, len(row.answer), *shape)

@@ -11,6 +11,8 @@ from torch.nn.functional import pad
 from tokenlight.errors import UnsupportedModel
 
 Reader = Literal["encoder", "decoder", "cross"]
+# Whether the queries and whether the keys are the source's.
+OF_SOURCE = {"encoder": (True, True), "decoder": (False, False), "cross": (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +30,16 @@ class Parts:
 
     def state(self, layer: int, tensor: Tensor) -> Tensor:
         """``batch token hidden`` of all tokens: zero at those the part does not read."""
-        if layer < self.states:
-            return pad(tensor, (0, 0, 0, self.written))
-        return pad(tensor, (0, 0, self.source, 0))
+        return pad(tensor, (0, 0, *self._others(layer < self.states)))
 
     def map(self, number: int, tensor: Tensor) -> Tensor:
         """``batch head query key`` of all tokens: zero where a part has no such query or key."""
-        match self.reader(number):
-            case "encoder":
-                return pad(tensor, (0, self.written, 0, self.written))
-            case "decoder":
-                return pad(tensor, (self.source, 0, self.source, 0))
-        return pad(tensor, (0, self.written, self.source, 0))
+        queries, keys = OF_SOURCE[self.reader(number)]
+        return pad(tensor, (*self._others(keys), *self._others(queries)))
+
+    def _others(self, of_source: bool) -> tuple[int, int]:
+        """How many tokens stand before and behind those of the source, or those written."""
+        return (0, self.written) if of_source else (self.source, 0)
 
     def reader(self, number: int) -> Reader:
         """Whose map this is: of the source by itself, of what was written, or of both."""
@@ -66,13 +66,9 @@ class Parts:
 
     def checked(self, maps: Sequence[Tensor], model: nn.Module) -> "Parts":
         """Refuse maps that do not come in this order: seen where both parts differ in length."""
-        sizes = {
-            "encoder": (self.source, self.source),
-            "decoder": (self.written, self.written),
-            "cross": (self.written, self.source),
-        }
         for number, found in enumerate(maps):
-            if tuple(found.shape[2:]) != sizes[self.reader(number)]:
+            sides = OF_SOURCE[self.reader(number)]
+            if list(found.shape[2:]) != [self.source if own else self.written for own in sides]:
                 raise UnsupportedModel(
                     f"attention map {number} of {type(model).__name__} is {found.shape[2]} × "
                     f"{found.shape[3]}, not the {self.reader(number)}'s; methods that read attention "

@@ -164,8 +164,7 @@ def _telling_writer(live: LiveModel, row: TokenRow, source: int) -> TokenRow:
 
 
 def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
-    """Ids that mean nothing special to the model and are not in ``row``, from all over the
-    vocabulary; one id at least is left for padding."""
+    """Plain ids from all over the vocabulary that are not in ``row``; one at least is left for padding."""
     taken = {*row.ids, *_special_ids(live)}
     step = max(1, live.vocabulary // (4 * DIFFERENT_TOKENS))
     spread = (i for start in range(step) for i in range(start, live.vocabulary, step))
@@ -188,8 +187,7 @@ def _special_ids(live: LiveModel) -> set[int]:
 
 
 def other_row(live: LiveModel, row: TokenRow, *, ends: bool = False) -> TokenRow:
-    """A row like ``row`` with other tokens in all places that hold no special one; with ``ends``, in
-    the last place, too."""
+    """``row`` with other tokens wherever none is special; with ``ends``, in the last place, too."""
     special = _special_ids(live)
     plain = _plain_ids(live, row) or [i for i in row.ids[::-1] if i not in special] or [0]
     last = len(row) - 1 if ends else None

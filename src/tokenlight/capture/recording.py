@@ -205,8 +205,7 @@ def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
 
 
 def _is_map(found: object, *, square: bool) -> bool:
-    """Whether this is ``batch head query key`` with rows that sum to one; ``square``: with as many keys
-    as queries."""
+    """Whether rows of ``batch head query key`` sum to one; ``square``: with as many keys as queries."""
     if not isinstance(found, Tensor) or found.dim() != 4:
         return False
     if square and found.shape[2] != found.shape[3]:
@@ -222,8 +221,7 @@ def _laid_over_tokens(
     sites: Sites,
     parts: Parts | None,
 ) -> tuple[Tensor, ...]:
-    """h^0 … h^L where each has a vector for every token; else none, or refused if ``sites`` reads
-    them."""
+    """h^0 … h^L where each has a vector a token; else none, or refused if ``sites`` reads them."""
     if parts is not None:
         widths = [parts.source] * parts.states + [parts.written] * (len(hidden) - parts.states)
         if [state.shape[1] for state in hidden] == widths:

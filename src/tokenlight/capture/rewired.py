@@ -104,7 +104,12 @@ def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
     with _wiring_guard:
         known = _wirings.get(model)
         if known is None or [module() for module in known.modules] != modules:
-            tables = [*token_embeddings(model), *_decoder_tables(model)]
+            tables = token_embeddings(model)
+            if model.config.is_encoder_decoder:
+                # A decoder beside the encoder reads the text, too, so that what its table gives is an
+                # activation to relevance, whatever hooks and methods there are.
+                own = model.get_decoder().get_input_embeddings()
+                tables += [own] if isinstance(own, nn.Module) else []
             embeddings = [modules.index(table) for table in dict.fromkeys(tables)]
             # Those whose modules read the attention switch, each once; they have no hash.
             named = (module.__dict__.get("config") for module in modules)
@@ -138,15 +143,6 @@ def _input_embeddings(part: Any) -> nn.Module | None:
         found: nn.Module | None = part.get_input_embeddings()
         return found
     return None
-
-
-def _decoder_tables(model: PreTrainedModel) -> list[nn.Module]:
-    """The table of a decoder beside the encoder: it reads the text, too, so that what it gives is an
-    activation to relevance, whatever hooks and methods there are (``enable_input_require_grads``)."""
-    if not model.config.is_encoder_decoder:
-        return []
-    table = model.get_decoder().get_input_embeddings()
-    return [table] if isinstance(table, nn.Module) else []
 
 
 def reads_pictures(model: PreTrainedModel) -> bool:

@@ -69,7 +69,6 @@ class Listener:
     silent: Tensor | None = None  # ``batch``: the token of each row whose value is zero
     maps: list[Tensor] = field(default_factory=list)
     received: list[Tensor] = field(default_factory=list)
-    heard: list[nn.Module] = field(default_factory=list)
     contexts: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     sunk: bool = False  # some of each row went to a sink, so it sums to less than one
@@ -78,8 +77,7 @@ class Listener:
     _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     def query_weights(self, query: Tensor) -> Tensor:
-        """1 / (heads · real queries) at real queries, 0 at padding: ``batch query``; the same for
-        every block."""
+        """1 / (heads · real queries) at real queries, 0 at padding: ``batch query``, for every block."""
         key = query.device, torch.promote_types(query.dtype, torch.float32)
         if key not in self._weights:
             real = self.real.to(*key)
@@ -148,7 +146,6 @@ def attend(
                 f"{type(module).__name__} attends from {query.shape[2]} to {key.shape[2]} tokens; "
                 "tokenlight explains self-attention, where each token attends to the same tokens."
             )
-        listener.heard.append(module)
         listener.sunk = listener.sunk or sinks is not None
     if listens and listener.wanted == "maps":
         maps = attention_map(query, key, mask, how)

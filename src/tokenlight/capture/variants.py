@@ -89,8 +89,7 @@ class StandIns:
 
     @classmethod
     def of(cls, live: LiveModel, tokenizer: Any = None) -> "StandIns":
-        """[PAD] and [MASK]; where one is missing: the pad id, else the unknown token, else the end
-        of text stands in for it."""
+        """[PAD] and [MASK]; the pad id, the unknown token or the end of text for one that is missing."""
         if live.head.reads == "image":
             return cls(HIDDEN, HIDDEN)
         config = live.model.config.get_text_config()
