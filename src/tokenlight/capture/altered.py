@@ -19,12 +19,11 @@ from transformers import activations
 from tokenlight.capture import seam
 from tokenlight.capture.graph import blocks_of
 from tokenlight.capture.live import LiveModel
-from tokenlight.capture.loan import hooked
 from tokenlight.capture.packing import in_halves
 from tokenlight.capture.rerun import WIDER
 from tokenlight.capture.rewired import locked
 from tokenlight.capture.tape import Recording
-from tokenlight.capture.turns import pause
+from tokenlight.capture.turns import hooked, pause
 from tokenlight.errors import UnsupportedModel
 
 Rescale = Literal["modules", "activations", "none"]

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture.live import LiveModel, source_of
-from tokenlight.capture.loan import hooked
 from tokenlight.capture.transfer import widened
+from tokenlight.capture.turns import hooked
 from tokenlight.data.tokens import TokenRow
 
 Axes = tuple[int, int] | None

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from tokenlight.capture.entrance import Axes, Door, Entrance, embedded, turned
 from tokenlight.capture.live import LiveModel
-from tokenlight.capture.loan import hooked
 from tokenlight.capture.objective import slopes
 from tokenlight.capture.probe import other_row, telling
 from tokenlight.capture.rewired import token_embeddings
+from tokenlight.capture.turns import hooked
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tokenlight.capture.loan import hooked, lent
+from tokenlight.capture.turns import hooked, lent
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.tracing import modules_of
 

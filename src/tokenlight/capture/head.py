@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from tokenlight.capture.loan import lent
 from tokenlight.capture.rewired import reads_pictures
 from tokenlight.capture.sight import image_token
+from tokenlight.capture.turns import lent
 from tokenlight.data.target import Head, Reads
 from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import UnsupportedModel

@@ -15,13 +15,13 @@ from torch.nn.functional import normalize
 
 from tokenlight.capture import seam
 from tokenlight.capture.head import head_of, unwrapped
-from tokenlight.capture.loan import lent
 from tokenlight.capture.patches import VOCABULARY, Patches
 from tokenlight.capture.probe import is_verified, verified
 from tokenlight.capture.replay import Replays
 from tokenlight.capture.rewired import locked, rewired, takes_seam, token_embeddings
 from tokenlight.capture.sight import TYPES, Sight, image_token
 from tokenlight.capture.transfer import sent
+from tokenlight.capture.turns import lent
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 

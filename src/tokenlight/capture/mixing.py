@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.loan import hooked
 from tokenlight.capture.seam import Listener
+from tokenlight.capture.turns import hooked
 from tokenlight.errors import UnsupportedModel
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
-from tokenlight.capture.loan import hooked
 from tokenlight.capture.rewired import token_embeddings
+from tokenlight.capture.turns import hooked
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite, UnsupportedModel
 

@@ -15,12 +15,12 @@ from tokenlight.capture.entrance import Entrance, kept
 from tokenlight.capture.entrance_search import At, entrance_of, own_backwards
 from tokenlight.capture.graph import recomputed
 from tokenlight.capture.live import Inputs, LiveModel, source_of
-from tokenlight.capture.loan import lent
 from tokenlight.capture.mixing import MixingListener
 from tokenlight.capture.parts import Parts
 from tokenlight.capture.rewired import rewired
 from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
+from tokenlight.capture.turns import lent
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.fork import Passage

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from transformers import masking_utils
 
-from tokenlight.capture.loan import lent
 from tokenlight.capture.transfer import Crossings, Unrepeatable, crossing
+from tokenlight.capture.turns import lent
 from tokenlight.relevance.tracing import modules_of
 
 OFTEN, NEVER = 2, -1  # plain passes of a shape before one is recorded; one that cannot be

@@ -14,8 +14,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.capture import seam
 from tokenlight.capture.graph import breaks_refused
-from tokenlight.capture.loan import hooked, lent
-from tokenlight.capture.turns import Numbered, locks_of, taken
+from tokenlight.capture.turns import Numbered, hooked, lent, locks_of, taken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.tracing import modules_of
 

@@ -26,7 +26,7 @@ from tokenlight.capture.attention import (
     one_per_query_head,
     received,
 )
-from tokenlight.capture.loan import lent
+from tokenlight.capture.turns import lent
 from tokenlight.errors import UnsupportedModel
 
 NAME = "tokenlight"

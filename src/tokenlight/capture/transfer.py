@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.loan import lent
+from tokenlight.capture.turns import lent
 
 
 @dataclass

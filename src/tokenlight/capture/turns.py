@@ -1,5 +1,8 @@
-"""Turns: what two models share, an encoder or a config, is used by one thread at a time; and between
-two passes through a model, whoever drives the work may do something else first."""
+"""Turns and loans: what a thread has of a model within a ``with`` alone.
+
+What two models share, an encoder or a config, is used by one thread at a time. Attributes have other values,
+and modules hooks. Between two passes whoever drives the work may do something else first.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +12,8 @@ from itertools import count
 from typing import Any
 from weakref import ReferenceType, ref
 
-from tokenlight.capture.loan import lent
+from torch import nn
+
 from tokenlight.errors import BadInput
 
 Numbered = tuple[int, threading.RLock]
@@ -68,6 +72,44 @@ def taken(locks: Sequence[Numbered]) -> Iterator[None]:
             undo.callback(lock.release)
             mine.append(number)
             undo.callback(mine.pop)
+        yield
+
+
+@contextmanager
+def lent(owners: Sequence[Any], **values: Any) -> Iterator[None]:
+    """Within: each of ``owners`` has ``values`` as its attributes."""
+    before = [
+        (owner, name, getattr(owner, name, None), name in vars(owner))
+        for owner in owners
+        for name in values
+    ]
+    try:
+        for owner, name, *_ in before:
+            setattr(owner, name, values[name])
+        yield
+    finally:
+        for owner, name, own, held in before:
+            setattr(owner, name, own)
+            if not held:  # it was the class's
+                vars(owner).pop(name, None)
+
+
+@contextmanager
+def hooked(
+    modules: Iterable[nn.Module],
+    *,
+    entering: Callable[..., Any] | None = None,
+    leaving: Callable[..., Any] | None = None,
+) -> Iterator[None]:
+    """Within: ``entering(module, arguments, named)`` is called before each module runs, and
+    ``leaving(module, arguments, named, output)`` behind it; what they return takes the place."""
+    with ExitStack() as undo:
+        for module in modules:
+            if entering is not None:
+                hook = module.register_forward_pre_hook(entering, with_kwargs=True)
+                undo.callback(hook.remove)
+            if leaving is not None:
+                undo.callback(module.register_forward_hook(leaving, with_kwargs=True).remove)
         yield
 
 
