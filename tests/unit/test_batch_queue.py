@@ -10,8 +10,8 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.capture.objective import Predicted
 from tokenlight.capture.transfer import Fetched
-from tokenlight.errors import NotFinite
-from tokenlight.explaining import batch
+from tokenlight.errors import NotFinite, TextTooLong
+from tokenlight.explaining import batch, memory
 
 TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
 ONE_EACH = {"batch_size": 1}
@@ -96,6 +96,31 @@ def test_of_equal_logits_the_first_is_predicted(explainer, dtype):
     chosen = Predicted.of(explainer.live.head, logits, Fetched(logits))
     expected = np.argmax(Fetched(logits).arrived(), axis=1)
     np.testing.assert_array_equal(chosen.places.numpy(), expected)
+
+
+@pytest.mark.parametrize(("dtype", "bytes_a_cell"), [(torch.float32, 8), (torch.bfloat16, 8)])
+def test_maps_that_memory_cannot_hold_are_refused_before_the_first_pass(
+    monkeypatch, dtype, bytes_a_cell
+):
+    explainer = Explainer(tiny_bert(dtype), tiny_tokenizer())
+    explainer.explain(TEXTS[1], "gae")
+    config, monkey = explainer.model.config, monkeypatch.setattr
+    tokens = len(explainer.explain(TEXTS[0], "attcat").tokens)
+    need = config.num_attention_heads * config.num_hidden_layers * tokens**2 * bytes_a_cell
+    monkey(memory, "free_bytes", lambda _: need - 1)
+    with monkeypatch.context() as no_pass:
+        no_pass.setattr(explainer.live, "call", None)
+        with pytest.raises(
+            TextTooLong, match=rf"gae keeps .* text of {tokens} tokens .* attcat or"
+        ):
+            explainer.explain(TEXTS[0], "gae")
+    assert explainer.explain(TEXTS[0], "attcat").scores.any()
+    monkey(memory, "free_bytes", lambda _: need)
+    assert explainer.explain(TEXTS[0], "gae").scores.any()
+
+
+def test_free_memory_is_a_number_of_bytes():
+    assert memory.free_bytes(torch.device("cpu")) > 1 << 20
 
 
 def test_inside_inference_mode_a_class_is_chosen_too(explainer):

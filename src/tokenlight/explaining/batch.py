@@ -26,6 +26,7 @@ from tokenlight.data.attribution import Attribution, frozen
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
+from tokenlight.explaining.memory import check_memory
 from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.repeat import repeat_of
 from tokenlight.explaining.scores import Queued, queued_by
@@ -40,7 +41,9 @@ SUNK = "each row of attention sums to less than one: this model leaves some to a
 def explain_packed(session: Session, jobs: Sequence[Job], how: How) -> list[list[Attribution]]:
     """The Attributions of each row, pack by pack."""
     done: list[list[Attribution]] = [[] for _ in jobs]
-    packs = session.packs([row for row, _ in jobs], how)
+    rows = [row for row, _ in jobs]
+    check_memory(session.live, rows, how)
+    packs = session.packs(rows, how)
     with progress("explaining", len(jobs), how.progress) as advance:
         for pack, found in explain_packs(session, jobs, packs, how):
             for i, group in zip(pack, found, strict=True):
