@@ -204,7 +204,7 @@ def test_methods_lists_every_method_with_its_options(capsys):
 def test_one_method_is_told_whole(capsys):
     assert leave(["methods", "attcat"]) == 0
     output = capsys.readouterr().out
-    assert "Qiang et al., NeurIPS 2022" in output
+    assert "Qiang et al., NeurIPS 2022" in " ".join(output.split())
     assert "attn_reduce='received'   'received' | 'cls' | 'given'" in output
     assert "preset=paper   hidden='output'" in output
     assert "``" not in output

@@ -1,8 +1,6 @@
 """``tokenlight doctor``: which methods work on a model, and why not where not."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -10,9 +8,6 @@ from tokenlight import registry
 from tokenlight.cli import options as option
 from tokenlight.cli.console import clean, table
 from tokenlight.errors import in_words
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 
 @clean
@@ -26,7 +21,25 @@ def doctor(
     from tokenlight.evaluation.preflight import attempt
 
     explainer = loaded(model, device=device, verbose=verbose)
-    table((Text(fact, style="dim"), value) for fact, value in facts(explainer).items())
+    live, head = explainer.live, explainer.live.head
+    config: Any = live.model.config.get_text_config()
+    many = len(head.labels)
+    more = f" … and {many - 12} more" if many > 12 else ""
+    labels = f"{many:,} tokens" if head.writes else ", ".join(head.labels[:12]) + more
+    routes = {"seam": "seam (its attention runs through tokenlight)", "eager": "its own eager path"}
+    facts = {
+        "model": explainer.name,
+        "family": f"{config.model_type} ({type(live.model).__name__})",
+        "head": _head(live),
+        "labels": labels or "none",
+        "layers": str(getattr(config, "num_hidden_layers", "unknown")),
+        "heads": str(getattr(config, "num_attention_heads", "unknown")),
+        "attention": routes[live.route],
+        "dtype": str(live.dtype).removeprefix("torch."),
+        "device": str(live.device),
+        "max tokens": str(explainer.max_tokens or "no limit known"),
+    }
+    table((Text(fact, style="dim"), value) for fact, value in facts.items())
     print()
     attempt(explainer, "random")  # the first run checks the model, which no method should pay for
     rows: list[tuple[Text, str, Text | str]] = []
@@ -42,36 +55,18 @@ def doctor(
         raise typer.Exit(1)
 
 
-def facts(explainer: Explainer) -> dict[str, str]:
-    """What tokenlight knows of a model."""
-    live = explainer.live
-    config: Any = live.model.config.get_text_config()
-    head = live.head
+def _head(live: Any) -> str:
+    """What a model's head is, in words."""
+    head, many = live.head, len(live.head.labels)
     if head.kind == "span":
-        kind = "span: start and end of an answer"
-    elif head.reads != "text":
-        kind = {
-            "next": "language model: the next token",
-            "mask": "masked language model: a masked token",
-            "token": f"token classification: one of {len(head.labels)} labels per token",
-            "pair": f"none: sentence vectors ({live.pooling} of the tokens), by {live.head.labels[0]}",
-            "image": f"image classification: one of {len(head.labels)} labels",
-        }.get(head.reads, head.reads)
-    else:
+        return "span: start and end of an answer"
+    if head.reads == "text":
         names = {"single": "one of", "multi": "any of", "regression": "a number,"}[head.problem]
-        kind = f"classification: {names} {len(head.labels)} label{'s' * (len(head.labels) != 1)}"
-    routes = {"seam": "seam (its attention runs through tokenlight)", "eager": "its own eager path"}
-    more = f" … and {len(head.labels) - 12} more" if len(head.labels) > 12 else ""
-    labels = ", ".join(head.labels[:12]) + more or "none"
+        return f"classification: {names} {many} label{'s' * (many != 1)}"
     return {
-        "model": explainer.name,
-        "family": f"{config.model_type} ({type(live.model).__name__})",
-        "head": kind,
-        "labels": f"{len(head.labels):,} tokens" if head.writes else labels,
-        "layers": str(getattr(config, "num_hidden_layers", "unknown")),
-        "heads": str(getattr(config, "num_attention_heads", "unknown")),
-        "attention": routes[live.route],
-        "dtype": str(live.dtype).removeprefix("torch."),
-        "device": str(live.device),
-        "max tokens": str(explainer.max_tokens or "no limit known"),
-    }
+        "next": "language model: the next token",
+        "mask": "masked language model: a masked token",
+        "token": f"token classification: one of {many} labels per token",
+        "pair": f"none: sentence vectors ({live.pooling} of the tokens), by {head.labels[0]}",
+        "image": f"image classification: one of {many} labels",
+    }.get(head.reads, str(head.reads))

@@ -177,8 +177,7 @@ def explain(
 
         with progress("asking the model again", len(found)) as advance:
             found = all_trusted(explainer, found, seed=seed, advance=advance)
-    (output.print_json if output.as_json else output.show)(found)
-    output.write(found)
+    output.only(found)
 
 
 def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:

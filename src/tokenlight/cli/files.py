@@ -1,15 +1,12 @@
 """``tokenlight explain --file``: text after text, of which one that is refused costs itself only; and with
 ``-o FOLDER`` many texts into Parquet, by many workers."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import typer
-from rich.text import Text
 
 from tokenlight.cli.console import INTERRUPTED, UNFINISHED, complain, refuse, resumable, tell
 from tokenlight.cli.inputs import TextFile
@@ -26,10 +23,7 @@ from tokenlight.explaining.jobs import name_of
 from tokenlight.explaining.options import whole_number
 from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half
 from tokenlight.files.tables import Example
-from tokenlight.plots.characters import in_line
-from tokenlight.plots.dataset import Report, true_label
-from tokenlight.plots.scene import untold
-from tokenlight.plots.terminal import console_on
+from tokenlight.plots.dataset import Report
 from tokenlight.progress import progress
 from tokenlight.scale import Engine, explain_files
 
@@ -38,92 +32,40 @@ from tokenlight.scale import Engine, explain_files
 SIZES, CHARACTERS = (1, 4, 16, 64), 4
 
 
-@dataclass(slots=True)
-class Answers:
-    """What has been shown so far; ``kept`` and ``report``: what the files will hold."""
-
-    output: Output
-    report: Report
-    notes: tuple[str, ...]  # of all texts
-    kept: list[Attribution] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
-    shown: int = 0
-    left_out: int = 0
-    why: str = ""
-
-    def take(self, where: str, found: list[Attribution] | TokenlightError) -> None:
-        """Show one text's explanations, or say why it has none."""
-        if isinstance(found, TokenlightError):
-            self.left_out += 1
-            again = "likewise." if str(found) == self.why else found
-            tell(f"{where} is left out: {again}", "yellow")
-            self.why = str(found)
-            return
-        made = [replace(one, notes=(*one.notes, *self.notes)) for one in found]
-        self._show(made, where)
-        self.shown += 1
-        if ".html" in self.output.written:
-            self.report.add(made)
-        self.kept += made if {*self.output.written} - {".html"} else []
-
-    def _show(self, found: Sequence[Attribution], where: str) -> None:
-        first = not self.shown
-        if self.output.as_json:
-            # At once, so that Ctrl-C leaves whole texts behind.
-            sys.stdout.write(("[\n" if first else ",\n") + ",\n".join(self.output.json(found)))
-            return
-        head = Text(("" if first else "\n") + in_line(where), style="bold")
-        if (truth := true_label(found[0])) is not None:
-            wrong = truth != found[0].prediction.label
-            said = f"  true label {in_line(truth)}{', predicted wrong' * wrong}"
-            head.append(said, "not bold red" if wrong else "not bold dim")
-        console_on(sys.stdout).print(head)
-        self.output.show([replace(one, notes=untold(one.notes, self.told)) for one in found])
-
-    def end(self) -> None:
-        """Close the list, where it is JSON, and write the files."""
-        if self.output.as_json:
-            sys.stdout.write("\n]\n" if self.shown else "[]\n")
-        sys.stdout.flush()
-        if self.shown:
-            self.output.write(self.kept, self.report)
-
-
 def explain_all(
     explainer: Explainer, texts: TextFile, how: dict[str, Any], output: Output, *, trust: bool
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
     _check(explainer, texts, how)
-    notes: tuple[str, ...] = ()
     if how["method"] == "best":  # chosen once, on a sample of all texts
         given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
         filled = [text for text in given if text != "" and not str(text).isspace()]
         choice = best(explainer, filled, seed=how["seed"])
-        how, notes = {**how, "method": [choice.method]}, (f"method='best': {choice.reason}",)
+        output.note, how = f"method='best': {choice.reason}", {**how, "method": [choice.method]}
     report = Report(Path(texts.source).name, output.words is not False, output.reference)
-    answers = Answers(output, report, notes)
+    output.report = report
     try:
         with progress("explaining", texts.count) as advance:
             for where, found in _answered(explainer, texts, {**how, "progress": False}, trust):
-                if isinstance(found, TokenlightError) and not answers.shown + answers.left_out:
+                if isinstance(found, TokenlightError) and not output.shown + output.left_out:
                     # Is it this text, or is it the options? A text without fault will show it.
                     for refused in refused_options(explainer, how["method"], how["seed"]):
                         raise refused
-                answers.take(where, found)
+                output.take(where, found)
                 advance(1)
     except KeyboardInterrupt:
-        done = f"{answers.shown} of {texts.count} texts"
+        done = f"{output.shown} of {texts.count} texts"
         report.about["stopped"] = f"after {done}; the others are missing"
-        answers.end()
-        written = " and written" if answers.shown and output.written else ""
+        output.end()
+        written = " and written" if output.shown and output.written else ""
         tell(f"stopped: {done} are shown{written}.", "yellow")
         raise typer.Exit(INTERRUPTED) from None
-    answers.end()
-    left_out = answers.left_out
+    output.end()
+    left_out = output.left_out
     if left_out:
         were = f"{left_out} of {texts.count} texts {'was' if left_out == 1 else 'were'} left out"
         none = f"none of the {texts.count} texts could be explained"
-        complain(f"{were if answers.shown else none}; the reasons are given above.")
+        complain(f"{were if output.shown else none}; the reasons are given above.")
     return left_out
 
 

@@ -2,26 +2,31 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tokenlight.cli.console import writing
+from rich.text import Text
+
+from tokenlight.cli.console import tell, writing
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.units import Unit
-from tokenlight.errors import BadInput, MissingExtra, short
+from tokenlight.errors import BadInput, MissingExtra, TokenlightError, short
 from tokenlight.files.saved import save
 from tokenlight.files.write import json_text, write_text
-from tokenlight.plots.dataset import Report
+from tokenlight.plots.characters import in_line
+from tokenlight.plots.dataset import Report, true_label
 from tokenlight.plots.html import page
-from tokenlight.plots.terminal import show
+from tokenlight.plots.scene import untold
+from tokenlight.plots.terminal import console_on, show
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Output:
     """``files``: by their ending, ``.html`` to the place of the page; JSON to ``-`` is printed. ``words``:
-    by default pictures show words (tokens of what a model writes), and files hold tokens."""
+    by default pictures show words (tokens of what a model writes), and files hold tokens. ``report``:
+    the page of many texts; ``kept``: what other files will hold of them."""
 
     files: Mapping[str, Path | None]
     words: bool | None = None
@@ -29,6 +34,13 @@ class Output:
     reference: str | None = None
     verbose: bool = False
     by: Unit | None = None
+    report: Report | None = None
+    kept: list[Attribution] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)  # notes that need no second telling
+    shown: int = 0  # texts
+    left_out: int = 0
+    why: str = ""
+    note: str = ""  # of all texts
 
     @property
     def as_json(self) -> bool:
@@ -79,18 +91,60 @@ class Output:
         unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         return [json_text(one.to_dict(), ensure_ascii=not unicode) for one in self._filed(found)]
 
-    def print_json(self, found: Sequence[Attribution]) -> None:
-        """As a file of one attribution is, or of several: tokenlight.load reads either."""
-        listed = ", ".join(self.json(found))
-        sys.stdout.write(f"{listed if len(found) == 1 else f'[{listed}]'}\n")
+    def take(self, where: str, found: list[Attribution] | TokenlightError) -> None:
+        """Show one text of many, or say why it has no explanation."""
+        if isinstance(found, TokenlightError):
+            self.left_out += 1
+            tell(
+                f"{where} is left out: {'likewise.' if str(found) == self.why else found}", "yellow"
+            )
+            self.why = str(found)
+            return
+        note = (self.note,) if self.note else ()
+        found = [replace(one, notes=(*one.notes, *note)) for one in found]
+        self._show_one_of_many(found, where)
+        self.shown += 1
+        if self.report is not None and ".html" in self.written:
+            self.report.add(found)
+        self.kept += found if {*self.written} - {".html"} else []
 
-    def write(self, found: Sequence[Attribution], report: Report | None = None) -> None:
-        """Every file that was asked for; ``report``: what the page of many texts shows."""
+    def _show_one_of_many(self, found: Sequence[Attribution], where: str) -> None:
+        if self.as_json:
+            # At once, so that Ctrl-C leaves whole texts behind.
+            sys.stdout.write((",\n" if self.shown else "[\n") + ",\n".join(self.json(found)))
+            return
+        head = Text("\n" * bool(self.shown) + in_line(where), style="bold")
+        if (truth := true_label(found[0])) is not None:
+            wrong = truth != found[0].prediction.label
+            said = f"  true label {in_line(truth)}{', predicted wrong' * wrong}"
+            head.append(said, "not bold red" if wrong else "not bold dim")
+        console_on(sys.stdout).print(head)
+        self.show([replace(one, notes=untold(one.notes, self.told)) for one in found])
+
+    def end(self) -> None:
+        """After many texts: close the list, where it is JSON, and write the files."""
+        if self.as_json:
+            sys.stdout.write("\n]\n" if self.shown else "[]\n")
+        sys.stdout.flush()
+        if self.shown:
+            self.write(self.kept)
+
+    def only(self, found: Sequence[Attribution]) -> None:
+        """Show and write the explanations of one text; JSON as files have it, of one or a list."""
+        if self.as_json:
+            listed = ", ".join(self.json(found))
+            sys.stdout.write(f"{listed if len(found) == 1 else f'[{listed}]'}\n")
+        else:
+            self.show(found)
+        self.write(found)
+
+    def write(self, found: Sequence[Attribution]) -> None:
+        """Every file that was asked for."""
         for ending, place in self.written.items():
             new, written = not place.parent.exists(), [place]
             with writing(place):
-                if ending == ".html" and report is not None:
-                    written = report.write(place)
+                if ending == ".html" and self.report is not None:
+                    written = self.report.write(place)
                 elif ending == ".html":
                     write_text(place, page(found, reference=self.reference, words=self.words))
                 else:

@@ -1,7 +1,7 @@
 """Explaining what several people asked of one model, in as few passes as there are kinds of asking."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -87,8 +87,14 @@ def explain_batch(
         else:
             groups.setdefault(one.key, {})[number] = one.read_as(row)
     for rows in groups.values():
-        found = _together(served, [wanted[number] for number in rows], list(rows.values()))
-        answers |= zip(rows, found, strict=True)
+        with suppress(TokenlightError):  # then each by itself
+            answers |= _together(served, {number: wanted[number] for number in rows}, rows)
+        for number, row in rows.items():
+            if number not in answers:
+                try:
+                    answers[number] = _each_method(served, wanted[number], row)
+                except Refusal as none_can:
+                    answers[number] = none_can
     return [answers[number] for number in range(len(wanted))]
 
 
@@ -131,23 +137,16 @@ def check_cost(one: Wanted, served: Served, windows: Sequence[int], most: int) -
 
 
 def _together(
-    served: Served, asked: Sequence[Wanted], rows: Sequence[Any]
-) -> list[Explained | Exception]:
-    """One pass for all; where it is refused, each by itself."""
-    first, targets = asked[0], [one.target for one in asked]
-    with suppress(TokenlightError):
-        found = served.explainer.explain(list(rows), list(first.methods), targets, **first.how)
-        sizes = [len(one.methods) * count_targets(one.target, served) for one in asked]
-        if len(found) == sum(sizes):  # else not the order that was thought
-            parts = iter(found)
-            return [Explained(tuple(islice(parts, size))) for size in sizes]
-    answers: list[Explained | Exception] = []
-    for one, row in zip(asked, rows, strict=True):
-        try:
-            answers.append(_each_method(served, one, row))
-        except Refusal as none_can:
-            answers.append(none_can)
-    return answers
+    served: Served, asked: Mapping[int, Wanted], rows: Mapping[int, Any]
+) -> dict[int, Explained]:
+    """One pass for all; nothing where what comes back is not in the order that was thought."""
+    first, targets = next(iter(asked.values())), [one.target for one in asked.values()]
+    found = served.explainer.explain([*rows.values()], [*first.methods], targets, **first.how)
+    sizes = [len(first.methods) * count_targets(target, served) for target in targets]
+    if len(found) != sum(sizes):
+        return {}
+    parts = iter(found)
+    return {n: Explained(tuple(islice(parts, size))) for n, size in zip(asked, sizes, strict=True)}
 
 
 def _each_method(served: Served, one: Wanted, given: Any, **how: Any) -> Explained:

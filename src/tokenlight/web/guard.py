@@ -54,19 +54,37 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sender = _Sealed(send)
+        begun = False
+
+        async def sealed(message: Message) -> None:
+            """With the headers, unless an answer brings a stricter one of the same name."""
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(raw=list(message.get("headers", ())))
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                message["headers"] = headers.raw
+            await send(message)
+
         try:
             self._check(scope)
             body = await _body(receive, self._most(scope))
             if body is not None:
-                await self._answered(scope, body, receive, sender)
+                await self._answered(scope, body, receive, sealed, lambda: begun)
+            return
         except asyncio.CancelledError:  # the server does not wait any longer
-            await sender.refuse(closing(), scope, receive)
+            refused = closing()
         except Exception as broken:  # noqa: BLE001 - whatever it is, the asker gets an answer
-            await sender.refuse(caught(broken), scope, receive)
+            refused = caught(broken)
+        if not begun:
+            bare = {**refused.headers, "connection": "close"}
+            await JSONResponse(refused.to_dict(), refused.status, bare)(scope, receive, sealed)
 
-    async def _answered(self, scope: Scope, body: bytes, receive: Receive, send: "_Sealed") -> None:
-        """The application's answer, unless who asked goes away: then it is given up."""
+    async def _answered(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send, begun: Callable[[], bool]
+    ) -> None:
+        """The application's answer, unless who asked goes away before it is begun: then it is given up."""
         gone = asyncio.ensure_future(receive())
         given = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -76,7 +94,7 @@ class Guard:
         answer = asyncio.create_task(self._app(scope, once, send))
         try:
             await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and not send.begun:
+            if gone.done() and not begun():
                 answer.cancel()
             with suppress(asyncio.CancelledError):
                 await answer
@@ -129,29 +147,6 @@ async def _body(receive: Receive, most: int) -> bytes | None:
 
 def _too_large(most: int) -> Refusal:
     return Refusal("too_large", f"the request is larger than {most:,} bytes.", "Send less.", 413)
-
-
-class _Sealed:
-    """Every answer carries the headers, unless it brings a stricter one of the same name; once begun,
-    it is not followed by a refusal."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self.begun = send, False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.begun = True
-            headers = MutableHeaders(raw=list(message.get("headers", ())))
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            message["headers"] = headers.raw
-        await self._send(message)
-
-    async def refuse(self, refused: Refusal, scope: Scope, receive: Receive) -> None:
-        """The answer where none was begun."""
-        if not self.begun:
-            headers = {**refused.headers, "connection": "close"}
-            await JSONResponse(refused.to_dict(), refused.status, headers)(scope, receive, self)
 
 
 def _without_port(host: str) -> str:

@@ -1,22 +1,18 @@
 """Served models: the allow-list given at start, each with its name, its facts and its examples."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, short
+from tokenlight.explainer import Explainer
+from tokenlight.explaining.default import AUTO
+from tokenlight.heads.mask import HeadMask, read_heads
 from tokenlight.models import embedded as models
 from tokenlight.web.refusals import Refusal, keep_secret, not_found
 from tokenlight.web.requests import ABOUT_DOCUMENTS
-
-AUTO = "auto"  # as explaining/default.py has it, which imports torch
-
-if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
 
 DEFAULT = ("tokenlight/sentiment", "tokenlight/topics", "tokenlight/qa")
 EXAMPLES: dict[str, list[dict[str, str]]] = json.loads(
@@ -59,11 +55,6 @@ class Served:
     def examples(self) -> list[dict[str, str]]:
         """Texts to click."""
         return EXAMPLES.get(self.name) or EXAMPLES[ALIKE.get(self.task, self.task)]
-
-    @property
-    def brief(self) -> dict[str, str]:
-        """The first example cut to a few words: quick to explain, whatever the model."""
-        return {field: " ".join(text.split()[:4]) for field, text in self.examples[0].items()}
 
     @property
     def labels(self) -> list[str]:
@@ -136,9 +127,6 @@ def load(
 ) -> AllowList:
     """Load the models, ``how`` as Explainer.from_pretrained takes it; a folder is served by its last
     part, so that no answer shows a path."""
-    from tokenlight.explainer import Explainer
-    from tokenlight.heads.mask import HeadMask, read_heads
-
     catalogue = {entry.name: entry.task for entry in models.catalogue()}
     maps = {shown_name(model): read_heads(file) for model, file in (heads or {}).items()}
     served = []

@@ -48,7 +48,8 @@ class Service:
         """The first pass of each kind builds what later ones use: nobody shall wait for it."""
         for served in self.models.values():
             usual = {"long": "truncate", "target": served.explainer.live.head.usual}
-            asked = requests.ExplainAsked.model_validate({**served.brief, **usual})
+            brief = {name: " ".join(text.split()[:4]) for name, text in served.examples[0].items()}
+            asked = requests.ExplainAsked.model_validate({**brief, **usual})
             (made,) = explain_batch(served, [Wanted.of(asked, served)], self.limits.passes)
             if isinstance(made, Exception):
                 raise made
@@ -73,21 +74,15 @@ class Service:
         with ThreadPoolExecutor(len(workers) or 1) as pool:
             return all(pool.map(lambda one: one.stop(self.limits.stop_seconds), workers))
 
-    # --- what there is ---------------------------------------------------------------------------
-
     async def health(self) -> Response:
         return JSONResponse({"status": "ok", "version": VERSION, "models": len(self.models)})
 
     async def list_models(self) -> Response:
         """The models this server serves, and how much may be asked."""
+        models = [one.facts() for one in self.models.values()]
+        limits = {name: getattr(self.limits, name) for name in TOLD}
         there = {"attributions": len(self.shelf.files), "benchmarks": len(self.shelf.runs)}
-        return JSONResponse(
-            {
-                "models": [one.facts() for one in self.models.values()],
-                "limits": {name: getattr(self.limits, name) for name in TOLD},
-                "opened": there,
-            }
-        )
+        return JSONResponse({"models": models, "limits": limits, "opened": there})
 
     async def list_methods(self) -> Response:
         """Methods and metrics with their options, and what works on which model."""
@@ -117,8 +112,6 @@ class Service:
                 **{name: served.heads.get(name, none) for name, none in usual.items()},
             }
         )
-
-    # --- what a model is asked -------------------------------------------------------------------
 
     async def explain(self, asked: requests.ExplainAsked) -> Response:
         """Score the tokens of a text by one method or several."""
@@ -184,8 +177,6 @@ class Service:
         work = partial(measure.attention_map, served, asked, self.limits)
         return JSONResponse(await self._done(served, work, tokens=0))
 
-    # --- files -----------------------------------------------------------------------------------
-
     async def attribution(
         self,
         id: requests.Identity,
@@ -209,7 +200,7 @@ class Service:
 
         def answer() -> dict[str, Any]:
             attributions = opened(parsed(body), self.limits)
-            shown = self._shown([self._keep(a) for a in attributions])
+            shown = _shown([self._keep(a) for a in attributions], "attributions")
             return {**shown, "agreement": responses.agreement(attributions)}
 
         async with self._beside:
@@ -217,15 +208,13 @@ class Service:
 
     async def list_opened(self) -> Response:
         """What the server was started with: saved attributions and benchmark runs."""
-        return await _built(
-            lambda: {
-                "attributions": [
-                    {"file": name, "served": shown["served"], "entries": shown["attributions"]}
-                    for name, shown in ((n, self._shown(e)) for n, e in self._shelved.items())
-                ],
-                "benchmarks": [run.to_dict() for run in self.shelf.runs.values()],
-            }
-        )
+
+        def answer() -> dict[str, Any]:
+            files = [{"file": n, **_shown(e, "entries")} for n, e in self._shelved.items()]
+            runs = [run.to_dict() for run in self.shelf.runs.values()]
+            return {"attributions": files, "benchmarks": runs}
+
+        return await _built(answer)
 
     async def report(self, name: Annotated[str, Path(max_length=300)]) -> Response:
         """The report of a benchmark run."""
@@ -234,8 +223,6 @@ class Service:
             raise not_found("there is no report of this name.")
         headers = {"content-security-policy": SANDBOX}
         return Response(run.report, headers=headers, media_type="text/html; charset=utf-8")
-
-    # --- how -------------------------------------------------------------------------------------
 
     async def _trust(self, entry: Entry, served: Served) -> None:
         work = partial(measure.measured_trust, served, entry.attribution, self.limits)
@@ -273,12 +260,6 @@ class Service:
         work = partial(measure.play_own, served, one, asked.random_orders, asked.seed)
         return served, await self._done(served, work, len(attribution))
 
-    def _shown(self, entries: Sequence[Entry]) -> dict[str, Any]:
-        return {
-            "attributions": [responses.shown(entry) for entry in entries],
-            "served": all(entry.model is not None for entry in entries),
-        }
-
     def _keep(self, attribution: Attribution, *, pinned: bool = False) -> Entry:
         served = self.models.get(attribution.model)
         fits = served is not None and _fits(attribution, served)
@@ -314,6 +295,11 @@ class Service:
             raise Refusal("timeout", said, hint, 504) from None
         finally:
             job.future.cancel()  # nobody waits any more: it is dropped where it stands
+
+
+def _shown(entries: Sequence[Entry], name: str) -> dict[str, Any]:
+    served = all(entry.model is not None for entry in entries)
+    return {name: [responses.shown(entry) for entry in entries], "served": served}
 
 
 async def _built(make: Callable[[], dict[str, Any]]) -> Response:
