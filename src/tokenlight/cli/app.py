@@ -1,7 +1,5 @@
 """The commands of ``tokenlight``, and what holds for all of them."""
 
-from typing import Annotated
-
 import typer
 
 from tokenlight.cli.bench import bench
@@ -12,6 +10,7 @@ from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
 from tokenlight.cli.idf import idf
 from tokenlight.cli.methods import methods, metrics, models
+from tokenlight.cli.options import flag
 from tokenlight.cli.serve import serve
 
 app = typer.Typer(
@@ -42,9 +41,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _start(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show versions and exit."),
-    ] = False,
+    version: bool = flag(
+        "Show versions and exit.", "--version", False, callback=_version, is_eager=True
+    ),
 ) -> None:
     pass

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import typer
 
-from tokenlight import registry
 from tokenlight.cli import options as option
 from tokenlight.cli.console import clean, spare, writing
+from tokenlight.cli.explain import parsed
 from tokenlight.cli.options import flag
 from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
@@ -57,9 +57,7 @@ def diff(
     with progress("loading libraries", None):
         from tokenlight.evaluation.compare import Limits, Side, compare
     spare({"DATA": data}, {"--json": json})
-    wanted = registry.parse(method)
-    if wanted != ("auto", {}):
-        registry.find("methods", wanted[0])
+    (wanted,) = parsed([method], "auto")
     with in_flags():
         examples = read(data, text=text, limit=limit, marks=False)
     batch = batch_tokens, batch_size

@@ -57,7 +57,7 @@ def evaluate(
     MissingExtra.check(["matplotlib"], "plots", "tokenlight evaluate")
     spare({"DATA": data}, {f"{name} of -o": output / name for name in WRITTEN})
     metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
-    methods = parsed(method or ["auto", "random"])
+    methods = parsed(method or ["auto", "random"], "auto", "best")
     examples = read(data, text=text, label=label, limit=limit, split=split)
     columns = _columns(Path(data), [one.columns for one in examples])
 
@@ -72,8 +72,6 @@ def evaluate(
         from tokenlight.evaluation.shard import Experiment
 
     built(metrics)  # a wrong name is found before a model is loaded
-    for name in (name for name, _ in methods if name not in ("auto", "best")):
-        registry.find("methods", name)
     place = {"device": device, "dtype": dtype, "quantize": quantize}
     explainer = loaded(model, batch=(batch_tokens, batch_size), verbose=verbose, **place)
     # Before the folder is claimed: of several methods one may fail, but not all of them.

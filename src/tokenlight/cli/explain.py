@@ -180,13 +180,16 @@ def explain(
     output.only(found)
 
 
-def parsed(given: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """Names and options of methods; the same one twice would be counted as another text's."""
+def parsed(given: Sequence[str], *words: str) -> list[tuple[str, dict[str, Any]]]:
+    """Names and options of methods, which exist or are one of ``words``; the same one twice would be
+    counted as another text's. No method is imported for it."""
     wanted: list[tuple[str, dict[str, Any]]] = []
     for entry in given:
-        one = registry.parse(entry)
-        refuse(one in wanted, f"--method {entry} is given twice; leave one out.")
-        wanted.append(one)
+        name, options = registry.parse(entry)
+        refuse((name, options) in wanted, f"--method {entry} is given twice; leave one out.")
+        if name not in registry.names("methods") and (options or name not in words):
+            registry.find("methods", name)  # raises, naming what is near
+        wanted.append((name, options))
     return wanted
 
 
@@ -201,12 +204,7 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
         "--method best chooses one method, so give it alone; leave out the other --method, or "
         "compare them with tokenlight evaluate.",
     )
-    wanted = parsed(given)
-    if reference is not None:
-        base = registry.parse(reference)
-        if base not in wanted and (base[1] or base[0] not in [name for name, _ in wanted]):
-            wanted.append(base)
-    for name, options in wanted:
-        if name not in registry.names("methods") and (name, options) != ("auto", {}):
-            registry.find("methods", name)  # raises, naming what is near
-    return wanted
+    wanted = parsed(given, "auto")
+    base = parsed([reference] if reference is not None else [], "auto")
+    names = [name for name, _ in wanted]
+    return wanted + [one for one in base if one not in wanted and (one[1] or one[0] not in names)]
