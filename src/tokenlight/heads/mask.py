@@ -155,14 +155,11 @@ def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Pat
 
 def table_of(values: Any) -> Table:
     """Whole numbers, a row a layer."""
-    return tuple(tuple(_count(value) for value in row) for row in values)
-
-
-def _count(value: Any) -> int:
-    number = float(value)
-    if not number.is_integer():
-        raise BadInput(
-            f"a head mask counts criteria, and {number:g} is not a count; give whole numbers: 0 for a "
-            "head that is left out, 1 for one that is let through."
-        )
-    return int(number)
+    rows = [[float(value) for value in row] for row in values]
+    for number in (number for row in rows for number in row):
+        if not number.is_integer():
+            raise BadInput(
+                f"a head mask counts criteria, and {number:g} is not a count; give whole numbers: 0 "
+                "for a head that is left out, 1 for one that is let through."
+            )
+    return tuple(tuple(map(int, row)) for row in rows)

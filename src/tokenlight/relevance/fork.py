@@ -85,12 +85,17 @@ class Fork(torch.autograd.Function):
         rules: RuleSet | None = passage.rules
         if carried is None or rules is None or ctx.operation not in rules.rules:
             return None, None, None, carried, *(None for _ in active)
+        rewrites = rules.rewrites_gradients
         # Rules compute in float32 at least: half precision cannot hold their stabilisers, and a
         # forward under autocast leaves operands of several dtypes.
-        with torch.autocast(carried.device.type, enabled=False):
+        with nullcontext() if rewrites else torch.autocast(carried.device.type, enabled=False):
             value, *operands = ctx.saved_tensors
-            if not rules.rewrites_gradients:
-                carried, value, *operands = _wide((carried, value, *operands))
+            if not rewrites:
+                given = (carried, value, *operands)
+                dtypes = (one.dtype for one in given if one is not None)
+                dtype = reduce(torch.promote_types, dtypes, torch.float32)
+                wide: Any = [None if one is None else one.to(dtype) for one in given]
+                carried, value, *operands = wide
                 if rules.divides_clones and ctx.consumers > 1:
                     carried = stabilised(carried, value)
             elif ctx.operation is Operation.NORM and passage.ruled:
@@ -98,12 +103,6 @@ class Fork(torch.autograd.Function):
             case = RuleCase(value, tuple(operands), passage.examples, ctx.detail, active)
             found = rules.rules[ctx.operation](carried, case)
         return None, None, None, None, *found, *(None for _ in active[len(found) :])
-
-
-def _wide(tensors: Sequence[Any]) -> list[Any]:
-    given = (one.dtype for one in tensors if one is not None)
-    dtype = reduce(torch.promote_types, given, torch.float32)
-    return [None if one is None else one.to(dtype) for one in tensors]
 
 
 class Share(torch.autograd.Function):

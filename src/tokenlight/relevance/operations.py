@@ -162,37 +162,31 @@ def _pool(
     return Call(Operation.TOTAL, (input,), Pooling(axes, keepdim, is_mean))
 
 
-_ACTIVATIONS = (
-    "gelu", "relu", "relu6", "silu", "mish", "tanh", "sigmoid", "elu", "selu", "celu", "leaky_relu",
-    "softplus", "erf", "hardtanh", "hardswish", "hardsigmoid", "logsigmoid", "softsign", "clamp", "square",
-    "pow", "__pow__",
-)  # fmt: skip
-
-_MAPS = (
-    "conv1d", "conv2d", "cumsum", "topk", "sort", "grouped_mm", "_grouped_mm", "grouped_mm_fallback",
-    "repeat_interleave", "avg_pool1d", "unfold",
-)  # fmt: skip
-
-_LAID_OUT = ("index_add", "index_add_", "scatter_add", "scatter_add_", "copy_", "__setitem__")
-
 READERS: dict[str, Callable[..., Call | None]] = {
-    "linear": _linear,
-    "addmm": _addmm,
-    "einsum": _einsum,
-    **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), _matmul),
-    **dict.fromkeys(("add", "__add__", "__radd__", "sub", "subtract", "__sub__"), _add),
-    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), _multiply),
-    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__", "__div__"), _divide),
-    **dict.fromkeys(("neg", "negative", "__neg__", "__rsub__"), _negate),
-    "softmax": _softmax,
-    **dict.fromkeys(_ACTIVATIONS, _activation),
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "scaled_dot_product_attention": _attention,
-    **dict.fromkeys(_MAPS, _map),
-    **dict.fromkeys(_LAID_OUT, _mixed),
-    "sum": partial(_pool, False),
-    "mean": partial(_pool, True),
+    name: reader
+    for names, reader in (
+        ("linear", _linear),
+        ("addmm", _addmm),
+        ("einsum", _einsum),
+        ("matmul __matmul__ bmm mm", _matmul),
+        ("add __add__ __radd__ sub subtract __sub__", _add),
+        ("mul multiply __mul__ __rmul__", _multiply),
+        ("div divide true_divide __truediv__ __div__", _divide),
+        ("neg negative __neg__ __rsub__", _negate),
+        ("softmax", _softmax),
+        ("gelu relu relu6 silu mish tanh sigmoid elu selu celu leaky_relu softplus", _activation),
+        ("erf hardtanh hardswish hardsigmoid logsigmoid softsign clamp square", _activation),
+        ("pow __pow__", _activation),
+        ("layer_norm", _layer_norm),
+        ("rms_norm", _rms_norm),
+        ("scaled_dot_product_attention", _attention),
+        ("conv1d conv2d cumsum topk sort repeat_interleave avg_pool1d unfold", _map),
+        ("grouped_mm _grouped_mm grouped_mm_fallback", _map),
+        ("index_add index_add_ scatter_add scatter_add_ copy_ __setitem__", _mixed),
+        ("sum", partial(_pool, False)),
+        ("mean", partial(_pool, True)),
+    )
+    for name in names.split()
 }
 
 
@@ -223,8 +217,5 @@ REWRITES: dict[str, tuple[Callable[..., Tensor], int]] = {
 
 # Augmented assignments reach a function mode as these; each has a twin that changes nothing.
 AUGMENTED: dict[str, Callable[..., Tensor]] = {
-    "add_": torch.add,
-    "sub_": torch.sub,
-    "mul_": torch.mul,
-    "div_": torch.div,
+    f"{name}_": getattr(torch, name) for name in ("add", "sub", "mul", "div")
 }

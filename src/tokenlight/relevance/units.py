@@ -92,7 +92,10 @@ def norm_of(module: nn.Module, unit: Unit, features: Tensor) -> Norm:
 @torch.no_grad()
 def _measured(module: nn.Module, unit: Unit, features: Tensor) -> Any:
     """The norm as it answers, whatever its numbers are called."""
-    signs = _signs(unit.axes, features)
+    wide = torch.promote_types(features.dtype, torch.float32)
+    # +1 and −1 in turn: mean 0 and deviation 1 where the width is even.
+    signs = torch.ones(unit.axes, dtype=wide, device=features.device)
+    signs[..., 1::2] = -1.0
     rows = torch.stack([LARGE * signs, -LARGE * signs, SMALL * signs])
     above, below, small = module.forward(rows.to(features.dtype)).to(signs.dtype)
     bias, odd = (above + below) / 2, (above - below) / 2
@@ -103,14 +106,6 @@ def _measured(module: nn.Module, unit: Unit, features: Tensor) -> Any:
     shrunk = (odd * (small - bias)).sum(dim=-1, keepdim=True) / odd.square().sum(-1, keepdim=True)
     added = SMALL**2 * square * (shrunk**-2 - 1)
     return Norm(weight, bias, unit.centres, added.clamp(min=0.0).nan_to_num(0.0))
-
-
-def _signs(axes: tuple[int, ...], features: Tensor) -> Tensor:
-    """+1 and −1 in turn: mean 0 and deviation 1 where the width is even."""
-    wide = torch.promote_types(features.dtype, torch.float32)
-    signs = torch.ones(axes, dtype=wide, device=features.device)
-    signs[..., 1::2] = -1.0
-    return signs
 
 
 @torch.no_grad()
