@@ -1,10 +1,9 @@
 """Head masks: which heads count as syntactic or positional, and their ablations."""
 
-import dataclasses
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,9 +82,7 @@ class HeadMask:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {
-            name: [list(row) for row in table] for name, table in dataclasses.asdict(self).items()
-        }
+        return {name: np.array(table).tolist() for name, table in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "HeadMask":

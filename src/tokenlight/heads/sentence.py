@@ -142,27 +142,18 @@ def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[ParsedSente
             f"spaCy has no pipeline {model!r}; get one from its publisher, for example with: python -m "
             f"spacy download {PIPELINE}"
         ) from missing
-    return [
-        _from_spacy(sentence) for document in pipeline.pipe(texts) for sentence in document.sents
-    ]
-
-
-def _from_spacy(sentence: Any) -> ParsedSentence:
-    kept = [token for token in sentence if not token.is_space]
-    places = {token.i: position for position, token in enumerate(kept)}
-    start = sentence.start_char
-    return ParsedSentence(
-        sentence.text,
-        tuple(
-            Word(
-                token.text,
-                (token.idx - start, token.idx - start + len(token.text)),
-                None if token.head.i == token.i else places.get(token.head.i),
-                _SPACY_RELATIONS.get(token.dep_, token.dep_),
-            )
-            for token in kept
-        ),
-    )
+    found = []
+    for sentence in (one for document in pipeline.pipe(texts) for one in document.sents):
+        kept = [token for token in sentence if not token.is_space]
+        places = {token.i: position for position, token in enumerate(kept)}
+        words = []
+        for token in kept:
+            start = token.idx - sentence.start_char
+            head = None if token.head.i == token.i else places.get(token.head.i)
+            relation = _SPACY_RELATIONS.get(token.dep_, token.dep_)
+            words.append(Word(token.text, (start, start + len(token.text)), head, relation))
+        found.append(ParsedSentence(sentence.text, tuple(words)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,18 +50,17 @@ class AttentiveClassActivationTokens(GradientMethod):
         return self._terms(tape)
 
     def _terms(self, tape: Tape) -> Tensor:
-        terms = self._weighted(tape)
-        return terms * terms.sum(dim=1, keepdim=True).sign() if self.abs else terms
-
-    def _weighted(self, tape: Tape) -> Tensor:
-        activations = class_activations(tape, self.hidden)  # batch layer token
+        terms = class_activations(tape, self.hidden)  # batch layer token
         if self.attn_reduce == "given":
-            return activations / tape.lengths[:, None, None].to(activations.dtype)
-        if self.attn_reduce == "cls":
+            terms = terms / tape.lengths[:, None, None].to(terms.dtype)
+        elif self.attn_reduce == "cls":
             rows = [tape.read(maps.mean(dim=1), zero_readout=False) for maps in tape.attention]
-            return activations * torch.stack(rows, dim=1)
-        received, parts = tape.received, tape.recording.parts
-        if parts is not None and self.hidden == "output":
-            # That state was counted as it left.
-            received = received[:, [i for i in range(received.shape[1]) if i != parts.states - 1]]
-        return activations * received
+            terms = terms * torch.stack(rows, dim=1)
+        else:
+            received, parts = tape.received, tape.recording.parts
+            if parts is not None and self.hidden == "output":
+                # That state was counted as it left.
+                kept = [i for i in range(received.shape[1]) if i != parts.states - 1]
+                received = received[:, kept]
+            terms = terms * received
+        return terms * terms.sum(dim=1, keepdim=True).sign() if self.abs else terms

@@ -29,8 +29,6 @@ class Integrated(WordGradientMethod):
 
     def gradient(self, tape: Tape) -> Tensor:
         words, count = word_embeddings(tape), self.n_steps
-
-        def shrunk(which: Tensor, step: Tensor) -> Tensor:
-            return words[which] * (step.to(words) / count)[:, None, None]
-
-        return self.averaged(tape, count, shrunk)
+        return self.averaged(
+            tape, count, lambda which, s: words[which] * (s.to(words) / count)[:, None, None]
+        )

@@ -33,26 +33,18 @@ def needs_probabilities(head: Head, metric: str) -> None:
     raise BadTarget(f"{metric} watches a probability, but this model has {why}.")
 
 
-def watched_target(case: Case, which: Watched) -> ResolvedTarget:
-    """The target whose probability is watched: the explained one, the predicted, or the label."""
-    target = case.attribution.target
-    if which == "explained" or target.kind == "span" or case.attribution.row.answer:
-        return target
-    if which == "label":
-        if case.label is None:
+def chances(case: Case, answers: Answers, which: Watched = "explained") -> np.ndarray:
+    """The probability of the explained target, of the predicted class or of the label in each changed
+    text; of a span or an answer that of the explained one."""
+    target: ResolvedTarget = case.attribution.target
+    if which != "explained" and target.kind != "span" and not case.attribution.row.answer:
+        index = case.label if which == "label" else case.attribution.prediction.index
+        if index is None:
             raise BadInput(
                 "target='label' needs the true label of every text; give "
                 f"{way('labels=…', '--label COLUMN')}."
             )
-        index = case.label
-    else:
-        index = case.attribution.prediction.index
-    return ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))
-
-
-def chances(case: Case, answers: Answers, which: Watched = "explained") -> np.ndarray:
-    """The watched probability in each changed text."""
-    target = watched_target(case, which)
+        target = ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))
     return np.array([chance(case.head, target, variant, logits) for variant, logits in answers])
 
 
@@ -79,16 +71,13 @@ def chance(head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndar
 
 def _span_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
     # A contrast's spans have weights of opposite sign; a side they share has none and says nothing.
-    this, that = (_sides_chance(target, variant, logits, sign) for sign in (1, -1))
+    chances = {1: 1.0, -1: 1.0}
+    for (position, side), weight in target.terms:
+        if weight:
+            place = variant.place_of(position)
+            found = 0.0 if place is None else float(softmax(logits[:, side])[place])
+            chances[1 if weight > 0 else -1] *= found
+    this, that = chances.values()
     if all(weight > 0 for _, weight in target.terms):
         return this
     return this / (this + that) if this + that > 0 else 0.5
-
-
-def _sides_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray, sign: int) -> float:
-    product = 1.0
-    for (position, side), weight in target.terms:
-        if weight * sign > 0:
-            place = variant.place_of(position)
-            product *= 0.0 if place is None else float(softmax(logits[:, side])[place])
-    return product

@@ -30,14 +30,12 @@ class ParameterRandomisation(Metric):
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         places = case.original.rankable
-        own = self._read(case.attribution.scores[places])
+        read = np.abs if self.absolute else np.asarray
+        own = read(case.attribution.scores[places])
         require_ranks(own)
         curve = []
         for other in case.others:
-            scores = self._read(other.scores[places])
+            scores = read(other.scores[places])
             flat = float(np.ptp(scores)) == 0.0
             curve.append(0.0 if flat else similarity(own, scores, self.similarity))
         return Measured(float(np.mean(curve)), tuple(curve))
-
-    def _read(self, scores: np.ndarray) -> np.ndarray:
-        return np.abs(scores) if self.absolute else scores

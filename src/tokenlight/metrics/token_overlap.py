@@ -148,9 +148,7 @@ def rarity(how: Rarity, frequency: int, documents: int) -> float:
 
 def counted(texts: Sequence[Iterable[int]]) -> DocumentFrequencies:
     """Document frequencies in the given texts themselves, each the tokens it has."""
-    counts: Counter[int] = Counter()
-    for text in texts:
-        counts.update(set(text))
+    counts = Counter(token for text in texts for token in set(text))
     return DocumentFrequencies(len(texts), counts)
 
 

@@ -80,28 +80,25 @@ class Strangers:
 
     def __init__(self, model: nn.Module, *, watching: bool = True) -> None:
         self._model, self.watching = model, watching
-        self._found: dict[Any, tuple[str, str]] = {}
+        self.found: dict[Any, tuple[str, str]] = {}
         self.known: set[Any] = set()
 
     def know(self, made: Any, before: set[Any]) -> None:
         """That what was ``made`` above the nodes ``before`` is an operation that is understood."""
         for one in tensors(made):
-            self.known.update(n for n in nodes_above(one, before) if n not in self._found)
+            self.known.update(n for n in nodes_above(one, before) if n not in self.found)
 
     def add(self, node: Any, operation: str, module: nn.Module | None) -> None:
         """Remember who made ``node``."""
         path = next((name for name, m in self._model.named_modules() if m is module), "")
         owner = "" if module is None else f"{path} ({type(module).__name__})".strip()
         # A call that hands its argument on (dropout at rest) is not the one that made the node.
-        self._found.setdefault(node, (operation, owner))
-
-    def __contains__(self, node: Any) -> bool:
-        return node in self._found
+        self.found.setdefault(node, (operation, owner))
 
     def describe(self, node: Any) -> str:
         """Operation and module of ``node`` in words."""
-        if node in self._found:
-            operation, owner = self._found[node]
+        if node in self.found:
+            operation, owner = self.found[node]
             return f"the operation {operation!r} in {owner or 'a function outside any module'}"
         return f"the operation {_plain(node)!r}, which torch's function mode does not show"
 
@@ -131,7 +128,7 @@ def _edges(node: Any, strangers: Strangers, rules: RuleSet | None) -> Any:
         edges = zip(node.next_functions, Share.kept(node, rules), strict=True)
         return [edge for edge, kept in edges if kept]
     known = is_structural(node) or (rules is not None and node in strangers.known)
-    if known and node not in strangers:
+    if known and node not in strangers.found:
         return node.next_functions
     raise UnsupportedModel(
         f"{strangers.describe(node)} has no relevance rule, so relevance cannot be "
