@@ -3,7 +3,7 @@
 import gzip
 import os
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -50,26 +50,20 @@ def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
         raise DamagedFile(f"{place} does not exist.") from missing
     except (UnicodeDecodeError, OSError, EOFError) as broken:
         raise DamagedFile(f"{place} is not a CoNLL-U file: {broken}.") from broken
-    found = [_sentence(place, first, lines) for first, lines in _blocks(text)]
+    # Not splitlines: it cuts at characters that words may hold, such as U+2028.
+    numbered = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
+    blocks = groupby(numbered, key=lambda line: bool(line[1].strip()))
+    parts = [list(block) for written, block in blocks if written]
+    found = [_sentence(place, own) for own in parts if any(line[0] != "#" for _, line in own)]
     if not found:
         raise DamagedFile(f"{place} holds no sentence.")
     return found
 
 
-def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Each sentence's lines, with the number of the first."""
-    # Not splitlines: it cuts at characters that words may hold, such as U+2028.
-    numbered = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
-    for written, block in groupby(numbered, key=lambda line: bool(line[1].strip())):
-        numbers, lines = zip(*block, strict=True)
-        if written and any(not line.startswith("#") for line in lines):
-            yield numbers[0], list(lines)
-
-
-def _sentence(place: Path, first: int, lines: list[str]) -> ParsedSentence:
+def _sentence(place: Path, lines: list[tuple[int, str]]) -> ParsedSentence:
     given: str | None = None
     rows: list[list[str]] = []
-    for number, line in enumerate(lines, start=first):
+    for number, line in lines:
         if line.startswith("#"):
             name, equals, value = line[1:].partition("=")
             given = value.strip() if equals and name.strip() == "text" else given
@@ -85,7 +79,7 @@ def _sentence(place: Path, first: int, lines: list[str]) -> ParsedSentence:
         return _placed(rows, given)
     except (ValueError, IndexError) as broken:
         raise DamagedFile(
-            f"the sentence at line {first} of {place} is garbled: {broken}."
+            f"the sentence at line {lines[0][0]} of {place} is garbled: {broken}."
         ) from broken
 
 

@@ -163,15 +163,9 @@ def head_statistics(
 ) -> HeadStatistics:
     """Read the attention of ``live`` over parsed ``sentences``; ``advance`` is told of each batch."""
     reading = reading or Reading()
-    limit = live.max_tokens
-    rows = [
-        explain_masked(
-            encode(sentence.text, tokenizer, limit=limit, long="truncate"),
-            reading.explain_mask,
-            tokenizer,
-        )
-        for sentence in sentences
-    ]
+    texts = [sentence.text for sentence in sentences]
+    read = [encode(text, tokenizer, limit=live.max_tokens, long="truncate") for text in texts]
+    rows = [explain_masked(row, reading.explain_mask, tokenizer) for row in read]
     if not rows:
         raise BadInput("no sentence was given, so there is nothing to count.")
     live.verify(rows[0], maps=True)
@@ -219,8 +213,8 @@ def _counted(
 def _relative(looked_at: Tensor, asks: Tensor, reach: int) -> Tensor:
     """Counts of key − query, ``batch head offset``, of one layer's keys (``batch head query``)."""
     offset = looked_at - torch.arange(looked_at.shape[-1], device=looked_at.device) + reach
-    counts = torch.zeros(*offset.shape[:2], 2 * reach + 1, dtype=torch.long, device=asks.device)
-    return counts.scatter_add_(2, offset, asks[:, None, :].expand_as(offset).long())
+    counts = torch.zeros(*offset.shape[:2], 2 * reach + 1, dtype=torch.long, device=offset.device)
+    return counts.scatter_add_(2, offset, asks.to(counts)[:, None, :].expand_as(offset))
 
 
 def _hits(looked_at: Tensor, chosen: Sequence[tuple[int, Pair]]) -> Tensor:
@@ -242,7 +236,7 @@ def own_positional_heads(maps: Sequence[Tensor], real: Tensor) -> Tensor:
     chosen = []
     for attention in maps:
         reach = attention.shape[-1] - 1
-        counts = _relative(attention.argmax(dim=-1), real.to(attention.device), reach)
+        counts = _relative(attention.argmax(dim=-1), real, reach)
         counts[..., reach] = 0
         share = counts.amax(dim=-1) / real.sum(dim=1, keepdim=True)
         chosen.append((share > POSITIONAL_SHARE).to(attention.dtype))

@@ -50,18 +50,13 @@ def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     source = n * (layers + 1)  # node of token i above block l: l * n + i, inputs are 0 … n-1
     steps = maps + np.eye(n)
     steps = steps / steps.sum(axis=-1, keepdims=True)
-    starts, ends, capacities = [], [], []
-    for layer in range(layers):
-        query, key = np.nonzero(steps[layer] > 0)
-        starts.append((layer + 1) * n + query)
-        ends.append(layer * n + key)
-        capacities.append(np.rint(steps[layer][query, key] * UNITS))
-    starts.append(np.full(len(sources), source))
-    ends.append(np.array(sources) + layers * n)
-    capacities.append(np.full(len(sources), UNITS))
+    layer, query, key = np.nonzero(steps > 0)
+    starts = np.append((layer + 1) * n + query, np.full(len(sources), source))
+    ends = np.append(layer * n + key, np.array(sources) + layers * n)
+    capacities = np.append(np.rint(steps[layer, query, key] * UNITS), np.full(len(sources), UNITS))
     # SciPy before 1.15 finds no flow in a graph whose places are 64 bits wide.
-    edges = np.concatenate(starts).astype(np.int32), np.concatenate(ends).astype(np.int32)
+    edges = starts.astype(np.int32), ends.astype(np.int32)
     shape = (source + 1, source + 1)
-    graph = sparse.csr_array((np.concatenate(capacities).astype(np.int32), edges), shape=shape)
+    graph = sparse.csr_array((capacities.astype(np.int32), edges), shape=shape)
     values = [csgraph.maximum_flow(graph, source, token).flow_value for token in range(n)]
     return np.array(values) / UNITS
