@@ -74,9 +74,7 @@ class HeadMask:
                 return [_let_in(np.zeros_like(self.chosen), int(self.chosen.sum()), seed)]
             case "corrupted":
                 if not 0 <= rate <= 1:
-                    raise BadInput(
-                        f"corruption rate {rate} is not a share; give a number from 0 to 1."
-                    )
+                    raise BadInput(f"corruption rate {rate} is not a share; give 0 to 1.")
                 return [_let_in(self.chosen, int((~self.chosen).sum() * rate), seed)]
         return parts
 

@@ -77,9 +77,7 @@ def layers_of(tape: Tape, layer: Layer) -> list[int]:
     if layer == "middle":
         return [(count - 1) // 2]
     if not -count <= layer < count:
-        raise BadInput(
-            f"layer={layer} does not exist: this model has hidden states 0 (embedding) to {count - 1}."
-        )
+        raise BadInput(f"layer={layer} does not exist; give 0 (embedding) to {count - 1}.")
     return [layer % count]
 
 

@@ -75,9 +75,7 @@ class TokenToTokenInteractions(Method):
             vectors = mixing.norm.linear(vectors, rows)
         if self.ln2:
             if mixing.norm is None or mixing.last_norm is None:
-                raise UnsupportedModel(
-                    "ln2=True needs blocks that end in a norm, and this model's do not; leave it out."
-                )
+                raise UnsupportedModel("ln2=True needs blocks that end in a norm; leave it out.")
             vectors, output = mixing.last_norm.linear(vectors, rows), mixing.last_norm.output
         output = output[:, rows].to(vectors.dtype)
         difference = vectors - output[:, :, None] + DISTANCE_SHIFT

@@ -80,14 +80,9 @@ class FallMetric(ErasingMetric, base=True):
         """The positions that are gone from each changed text."""
 
     def variants(self, case: Case) -> list[Variant]:
-        unattended = getattr(self, "mask_pad_attention", False)
-        return [
-            case.original.unchanged(),
-            *(
-                erased(case.original, gone, self.perturb, unattended=unattended)
-                for gone in self.removed(case)
-            ),
-        ]
+        original, hides = case.original, getattr(self, "mask_pad_attention", False)
+        texts = (erased(original, g, self.perturb, unattended=hides) for g in self.removed(case))
+        return [original.unchanged(), *texts]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         whole, *changed = chances(case, answers, self.watched)

@@ -33,10 +33,7 @@ class KendallConfidence(Metric):
 
     def check(self, head: Head) -> None:
         if head.classes is not None:
-            raise BadTarget(
-                f"{self.name} compares the explanations of several classes, but this model has "
-                f"{head.classes}."
-            )
+            raise BadTarget(f"{self.name} compares classes, but this model has {head.classes}.")
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         own = case.attribution

@@ -32,9 +32,7 @@ class SignAgreement(Metric):
             raise BadInput("the text has no label, which says the polarity of its marked words.")
         explained = case.attribution.target.index
         if explained is None:
-            raise BadInput(
-                "signs are compared for one class; explain a class, not a contrast or span."
-            )
+            raise BadInput("signs are of one class; explain a class, not a contrast or span.")
         pi = 1.0 if case.label == explained else -1.0
         scores, row = case.attribution.scores, case.attribution.row
         words = [marked_tokens(row, (span,)) for span in case.spans or ()]
