@@ -15,7 +15,7 @@ from tokenlight.explaining.options import How
 def check_memory(live: LiveModel, rows: Sequence[TokenRow], how: How) -> None:
     """Refuse a text whose maps alone, n × n in every head of every block, are larger than what is free."""
     mapped = [method for method in how.methods if method.sites & MAPS]
-    if not mapped or live.patches is not None:
+    if not mapped or not rows or live.patches is not None:
         return
     longest = max(map(len, rows))
     gradients = any({Site.ATTENTION_GRADIENT, Site.RELEVANCE} & one.sites for one in mapped)
