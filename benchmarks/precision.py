@@ -102,7 +102,8 @@ def rows_of(
         spans = [shard[i][1][name].spans for i in chosen]
         if not chosen:
             continue
-        known = Known(None, read_spans(spans, given))
+        marks = read_spans(spans, [groups[i][0].row for i in chosen])
+        known = Known(None, marks, [place for place, i in enumerate(chosen) for _ in groups[i]])
         lines += [
             {"set": name, "id": shard[chosen[record.text]][0], "record": record.to_dict()}
             for record in measure(explainer, given, metrics, known, progress=False)

@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.files.write import Folder
+from tokenlight.models.embedded import folder_digest
 from tokenlight.scale import Engine, explain_files
-from tokenlight.scale.job import job_of
 from tokenlight.scale.mapper import Mapper
-from tokenlight.scale.run import MANIFEST
+from tokenlight.scale.run import MANIFEST, ExplainJob
 from tokenlight.scale.source import TextFiles
 
 DATA = Path(os.environ.get("TOKENLIGHT_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -261,7 +261,8 @@ def loop(given: argparse.Namespace) -> None:
             if writes:
                 data = f"{written(Path(place), count)}/*.parquet"
                 found = TextFiles.found(data, None, ["id"], None)
-                job = job_of(f"{place}/out{number}", found, loading, how)
+                folder, weights = Folder(f"{place}/out{number}"), folder_digest(loading["name"])
+                job = ExplainJob(folder, found, loading, how, weights)
                 ours = timed(job.begin(given.device), found.blocks(1024))
                 hand = Path(place) / f"hand{number}"
                 hand.mkdir()

@@ -18,8 +18,8 @@ from tokenlight.bench.run import Engine, run_suite
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite, read
 from tokenlight.errors import BadInput
+from tokenlight.files.parts import changed
 from tokenlight.models import embedded
-from tokenlight.scale.lock import changed
 from tokenlight.scale.worker import load
 
 pytestmark = pytest.mark.xdist_group("bench")
@@ -48,7 +48,7 @@ def test_a_file_is_found_by_folder_and_split(numbered, tmp_path):
     assert locate("set/test", [tmp_path]) == numbered
     assert locate("set/dev", [tmp_path]) is None
     data, suite = DataSet("set", local="set/dev", hub="glue:set"), Suite("s", folder=str(tmp_path))
-    with pytest.raises(BadInput, match=r"set/dev is not in .*it has test.jsonl.gz"):
+    with pytest.raises(BadInput, match=r"set/dev is not in .*which has test.jsonl.gz"):
         source(data, suite, tmp_path, offline=False)
     assert source(data, suite, None, offline=False) == "glue:set"
     with pytest.raises(BadInput, match="--offline asks no hub"):
@@ -62,8 +62,7 @@ def test_a_missing_file_is_named_as_written_with_the_place_it_was_looked_for(tmp
         with pytest.raises(BadInput) as refused:
             source(data, suite, folder, offline=True)
         said = str(refused.value)
-        assert f"beside the suite, in {tmp_path}" in said
-        assert "has reviews.jsonl;" in said
+        assert f"review.jsonl is not in {tmp_path}, which has reviews.jsonl" in said
         assert "review.jsonl." not in said
 
 
@@ -148,7 +147,7 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     kept = json.loads(rows[0]["attribution"])
     assert kept["options"]["heads"].endswith(".json")
     assert rows[1]["attribution"] is None
-    detail = json.loads(rows[0]["token_overlap.detail"])
+    detail = rows[0]["measured"]["token_overlap"]["detail"]
     assert set(detail["weights"]) <= set(detail["pieces"])
     scores = {row["metric"] for row in rows_of(tmp_path / "run" / "scores.csv")}
     assert scores == {"aopc", "token_overlap"}

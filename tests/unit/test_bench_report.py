@@ -100,11 +100,15 @@ def row(example, mean, *, detail=None):
     # Texts differ by a little, so that intervals have a width.
     value = mean + (example - (TEXTS - 1) / 2) * 0.02
     return {
-        "example": example, "tokens": 5, "target": "positive", "predicted": "positive",
+        "example": example, "text": example, "tokens": 5, "target": "positive", "predicted": "positive",
         "label": "positive" if example % 3 else "negative",
-        "error": None, "attribution": None, "AOPC": value, "AOPC.curve": [value] * 11,
-        "AOPC.parts": "{}", "AOPC.detail": json.dumps(detail or {}), "AOPC.skipped": None,
+        "error": None, "attribution": None, "skipped": {}, "agrees": {}, "cut": 0,
+        "measured": {"AOPC": measured(value, detail)},
     }  # fmt: skip
+
+
+def measured(value, detail=None):
+    return {"value": value, "curve": [value] * 11, "parts": {}, "detail": detail or {}}
 
 
 def made(folder, *, seconds=1.0, leave=(), more=None, instead=None):
@@ -255,8 +259,7 @@ class TestClaims:
     def test_a_lead_that_texts_disagree_about_holds_weakly(self, tmp_path, monkeypatch):
         monkeypatch.setitem(MEANS, "Second", 0.49)
         turned = {
-            ("Second", e): {"AOPC": row(e, 0.49)["AOPC"] + (0.2 if e % 2 else -0.2)}
-            for e in range(TEXTS // 2 * 2)
+            ("Second", e): row(e, 0.49 + (0.2 if e % 2 else -0.2)) for e in range(TEXTS // 2 * 2)
         }
         text = report(made(tmp_path / "run", instead=turned), "md")
         assert "| near | holds weakly | First" in text
@@ -537,7 +540,7 @@ class TestPieces:
             {"class": 0, "weights": {"8": 3.0}, "pieces": {"8": "the"}},
         ]
         rows = [
-            {"O.detail": json.dumps(one), "predicted": name}
+            {"measured": {"O": {"detail": one}}, "predicted": name}
             for one, name in zip(details, ("positive", "negative"), strict=True)
         ]
         assert class_weights(rows, "O", "log") == {
@@ -562,7 +565,7 @@ class TestCommand:
 
 
 def test_texts_that_were_not_measured_are_told_with_the_reason(tmp_path):
-    short = {"AOPC": None, "AOPC.curve": None, "AOPC.skipped": "the text has fewer than 20 tokens."}
+    short = {"measured": {}, "skipped": {"AOPC": "the text has fewer than 20 tokens."}}
     made(tmp_path / "run", instead={1: short})
     page = report(tmp_path / "run", "md")
     assert (
@@ -588,7 +591,12 @@ def test_a_report_says_that_the_order_depends_on_how_tokens_are_removed(tmp_path
     ]
     turned = {"Best": 0.1, "Second": 0.2, "Worst": 0.5, "Random #0": 0.3, "Random #1": 0.3}
     instead = {
-        (method, e): {key.replace("AOPC", "masked"): value for key, value in row(e, mean).items()}
+        (method, e): {
+            "measured": {
+                "AOPC": row(e, MEANS[method])["measured"]["AOPC"],
+                "masked": row(e, mean)["measured"]["AOPC"],
+            }
+        }
         for method, mean in turned.items()
         for e in range(TEXTS)
     }

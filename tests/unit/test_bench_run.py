@@ -18,15 +18,15 @@ from tokenlight import Explainer
 from tokenlight.bench import request as planning
 from tokenlight.bench import tables
 from tokenlight.bench.part import Making
-from tokenlight.bench.plan import Request, Task
+from tokenlight.bench.plan import Request
 from tokenlight.bench.run import run_suite
-from tokenlight.bench.status import in_time, status
-from tokenlight.bench.store import RunFolder
+from tokenlight.bench.store import RunFolder, in_time, status
 from tokenlight.bench.suite import SuiteRefused, read
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.scale import Engine, processes
-from tokenlight.scale.lock import locked, tidy
+from tokenlight.files.parts import locked, tidy
+from tokenlight.scale import Engine
+from tokenlight.scale import engine as processes
 from tokenlight.scale.worker import Outcome
 
 pytestmark = pytest.mark.xdist_group("bench")
@@ -69,7 +69,7 @@ def test_a_part_has_its_rows_and_a_manifest(whole):
     part = run.parts[0]
     rows, said = run.rows_of(part), run.said(part)
     assert [row["example"] for row in rows] == [0, 1, 2, 3]
-    assert len(rows[0]["aopc.curve"]) == 11
+    assert len(rows[0]["measured"]["aopc"]["curve"]) == 11
     assert rows[0]["error"] is None
     assert said["suite"] == run.suite.digest()
     assert (said["seed"], said["device"], said["threads"]) == (0, "cpu", 1)
@@ -129,16 +129,16 @@ def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, whole,
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     run = RunFolder.open(folder)
-    run.place(run.parts[3], "json").unlink()
-    run.place(run.parts[5], "parquet").unlink()
+    run.place(run.parts[3]).unlink()
+    run.place(run.parts[5]).write_bytes(b"")
     finished = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
     assert finished.made == 2
     assert bytes_of(folder) == bytes_of(whole)
-    place = run.place(run.parts[7], "parquet")
-    place.write_bytes(place.read_bytes()[:-1] + b"x")
-    with pytest.raises(DamagedFile, match="not the file its manifest names.*makes it again"):
+    place = run.place(run.parts[7])
+    place.write_bytes(place.read_bytes().replace(b'"error": null', b'"error": "x"', 1))
+    with pytest.raises(DamagedFile, match="not those that its manifest names.*makes it again"):
         tables.merged(run)
-    run.place(run.parts[0], "json").write_text("[")
+    run.place(run.parts[0]).write_text("[")
     assert (status(folder).damaged, status(folder).done) == (2, len(run.parts) - 2)
     said = []
     finished = run_suite(suite, folder, engine=Engine(workers=1), tell=said.append, progress=False)
@@ -152,9 +152,8 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder,
     shutil.copytree(whole, folder)
     run = RunFolder.open(folder)
     other = next(part for part in run.parts if part.cell != run.parts[0].cell)
-    for ending in ("parquet", "json"):
-        shutil.copy(run.place(other, ending), run.place(run.parts[0], ending))
-        shutil.copy(run.place(run.parts[1], ending), run.place(run.parts[2], ending))
+    shutil.copy(run.place(other), run.place(run.parts[0]))
+    shutil.copy(run.place(run.parts[1]), run.place(run.parts[2]))
     assert "(method differ)" in run.damage(run.parts[0])
     assert "(first differ)" in run.damage(run.parts[2])
     with pytest.raises(DamagedFile, match="of another part or run"):
@@ -163,10 +162,9 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder,
     stranger = make(tmp_path / "other", bert_folder, 0, rows=rows)
     planned, _ = planning.plan(read(stranger)[0], Request())
     theirs = RunFolder.begin(tmp_path / "else", stranger, read(stranger)[0], planned)
-    task = Task("part", theirs.parts[3])
+    task = theirs.parts[3]
     list(Engine(workers=1).results(Making(str(theirs.folder)), [task], "cpu"))
-    for ending in ("parquet", "json"):
-        shutil.copy(theirs.place(theirs.parts[3], ending), run.place(run.parts[3], ending))
+    shutil.copy(theirs.place(theirs.parts[3]), run.place(run.parts[3]))
     assert "(settings differ)" in run.damage(run.parts[3])
     run_suite(suite, folder, engine=Engine(workers=1), progress=False)
     assert bytes_of(folder) == bytes_of(whole)
@@ -181,7 +179,7 @@ def test_what_changes_in_the_middle_of_a_run_is_mixed_with_nothing(bert_folder, 
     planned, problems = planning.plan(read(place)[0], Request())
     assert not problems
     run = RunFolder.begin(tmp_path / "run", place, read(place)[0], planned)
-    tasks = [Task("part", part) for part in run.parts]
+    tasks = list(run.parts)
     first = list(Engine(workers=1).results(Making(str(run.folder)), tasks[:1], "cpu"))
     assert first[0].trouble == ""
     if what == "data":
@@ -265,7 +263,9 @@ def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_pa
     theirs = list(RunFolder.open(tmp_path / "other").rows(method="attcat"))
     for one, other in zip(mine, theirs, strict=True):
         if one["error"] is None:
-            assert one["aopc"] == pytest.approx(other["aopc"], abs=FLOAT32)
+            assert one["measured"]["aopc"]["value"] == pytest.approx(
+                other["measured"]["aopc"]["value"], abs=FLOAT32
+            )
 
 
 def test_offline_cells_without_a_model_are_reported_and_no_failure(bert_folder, tmp_path, capsys):
@@ -309,7 +309,7 @@ def test_a_run_without_a_finished_part_has_no_report(suite, tmp_path, capsys, mo
     def broken(_run, tasks, **_):
         yield from (Outcome(number, trouble="out of luck") for number in range(len(tasks)))
 
-    monkeypatch.setattr("tokenlight.scale.processes.results", broken)
+    monkeypatch.setattr("tokenlight.scale.engine.local_results", broken)
     folder = str(tmp_path / "run")
     with pytest.raises(SystemExit) as end:
         main(["bench", "run", str(suite), "-o", folder])
@@ -339,7 +339,7 @@ def bench():
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "none", place], check=True)
 codes = [bench()]
 half = [*Path(place).rglob(".*.part")]
-kept = len([*Path(place).rglob("*.parquet")])
+kept = len([*Path(place).rglob("*.jsonl")])
 subprocess.run(["mount", "-o", "remount,size=20m", place], check=True)
 codes.append(bench())
 shutil.copytree(place + "/run", out)
@@ -365,7 +365,7 @@ def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(suite, whole, tmp_path
     assert last[6] == "0"
     said = " ".join(done.stderr.split())
     assert "is full" in said
-    assert "Free some room, then give the same command: it goes on from there." in said
+    assert "free some room, then give the same command; it goes on from there." in said
     assert bytes_of(tmp_path / "o") == bytes_of(whole)
 
 
@@ -381,7 +381,7 @@ def test_a_worker_that_dies_thrice_costs_its_part_alone(suite, tmp_path, monkeyp
             os.kill(worker.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(processes._Process, "give", give)
-    tasks = [Task("part", part) for part in run.parts[:3]]
+    tasks = list(run.parts[:3])
     found = list(Engine(workers=1).results(Making(str(run.folder)), tasks, "cpu"))
     troubles = {run.parts[outcome.task]: outcome.trouble for outcome in found}
     assert "died 3 times (signal 9)" in troubles.pop(victim)
@@ -405,10 +405,10 @@ def _begun(suite, folder):
 def test_what_a_killed_run_left_half_written_is_taken_away(tmp_path):
     inner = tmp_path / "parts" / "a"
     inner.mkdir(parents=True)
-    (inner / ".00000000.parquet.7.part").write_text("half")
-    (inner / "00000000.parquet").write_text("whole")
+    (inner / ".00000000.jsonl.7.part").write_text("half")
+    (inner / "00000000.jsonl").write_text("whole")
     tidy(tmp_path)
-    assert [one.name for one in inner.iterdir()] == ["00000000.parquet"]
+    assert [one.name for one in inner.iterdir()] == ["00000000.jsonl"]
 
 
 def test_time_is_told_in_words():

@@ -64,19 +64,19 @@ def test_each_makes_one_entry_for_every_combination():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("metrcs: [aopc]", "unknown key 'metrcs' (did you mean 'metrics'?)"),
-        ("slice: 0", "slice is 0, but must be at least 1"),
-        ("seed: soon", "seed is 'soon', but must be a whole number"),
-        ("protocol: {explain_mask: cls}", "explain_mask is 'cls' (did you mean 'cls_sep'?)"),
+        ("metrcs: [aopc]", "unknown key 'metrcs'. Did you mean 'metrics'?"),
+        ("slice: 0", "slice is 0; it should be greater than or equal to 1"),
+        ("seed: soon", "seed is 'soon'; it should be a valid integer"),
+        ("protocol: {explain_mask: cls}", "it should be 'none', 'cls_sep' or 'sep'. Did you mean 'cls_sep'?"),
         ("protocol: {target: all}", "target: all explains several classes of a text"),
         ("methods: [{label: Ours}]", "methods, entry 1: name is missing"),
         ("data: [{name: a}, {name: a}]", "the data set 'a' is there twice"),
         ("models: [{name: m, data: reviws}]", "unknown data set 'reviws'"),
-        ("published: {reviews: {atcat: {aopc: 1}}}", "unknown method 'atcat' (did you mean 'attcat'?)"),
+        ("published: {reviews: {atcat: {aopc: 1}}}", "unknown method 'atcat'. Did you mean 'attcat'?"),
         ("published: {reviews: {attcat: {aopcc: 1}}}", "unknown metric 'aopcc'"),
         ("published: {reviews: {attcat: {aopc: high}}}", "'high' is no number"),
         ("heads: {margin: 0.1}", "heads: conllu is missing"),
-        ("kind: tabel", "kind is 'tabel' (did you mean 'table'?)"),
+        ("kind: tabel", "kind is 'tabel'; it should be 'table' or 'figure'. Did you mean 'table'?"),
     ],
 )  # fmt: skip
 def test_each_mistake_is_told_with_its_place_and_the_nearest_name(text, told):
@@ -122,7 +122,7 @@ def test_all_problems_are_listed_before_any_work(bert_folder, tmp_path, capsys):
     said = " ".join(capsys.readouterr().err.split())
     assert "nothing was run" in said
     for told in (
-        "unknown key 'btach_tokens' (did you mean 'batch_tokens'?)",
+        "unknown key 'btach_tokens'. Did you mean 'batch_tokens'?",
         "unknown method 'atcat'",
         "unknown option of method rollout 'residul'",
         "unknown metric 'aopcc'",

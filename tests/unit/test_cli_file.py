@@ -457,10 +457,10 @@ def test_going_on_with_other_texts_or_labels_is_told_in_words(tokenlight, classi
 
     assert told({"text": "a good film"})[0] == 0
     labels = told({"text": "a good film", "label": 1})[2]
-    assert "other settings (true labels and marks differ); give another folder" in labels
-    assert "other settings (texts differ in their words)" in told({"text": "a bad film"})[2]
+    assert "other settings: true labels and marks (was " in labels
+    assert "other settings: words of the texts (was " in told({"text": "a bad film"})[2]
     more = told({"text": "a good film"}, {"text": "a bad film"})[2]
-    assert "(texts differ: 1, now 2)" in more
+    assert "other settings: texts (was 1, now 2)" in more
 
 
 def test_a_number_that_rounds_to_zero_has_no_sign():

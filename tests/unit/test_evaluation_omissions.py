@@ -114,9 +114,12 @@ def test_another_target_in_the_same_folder_is_named_in_words(bert_folder, tmp_pa
     assert run(*given).exit_code == 0
     done = run(*given, "--target", "positive", "--long", "stride")
     assert done.exit_code == 2
-    assert "other settings (long, target differ: 'truncate', now 'stride')" in done.stderr
+    assert (
+        "other settings: long (was truncate, now stride); target (was predicted, now positive)."
+        in (" ".join(done.stderr.split()))
+    )
     done = run(*given, "--target", "positive")
-    assert "other settings (target differ: 'predicted', now 'positive')" in done.stderr
+    assert "other settings: target (was predicted, now positive)." in done.stderr
 
 
 def test_a_wrong_mark_costs_only_metrics_that_read_marks(explainer, tmp_path):
@@ -129,7 +132,7 @@ def test_a_wrong_mark_costs_only_metrics_that_read_marks(explainer, tmp_path):
     _, refused = evaluate_file(
         explainer, given, Experiment(["attcat"], ["rationale"]), tmp_path / "b"
     )
-    assert "ends behind the text" in refused[0].reason
+    assert "stands outside of the text" in refused[0].reason
 
 
 def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):
@@ -192,7 +195,7 @@ def test_other_versions_of_the_libraries_are_refused_by_the_folder(
     job = Experiment([("attcat", {})], [("aopc", {})])
     evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
     monkeypatch.setattr(resuming, "versions", lambda: {"torch": "0.1"})
-    with pytest.raises(BadInput, match=r"versions differ: 'tokenlight .*', now 'torch 0.1'"):
+    with pytest.raises(BadInput, match=r"versions \(was tokenlight .*, now torch 0.1\)"):
         evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
 
 

@@ -525,9 +525,9 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(explainer, tmp_path,
 
 def test_other_settings_in_the_same_folder_are_refused(explainer, tmp_path):
     evaluate_file(explainer, examples(2), JOB, tmp_path)
-    with pytest.raises(BadInput, match="other settings \\(seed differ"):
+    with pytest.raises(BadInput, match=r"other settings: seed \(was 0, now 1\)"):
         evaluate_file(explainer, examples(2), replace(JOB, seed=1), tmp_path)
-    with pytest.raises(BadInput, match="texts differ"):
+    with pytest.raises(BadInput, match=r"texts \(was 2, now 3\)"):
         evaluate_file(explainer, examples(3), JOB, tmp_path)
 
 
@@ -551,7 +551,7 @@ def test_a_retrained_model_of_the_same_name_is_refused_by_the_folder(explainer, 
     evaluate_file(explainer, examples(2), JOB, tmp_path)
     with torch.no_grad():
         explainer.model.classifier.weight.add_(0.1)
-    with pytest.raises(BadInput, match="other settings \\(weights differ"):
+    with pytest.raises(BadInput, match=r"other settings: weights \(was"):
         evaluate_file(explainer, examples(2), JOB, tmp_path)
 
 

@@ -19,11 +19,11 @@ from tests.scale_runs import Here, bytes_of, parquet
 from tests.tolerance import FLOAT32
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.files.parts import locked
 from tokenlight.files.rows import OWN, attribution_of, columns_of, table_of
 from tokenlight.files.write import filesystem
 from tokenlight.models.embedded import folder_digest
 from tokenlight.scale import explain_files
-from tokenlight.scale.lock import locked
 from tokenlight.scale.source import TextFiles
 
 pytestmark = pytest.mark.xdist_group("bench")

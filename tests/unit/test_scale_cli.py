@@ -8,7 +8,7 @@ import pytest
 
 from tests.scale_runs import parquet
 from tests.unit.test_cli_file import tokenlight  # noqa: F401 - a fixture
-from tokenlight.scale import processes
+from tokenlight.scale import engine as processes
 
 pytestmark = pytest.mark.xdist_group("bench")
 

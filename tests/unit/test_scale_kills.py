@@ -12,8 +12,9 @@ import time
 import pytest
 
 from tests.scale_runs import Here, bytes_of, parquet
-from tokenlight.scale import Engine, explain_files, processes
-from tokenlight.scale.lock import worked_in
+from tokenlight.files.parts import worked_in
+from tokenlight.scale import Engine, explain_files
+from tokenlight.scale import engine as processes
 
 pytestmark = pytest.mark.xdist_group("bench")
 COUNT = 96

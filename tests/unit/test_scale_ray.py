@@ -111,4 +111,7 @@ def test_a_task_that_kills_its_actors_costs_itself_alone():
     troubles = {one.task: one.trouble for one in found}
     assert sorted(troubles) == [0, 1, 2]
     assert troubles[0] == troubles[2] == ""
-    assert "Ray lost its worker 3 times; most often the memory does not suffice" in troubles[1]
+    assert (
+        "its worker died 3 times (Ray does not say why); most often the memory does not suffice"
+        in troubles[1]
+    )

@@ -16,9 +16,8 @@ from tests.tolerance import close
 from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
 from tokenlight.evaluation.grade import Evidence, graded
-from tokenlight.evaluation.health import health
 from tokenlight.evaluation.removal import Sizes
-from tokenlight.evaluation.trust import Chances, all_trusted, removal_test, trusted
+from tokenlight.evaluation.trust import Chances, all_trusted, health, removal_test, trusted
 
 WORDS = list(range(10, 26))
 

@@ -2,7 +2,7 @@
 themselves; :mod:`tokenlight.bench.suite` reads them from YAML."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,30 +18,71 @@ LAYERS = "layers"  # in `each`: every layer of the model, the embedding first
 STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
 
-def _listed(given: Any) -> Any:
-    """A list of texts; one text is a list of one."""
-    if isinstance(given, str):
-        return [given]
-    return [str(one) for one in given] if isinstance(given, list | tuple) else given
+# One text is a list of one.
+Texts = Annotated[
+    tuple[str, ...], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+]
 
 
-def _text_keys(given: Any) -> Any:
-    return {str(key): value for key, value in given.items()} if isinstance(given, dict) else given
+def _number(given: Any) -> Any:
+    """A published number, or a mapping of them. YAML 1.1 reads -.641 as a text."""
+    if isinstance(given, dict):
+        return {str(key): _number(value) for key, value in given.items()}
+    try:
+        found = float(given) if isinstance(given, str) else given
+    except ValueError:
+        found = None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise ValueError(f"{shown(given)} is no number")
+    return found
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Mapped = Annotated[dict[str, Any], BeforeValidator(_text_keys)]
+Published = dict[str, dict[str, dict[str, Annotated[Any, BeforeValidator(_number)]]]]
 Whole = Annotated[StrictInt, Field(ge=0)]
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
-def filled(given: Any, short: str = "") -> Any:
-    """A mapping without what is left empty; a bare text stands for ``{short: text}``."""
-    if short and isinstance(given, str):
-        return {short: given}
-    if not isinstance(given, dict):
-        return given
-    return {str(key): value for key, value in given.items() if value is not None}
+def reading(short: str = "", then: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """A validator: a mapping without what is left empty, or a bare text for ``{short: text}``; ``then``
+    fills in what follows from the rest."""
+
+    def filled(given: Any) -> Any:
+        given = {short: given} if short and isinstance(given, str) else given
+        if not isinstance(given, dict):
+            return given
+        return then({str(key): value for key, value in given.items() if value is not None})
+
+    return model_validator(mode="before")(filled)
+
+
+def _data_named(given: dict[str, Any]) -> dict[str, Any]:
+    """sst2/dev is named sst2, reviews.jsonl reviews."""
+    *folders, file = Path(str(given.get("local", ""))).parts or ("",)
+    name = given.get("name") or (folders[-1] if folders else file.split(".")[0])
+    usual = {"title": name, "local": name} | ({"name": name} if name else {})
+    return usual | {key: value for key, value in given.items() if value or key != "local"}
+
+
+def _model_named(given: dict[str, Any]) -> dict[str, Any]:
+    hub = str(given.get("hub", ""))
+    twin = given.get("twin", hub if hub.startswith("tokenlight/") else "")
+    name = given.get("name") or Path(hub).name or Path(str(twin)).name
+    return given | {"twin": "" if twin == "none" else twin} | ({"name": name} if name else {})
+
+
+def _with_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Name and options, from ``name:option=value,...`` and the keys ``options`` and ``preset``."""
+    said = str(given.pop("name", "") or "")
+    if not said:
+        return {"label": "", **given}
+    try:
+        name, options = registry.parse(said)
+    except BadInput as broken:
+        raise ValueError(str(broken)) from broken
+    more, preset = given.pop("options", {}), given.pop("preset", None)
+    if isinstance(more, dict):
+        more = options | more | ({"preset": str(preset)} if preset else {})
+    return {"label": said} | given | {"name": name, "options": more}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -69,17 +110,7 @@ class DataSet:
     classes: Texts = ()
     note: str = ""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, given: Any) -> Any:
-        """sst2/dev is named sst2, reviews.jsonl reviews."""
-        given = filled(given, "local")
-        if not isinstance(given, dict):
-            return given
-        *folders, file = Path(str(given.get("local", ""))).parts or ("",)
-        name = given.get("name") or (folders[-1] if folders else file.split(".")[0])
-        usual = {"title": name, "local": name} | ({"name": name} if name else {})
-        return usual | {key: value for key, value in given.items() if value or key != "local"}
+    _read = reading("local", _data_named)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -100,35 +131,7 @@ class Model:
     labels: Texts = ()
     note: str = ""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, given: Any) -> Any:
-        given = filled(given, "hub")
-        if not isinstance(given, dict):
-            return given
-        hub = str(given.get("hub", ""))
-        twin = given.get("twin", hub if hub.startswith("tokenlight/") else "")
-        name = given.get("name") or Path(hub).name or Path(str(twin)).name
-        named = {"name": name} if name else {}
-        return given | {"twin": "" if twin == "none" else twin} | named
-
-
-def _with_options(given: Any) -> Any:
-    """Name and options, from ``name:option=value,...`` and the keys ``options`` and ``preset``."""
-    given = filled(given, "name")
-    if not isinstance(given, dict):
-        return given
-    if not given.get("name"):
-        return {"label": ""} | {key: value for key, value in given.items() if key != "name"}
-    said = str(given["name"])
-    try:
-        name, options = registry.parse(said)
-    except BadInput as broken:
-        raise ValueError(str(broken)) from broken
-    more, preset = given.pop("options", {}), given.pop("preset", None)
-    if isinstance(more, dict):
-        more = options | _text_keys(more) | ({"preset": str(preset)} if preset else {})
-    return {"label": said} | given | {"name": name, "options": more}
+    _read = reading("hub", _model_named)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -142,22 +145,20 @@ class MethodEntry:
 
     name: str
     label: str
-    options: Mapped = field(default_factory=dict)
-    each: Mapped = field(default_factory=dict)
-    twin: Mapped = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    each: dict[str, Any] = field(default_factory=dict)
+    twin: dict[str, Any] = field(default_factory=dict)
     data: Texts = ()
     group: str = ""
 
-    _read = model_validator(mode="before")(_with_options)
+    _read = reading("name", _with_options)
 
     @field_validator("each")
     @classmethod
     def _lists(cls, each: dict[str, Any]) -> dict[str, Any]:
         for option, values in each.items():
             if values != LAYERS and not (isinstance(values, list) and values):
-                raise ValueError(
-                    f"each: {option} is {shown(values)}, but must be a list, or {LAYERS!r}"
-                )
+                raise ValueError(f"{option} is {shown(values)}, but must be a list, or {LAYERS!r}")
         return each
 
     def expanded(self, layers: int | None = None) -> Iterator["MethodEntry"]:
@@ -185,10 +186,10 @@ class MetricEntry:
 
     name: str
     label: str
-    options: Mapped = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     data: Texts = ()
 
-    _read = model_validator(mode="before")(_with_options)
+    _read = reading("name", _with_options)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -200,14 +201,14 @@ class Protocol:
     token_types: Literal["tokenizer", "zeros"] = "tokenizer"
     long: Literal["error", "truncate", "stride"] = "truncate"
 
-    _filled = model_validator(mode="before")(filled)
+    _read = reading()
 
     @field_validator("target")
     @classmethod
     def _one(cls, target: str) -> str:
         if target == "all":
             raise ValueError(
-                "target: all explains several classes of a text, but a row holds one; name one"
+                "all explains several classes of a text, but a row holds one; name one"
             )
         return target
 
@@ -222,7 +223,7 @@ class Heads:
     margin: float = 0.1
     share: float = 0.8
 
-    _filled = model_validator(mode="before")(filled)
+    _read = reading()
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -246,7 +247,4 @@ class Claim:
     lowest: str = ""
     cannot: str = ""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read(cls, given: Any) -> Any:
-        return filled(given, "claim")
+    _read = reading("claim")

@@ -18,14 +18,8 @@ FORMS = tuple(ending + zipped for ending in ENDINGS for zipped in ("", ".gz"))
 def locate(local: str, folders: Sequence[Path]) -> Path | None:
     """The file that ``sst2/dev`` means in the first folder that has one: as named, or with one of
     the known endings."""
-    for folder in folders:
-        if (folder / local).is_file():
-            return folder / local
-        for form in FORMS:
-            place = folder / f"{local}{form}"
-            if place.is_file():
-                return place
-    return None
+    places = (folder / f"{local}{form}" for folder in folders for form in ("", *FORMS))
+    return next((place for place in places if place.is_file()), None)
 
 
 def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -> str:
@@ -38,26 +32,12 @@ def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -
         return str(found.resolve())
     if folder is None and data.hub and not offline:
         return data.hub
-    raise BadInput(_not_found(data, suite, folder))
-
-
-def _not_found(data: DataSet, suite: Suite, folder: Path | None) -> str:
-    """What was looked for, and where."""
-    tried = f" (tried as it is and with {', '.join(ENDINGS)}, each but .parquet also .gz)"
-    ended = data.local.endswith(FORMS)
-    beside = f"beside the suite, in {suite.folder}" + ("" if ended else tried)
-    if folder is not None:
-        return (
-            f"data set {data.name}: {data.local} is not in {folder}: it has "
-            f"{_has(folder, data.local)}; nor is it {beside}"
-        )
-    told = f"data set {data.name}: {data.local} is not {beside}"
-    if data.otherwise:
-        told += f", nor is {data.otherwise}"
-    if ended:  # meant as a file there, perhaps misspelled
-        told += f", which has {_has(Path(suite.folder), data.local)}"
-    told += "; no --data folder was given" + (", and --offline asks no hub" if data.hub else "")
-    return f"{told}; give --data DIR with {data.local} in it"
+    looked = ", nor ".join(f"in {place}, which has {_has(place, data.local)}" for place in folders)
+    wanted = " or ".join(filter(None, (data.local, data.otherwise)))
+    hub = ", and --offline asks no hub" if data.hub and folder is None else ""
+    raise BadInput(
+        f"data set {data.name}: {wanted} is not {looked}{hub}; give --data DIR with {data.local} in it"
+    )
 
 
 def _has(folder: Path, local: str) -> str:
@@ -84,21 +64,18 @@ def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> l
 
 def relabelled(examples: Sequence[Example], labels: Sequence[str], data: DataSet) -> list[Example]:
     """``labels``: for each label of the data set the model's own; empty where they are the same."""
-    if not labels:
-        return list(examples)
-    return [replace(one, label=_mapped(one.label, labels, data)) for one in examples]
-
-
-def _mapped(label: str | int | None, labels: Sequence[str], data: DataSet) -> str | int | None:
-    if label is None:
-        return None
-    if not isinstance(label, int) or not 0 <= label < len(labels):
-        raise BadInput(
-            f"data set {data.name}: the model names labels for 0 to {len(labels) - 1}, but an "
-            f"example has {label!r}"
-        )
-    name = labels[label]
-    return int(name) if name.isdigit() else name
+    found = list(examples)
+    for i, one in enumerate(found if labels else ()):
+        if one.label is None:
+            continue
+        if not isinstance(one.label, int) or not 0 <= one.label < len(labels):
+            raise BadInput(
+                f"data set {data.name}: the model names labels for 0 to {len(labels) - 1}, but an "
+                f"example has {one.label!r}"
+            )
+        name = labels[one.label]
+        found[i] = replace(one, label=int(name) if name.isdigit() else name)
+    return found
 
 
 def task_of(example: Example) -> str:
@@ -106,13 +83,3 @@ def task_of(example: Example) -> str:
     if isinstance(example.text, Question):
         return "qa"
     return "classification" if isinstance(example.text, str) else "pair"
-
-
-def check_task(data: DataSet, examples: Sequence[Example]) -> None:
-    """The examples must be what the suite says they are."""
-    found = task_of(examples[0])
-    if data.task and found != data.task:
-        raise BadInput(
-            f"data set {data.name}: the suite says {data.task}, but its examples are for {found}; "
-            "name the columns with text: …"
-        )

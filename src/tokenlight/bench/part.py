@@ -5,19 +5,18 @@ the suite's token budget, and one thread computes, so that a part has the same b
 however often it is made.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from tokenlight import registry
 from tokenlight.bench.examples import examples_of, relabelled
-from tokenlight.bench.plan import Cell, Part, Task
+from tokenlight.bench.plan import Cell, Part
 from tokenlight.bench.store import RunFolder
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.measure import Failure, Record
@@ -39,113 +38,106 @@ WIDER = {"cuda": 8}
 
 @dataclass(frozen=True)
 class Making:
-    """Parts of the run in a folder, as an engine's workers make them."""
+    """Parts of the run in a folder, and the heads files of cells, as an engine's workers make them."""
 
     folder: str
 
-    def begin(self, device: str) -> Callable[[Task], Mapping[str, Any]]:
+    def begin(self, device: str) -> Callable[[Part | Cell], Mapping[str, Any]]:
         """What does a task."""
-        return partial(_made, self.folder, device)
+        return _Maker(RunFolder.open(self.folder), device).make
 
 
-def _made(folder: str, device: str, task: Task) -> dict[str, Any]:
-    run = _run(folder)
-    if task.kind == "heads":
-        _make_heads(run, run.plan.cells[task.part.cell], device)
-        return {"failed": 0}
-    rows, said = measure_part(run, task.part, device)
-    run.write(task.part, rows, said)
-    return {"failed": sum(row["error"] is not None for row in rows)}
+class _Maker:
+    """What a worker holds: the run, and the models and examples of the parts at hand. What it reads must
+    be what it was when the run was planned."""
 
+    def __init__(self, run: RunFolder, device: str) -> None:
+        self.run, self.device = run, device
+        # Parts come model by model.
+        self.explainer, self.examples = lru_cache(2)(self._loaded), lru_cache(2)(self._read)
+        self.model_digest = lru_cache(8)(folder_digest)
 
-@lru_cache(maxsize=1)
-def _run(folder: str) -> RunFolder:
-    return RunFolder.open(folder)
+    def make(self, task: Part | Cell) -> dict[str, Any]:
+        """Make a part, or the heads file of a cell's model."""
+        if isinstance(task, Cell):
+            self._make_heads(task)
+            return {}
+        rows, said = self._measured(task)
+        self.run.write(task, rows, said)
+        return {"failed": said["failed"]}
 
+    def _check(self, kind: str, name: str, now: str) -> None:
+        refuse_changed(self.run.plan.settings, kind, name, now)
 
-@lru_cache(maxsize=2)  # parts come model by model
-def _model(folder: str, number: int, device: str) -> Explainer:
-    run = _run(folder)
-    cell = run.plan.cells[number]
-    explainer = load(cell.checkpoint, device)
-    now = f"{cell.checkpoint} {folder_digest(cell.checkpoint)}"
-    refuse_changed(run.plan.settings, "models", f"{cell.model}/{cell.data}", now)
-    return explainer
+    def _loaded(self, checkpoint: str) -> Explainer:
+        explainer = load(checkpoint, self.device)
+        cell = next(one for one in self.run.cells if one.runs and one.checkpoint == checkpoint)
+        now = f"{checkpoint} {folder_digest(checkpoint)}"
+        self._check("models", f"{cell.model}/{cell.data}", now)
+        return explainer
 
+    def _read(self, data: str, labels: tuple[str, ...]) -> list[Example]:
+        run = self.run
+        chosen, where = run.suite.data_set(data), run.plan.sources[data]
+        found = examples_of(chosen, where, seed=run.suite.seed, limit=run.plan.limit)
+        self._check("data", data, digest_of(where))
+        return relabelled(found, labels, chosen)
 
-def _loaded(run: RunFolder, cell: Cell, device: str) -> Explainer:
-    """The cell's model, as it was planned; cells of one checkpoint share it."""
-    alike = (one.number for one in run.cells if one.runs and one.checkpoint == cell.checkpoint)
-    return _model(str(run.folder), next(alike, cell.number), device)
+    def _measured(self, part: Part) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The rows of a part, and what its manifest says of how it was made."""
+        run, cell = self.run, self.run.cells[part.cell]
+        explainer = self.explainer(cell.checkpoint)
+        examples = self.examples(cell.data, cell.labels)[part.first : part.first + part.count]
+        entries = run.plan.metrics_for(cell.data)
+        metrics = {one.label: registry.build("metrics", one.name, one.options) for one in entries}
+        made_heads = {"heads": str(run.heads_file(cell))} if cell.makes_heads else {}
+        options = cell.options | made_heads
+        budget, device = run.plan.batch_tokens, explainer.live.device
+        how = {**asdict(run.suite.protocol), "batch_tokens": budget}
+        job = Experiment([(cell.name, options)], [], how, run.suite.seed)
+        begun = time.perf_counter()
+        with counted(explainer) as explaining:
+            made, refused = explained(explainer, examples, job)
+        between = time.perf_counter()
+        with counted(explainer) as measuring:
+            wide = budget * WIDER.get(device.type, 1)
+            records, broken = measured(explainer, examples, made, metrics, batch_tokens=wide)
+        ended = time.perf_counter()
+        # What the options name has been read by now.
+        if heads := cell.options.get("heads"):
+            self._check("heads files", str(heads), digest_of(str(heads)))
+        if lm := cell.options.get("lm"):
+            self._check("language models", str(lm), self.model_digest(str(lm)))
+        rows = list(_rows(run, part, (made, records, (*refused, *broken))))
+        # As the method declares them: torch has no door through which every backward passes.
+        cost = registry.build("methods", cell.name, options).cost
+        explanations = [attribution for listed in made.values() for attribution in listed]
+        gpu = device.type == "cuda"
+        return rows, {
+            "device": torch.cuda.get_device_name(device) if gpu else str(device),
+            "threads": torch.get_num_threads(),
+            "seconds": round(ended - begun, 6),
+            "explain_seconds": round(between - begun, 6),
+            "measure_seconds": round(ended - between, 6),
+            "explain_forwards": explaining["texts"],
+            "explain_backwards": sum(cost(len(one)).backwards for one in explanations),
+            "measure_forwards": measuring["texts"],
+            "forward_tokens": explaining["tokens"] + measuring["tokens"],
+            "failed": sum(row["error"] is not None for row in rows),
+        }
 
-
-@lru_cache(maxsize=8)
-def _refuse_other_language_model(folder: str, place: str) -> None:
-    refuse_changed(_run(folder).plan.settings, "language models", place, folder_digest(place))
-
-
-@lru_cache(maxsize=2)
-def _examples(folder: str, data: str, labels: tuple[str, ...]) -> list[Example]:
-    run = _run(folder)
-    chosen = run.suite.data_set(data)
-    where = run.plan.sources[data]
-    found = examples_of(chosen, where, seed=run.suite.seed, limit=run.plan.limit)
-    refuse_changed(run.plan.settings, "data", data, digest_of(where))
-    return relabelled(found, labels, chosen)
-
-
-def measure_part(
-    run: RunFolder, part: Part, device: str
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of a part, and what its manifest says of how it was made."""
-    cell = run.plan.cells[part.cell]
-    explainer = _loaded(run, cell, device)
-    everything = _examples(str(run.folder), cell.data, cell.labels)
-    examples = everything[part.first : part.first + part.count]
-    entries = run.plan.metrics_for(cell.data)
-    metrics = {one.label: registry.build("metrics", one.name, one.options) for one in entries}
-    made_heads = {"heads": str(run.heads_file(cell))} if cell.makes_heads else {}
-    options = cell.options | made_heads
-    budget = run.plan.batch_tokens
-    how = {**asdict(run.suite.protocol), "batch_tokens": budget}
-    job = Experiment([(cell.name, options)], [], how, run.suite.seed)
-    begun = time.perf_counter()
-    with counted(explainer) as explaining:
-        made, refused = explained(explainer, examples, job)
-    between = time.perf_counter()
-    with counted(explainer) as measuring:
-        wide = budget * WIDER.get(explainer.live.device.type, 1)
-        records, broken = measured(explainer, examples, made, metrics, batch_tokens=wide)
-    ended = time.perf_counter()
-    _refuse_other_files(run, cell)
-    rows = _rows(run, part, (made, records, (*refused, *broken)))
-    # As the method declares them: torch has no door through which every backward passes.
-    cost = registry.build("methods", cell.name, options).cost
-    explanations = [attribution for listed in made.values() for attribution in listed]
-    device_used = explainer.live.device
-    gpu = device_used.type == "cuda"
-    said = {
-        "device": torch.cuda.get_device_name(device_used) if gpu else str(device_used),
-        "threads": torch.get_num_threads(),
-        "seconds": round(ended - begun, 6),
-        "explain_seconds": round(between - begun, 6),
-        "measure_seconds": round(ended - between, 6),
-        "explain_forwards": explaining["texts"],
-        "explain_backwards": sum(cost(len(one)).backwards for one in explanations),
-        "measure_forwards": measuring["texts"],
-        "forward_tokens": explaining["tokens"] + measuring["tokens"],
-        "failed": sum(row["error"] is not None for row in rows),
-    }
-    return rows, said
-
-
-def _refuse_other_files(run: RunFolder, cell: Cell) -> None:
-    """What a method's options name must be what it was, and it has been read by now."""
-    heads, lm = cell.options.get("heads"), cell.options.get("lm")
-    if heads:
-        refuse_changed(run.plan.settings, "heads files", str(heads), digest_of(str(heads)))
-    if lm:
-        _refuse_other_language_model(str(run.folder), str(lm))
+    def _make_heads(self, cell: Cell) -> None:
+        place, wish, conllu = self.run.heads_file(cell), self.run.suite.heads, self.run.plan.conllu
+        if place.exists() or wish is None:
+            return
+        explainer = self.explainer(cell.checkpoint)
+        sentences = list(read_conllu(conllu))[: wish.limit]
+        self._check("parsed text", conllu, digest_of(conllu))
+        live, tokenizer = explainer.live, explainer.tokenizer
+        align: Any = wish.align
+        found = head_statistics(live, tokenizer, sentences, Reading.named(align, live, tokenizer))
+        about = {"model": cell.checkpoint, "sources": [conllu.rpartition("/")[2]]}
+        write_heads(place, found.to_dict(wish.margin, wish.share) | about)
 
 
 @contextmanager
@@ -171,57 +163,22 @@ def _rows(
     run: RunFolder,
     part: Part,
     found: tuple[Mapping[int, list[Attribution]], Sequence[Record], Sequence[Failure]],
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """One row an example, in order; an example that failed has its error and nothing else."""
     made, records, refusals = found
-    by_text = {record.text: record for record in records}
+    measured = {record.text: record.to_dict() for record in records}
     errors = {refusal.text: refusal.reason for refusal in refusals}
-    rows = []
-    for i in range(part.count):
-        row: dict[str, Any] = {"example": part.first + i, "error": errors.get(i)}
-        record, attributions = by_text.get(i), made.get(i) or []
-        if attributions and part.first + i < run.suite.keep:
-            row["attribution"] = json_text(attributions[0].to_dict())
-        if record is not None and i not in errors:
-            row |= _measured_row(record, attributions[0])
-        elif row["error"] is None:
-            row["error"] = "no explanation was made"
-        rows.append(row)
-    return rows
-
-
-def _measured_row(record: Record, attribution: Attribution) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "tokens": record.tokens,
-        "target": record.target,
-        "predicted": record.predicted,
-        "label": record.label,
-    }
-    for label, one in record.measured.items():
-        detail = dict(one.detail)
-        if "weights" in detail:  # ids mean nothing without the tokenizer: say their tokens too
-            pieces = zip(attribution.row.ids, attribution.tokens, strict=True)
-            detail["pieces"] = {str(i): str(token) for i, token in pieces}
-        row[label] = float(one.value)
-        row[f"{label}.curve"] = list(one.curve) or None
-        for name, values in (("parts", dict(one.parts)), ("detail", detail)):
-            text = json.dumps(values, ensure_ascii=False, sort_keys=True)
-            row[f"{label}.{name}"] = text if values else None
-    return row | {f"{label}.skipped": reason for label, reason in record.skipped.items()}
-
-
-def _make_heads(run: RunFolder, cell: Cell, device: str) -> None:
-    place, wish = run.heads_file(cell), run.suite.heads
-    if place.exists() or wish is None:
-        return
-    explainer = _loaded(run, cell, device)
-    sentences = list(read_conllu(run.plan.conllu))[: wish.limit]
-    refuse_changed(run.plan.settings, "parsed text", run.plan.conllu, digest_of(run.plan.conllu))
-    align: Any = wish.align
-    live, tokenizer = explainer.live, explainer.tokenizer
-    found = head_statistics(live, tokenizer, sentences, Reading.named(align, live, tokenizer))
-    content = found.to_dict(wish.margin, wish.share) | {
-        "model": cell.checkpoint,
-        "sources": [run.plan.conllu.rpartition("/")[2]],
-    }
-    write_heads(place, content)
+    for i, number in enumerate(range(part.first, part.first + part.count)):
+        row: dict[str, Any] = dict.fromkeys(("attribution", "predicted", "label"))
+        row["example"] = number
+        attribution = next(iter(made.get(i) or ()), None)
+        if attribution is not None and number < run.suite.keep:
+            row["attribution"] = json_text(attribution.to_dict())
+        if i in measured and attribution is not None and i not in errors:
+            row |= measured[i] | {"text": number}
+            for one in row["measured"].values():
+                if "weights" in one["detail"]:  # ids mean nothing without the tokenizer
+                    pieces = zip(attribution.row.ids, attribution.tokens, strict=True)
+                    named = {str(one_id): str(token) for one_id, token in pieces}
+                    one["detail"] = {**one["detail"], "pieces": named}
+        yield row | {"error": errors.get(i, None if i in measured else "no explanation was made")}

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.suite import Suite
@@ -86,14 +88,6 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A part to make, or the heads file of a part's model."""
-
-    kind: Literal["part", "heads"]
-    part: Part
-
-
-@dataclass(frozen=True)
 class Plan:
     """All cells, where their data are read, and what they depend on (``settings``)."""
 
@@ -126,9 +120,7 @@ class Plan:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
         """Rebuild from :meth:`to_dict`."""
-        cells = (Cell(**{**one, "labels": tuple(one["labels"])}) for one in values["cells"])
-        metrics = (MetricEntry(**{**one, "data": tuple(one["data"])}) for one in values["metrics"])
-        return cls(**{**values, "cells": tuple(cells), "metrics": tuple(metrics)})
+        return TypeAdapter(cls).validate_python(values)
 
 
 def slug(name: str) -> str:

@@ -2,22 +2,26 @@
 
 import dataclasses
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.checks import Doctor, Fitness, entry_problems
 from tokenlight.bench.entries import LAYERS, DataSet, MethodEntry, MetricEntry, Model
-from tokenlight.bench.examples import check_task, examples_of, locate, relabelled, source
+from tokenlight.bench.examples import examples_of, locate, relabelled, source, task_of
 from tokenlight.bench.plan import Cell, Plan, Request
 from tokenlight.bench.suite import Suite
-from tokenlight.errors import TokenlightError
+from tokenlight.errors import BadInput, TokenlightError, in_words
+from tokenlight.evaluation.labels import read_labels
+from tokenlight.evaluation.preflight import attempt, check_metrics
+from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
+from tokenlight.methods.mask_lrp import NEEDS_HEADS
 from tokenlight.models import embedded
 from tokenlight.models.embedded import digest_of, folder_digest
 from tokenlight.progress import progress as progress_bar
+from tokenlight.scale.worker import load
 from tokenlight.version import VERSION, version_of
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")  # what computes the numbers
@@ -27,8 +31,25 @@ def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
     """The plan and every problem with it; loads each model once and tries its methods."""
     problems = [*entry_problems(suite), *_unmatched(suite, request)]
     lost: list[str] = []  # told behind the data sets, which cannot be read before
-    conllu = _conllu(suite, request, lost)
-    metrics = tuple(_metrics(suite, request, lost))
+    folders = [Path(suite.folder), *([request.data] if request.data else [])]
+
+    def found(local: str, missing: str) -> str:
+        """A file beside the suite or under --data, empty where there is none."""
+        place = locate(local, folders)
+        lost.extend([missing] if place is None else [])
+        return "" if place is None else str(place.resolve())
+
+    conllu = ""
+    if suite.heads is not None:
+        where = request.data or "any folder: no --data was given"
+        conllu = found(suite.heads.conllu, f"heads: {suite.heads.conllu} is not in {where}")
+    metrics = []
+    for metric in suite.metrics:
+        options = dict(metric.options)
+        if corpus := options.get("corpus"):
+            missing = f"metric {metric.label}: the corpus {corpus} is not under --data"
+            options["corpus"] = found(str(corpus), missing) or corpus
+        metrics.append(dataclasses.replace(metric, options=options))
     pairs = [
         _Pair(suite, request, model, data, conllu)
         for model in suite.models
@@ -39,28 +60,119 @@ def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
     sources, examples = _examples(suite, request, wanted, problems)
     problems += lost
     cells: list[Cell] = []
-    doctor = Doctor(suite, request.device)
+    trials = _Trials(suite, request.device)
     with progress_bar("checking", len(pairs)) as advance:
         for pair in pairs:
-            found = examples.get(pair.data.name, [])
-            fitness = Fitness(refused="" if pair.place else "no local model")
-            if found and pair.place:
-                fitness = pair.examined(doctor, found, metrics, problems)
-            cells += pair.cells(len(cells), fitness, len(found))
+            known = examples.get(pair.data.name, [])
+            fitness = _Fitness("" if pair.place else "no local model")
+            if known and pair.place:
+                fitness = pair.examined(trials, known, metrics, problems)
+            cells += pair.cells(len(cells), fitness, len(known))
             advance(1)
     made = Plan(
         cells=tuple(cells),
-        metrics=metrics,
+        metrics=tuple(metrics),
         sources=sources,
-        settings=_settings(suite, request, sources, conllu)
-        | _hashes([cell for cell in cells if cell.runs], metrics),
+        settings={},
         limit=request.limit,
         device=request.device,
         batch_tokens=request.batch_tokens or suite.batch_tokens,
         conllu=conllu,
         slice=request.slice or suite.slice,
     )
-    return made, problems
+    return dataclasses.replace(made, settings=_settings(suite, made)), problems
+
+
+def entry_problems(suite: Suite) -> Iterator[str]:
+    """Names and options that no method or metric has."""
+    for entry in (one for listed in suite.methods for one in listed.expanded(1)):
+        known = entry.name in registry.names("methods")
+        for options in (entry.options, entry.options | entry.twin) if known else ({},):
+            yield from _wrong("methods", entry, options)
+    for metric in suite.metrics:
+        yield from _wrong("metrics", metric, metric.options)
+
+
+def _wrong(
+    kind: registry.Kind, entry: MethodEntry | MetricEntry, options: Mapping[str, Any]
+) -> Iterator[str]:
+    if (
+        kind == "methods"
+    ):  # most masks want heads, which the run may make: checked on the model itself
+        files = ("heads", "lm", "mask")
+        options = {key: value for key, value in options.items() if key not in files}
+    try:
+        registry.build(kind, entry.name, options)
+    except TokenlightError as wrong:
+        said = "" if repr(entry.label) in str(wrong) else f"{kind[:-1]} {entry.label}: "
+        yield said + str(wrong).removesuffix(".")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fitness:
+    """What a model cannot do: ``refused`` where it can do nothing here, ``troubles`` by the method's
+    label. ``layers``: how many blocks it has."""
+
+    refused: str = ""
+    troubles: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    layers: int | None = None
+
+
+class _Trials:
+    """Tries methods on models, each on each once; holds one model at a time."""
+
+    def __init__(self, suite: Suite, device: str) -> None:
+        said = suite.protocol
+        self.how = {"explain_mask": said.explain_mask, "token_types": said.token_types}
+        self.device, self.place = device, ""
+        self.loaded: Explainer | None = None
+        self.found: dict[tuple[str, str], Exception | None] = {}
+
+    def explainer(self, place: str) -> Explainer:
+        """The model at a place."""
+        if self.loaded is None or self.place != place:
+            self.loaded = None  # a model that was only tried makes room for the next
+            self.place, self.loaded = place, load(place, self.device)
+        return self.loaded
+
+    def trouble(self, place: str, entry: MethodEntry, options: dict[str, Any]) -> str:
+        """What goes wrong when the method explains a short text, as ``tokenlight doctor`` tries it."""
+        tried = dict(options)
+        if "heads" not in tried and tried.get("mask") in NEEDS_HEADS:
+            tried["mask"] = "positional"  # its sibling: its own heads are made only later
+        # Another seed draws other numbers, which is no other question.
+        asked = sorted((pair for pair in options.items() if pair[0] != "seed"), key=str)
+        key = (place, f"{entry.name} {asked}")
+        if key not in self.found:
+            explainer = self.explainer(place)
+            self.found[key] = attempt(explainer, (entry.name, tried), **self.how)[0]
+        wrong = self.found[key]
+        return "" if wrong is None else in_words(wrong).removesuffix(".")
+
+
+def _misfits(
+    explainer: Explainer, examples: Sequence[Example], metrics: Sequence[MetricEntry]
+) -> Iterator[str]:
+    """Why a head does not fit the examples or a metric."""
+    head = explainer.live.head
+    span, task = head.kind == "span", task_of(examples[0])
+    if span != (task == "qa"):
+        kind = "answers questions" if span else "is a classifier"
+        yield f"the model {kind}, but the data set is for {task}"
+        return
+    if not span:
+        try:
+            read_labels([example.label for example in examples], head)
+        except TokenlightError as unknown:
+            yield str(unknown)
+    for entry in metrics:
+        if any(_wrong("metrics", entry, entry.options)):
+            continue  # told by entry_problems
+        try:
+            built = registry.build("metrics", entry.name, entry.options)
+            check_metrics([built], head, examples)
+        except TokenlightError as refused:
+            yield f"{entry.label}: {refused}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,25 +211,35 @@ class _Pair:
 
     def examined(
         self,
-        doctor: Doctor,
+        trials: _Trials,
         examples: list[Example],
         metrics: Sequence[MetricEntry],
         problems: list[str],
-    ) -> Fitness:
+    ) -> _Fitness:
         """What the model cannot do. A stand-in that nobody asked for costs its cells only."""
         where = f"{self.model.name} on {self.data.name} ({self.place})"
         try:
             examples = relabelled(examples, self.labels, self.data)
         except TokenlightError as unknown:
             problems.append(f"{where}: {unknown}")
-            return Fitness(refused=str(unknown))
+            return _Fitness(str(unknown))
         chosen = [one for one in metrics if not one.data or self.data.name in one.data]
-        entries = [(entry, options) for entry, options, _ in self.entries(LAYERS)]
-        fitness = doctor.examine(self.place, entries, examples, chosen)
+        try:
+            explainer = trials.explainer(self.place)
+            refused = "; ".join(_misfits(explainer, examples, chosen))
+            layers = getattr(explainer.model.config.get_text_config(), "num_hidden_layers", None)
+        except TokenlightError as missing:
+            refused, layers = str(missing), None
+        troubles = {
+            entry.label: why
+            for entry, options, _ in (() if refused else self.entries(LAYERS))
+            if not any(_wrong("methods", entry, options))  # told by entry_problems
+            and (why := trials.trouble(self.place, entry, options))
+        }
         if not self.stands_in:
-            problems += [f"{where}: {fitness.refused}"] if fitness.refused else []
-            problems += [f"{where}: {label}: {why}" for label, why in fitness.troubles.items()]
-        return fitness
+            problems += [f"{where}: {refused}"] if refused else []
+            problems += [f"{where}: {label}: {why}" for label, why in troubles.items()]
+        return _Fitness(refused, troubles, layers if isinstance(layers, int) else None)
 
     def entries(
         self, layers: int | str | None
@@ -136,56 +258,49 @@ class _Pair:
     def _options(self, entry: MethodEntry) -> tuple[dict[str, Any], bool]:
         options = entry.options | (entry.twin if self.stands_in else {})
         try:
-            known = registry.options_of("methods", entry.name)
+            known = registry.options_of("methods", entry.name).keys() - options.keys()
         except TokenlightError:
             return options, False  # told by entry_problems
         lm = self._given("lms") or ("" if self.stands_in else self.model.lm)
         heads = self._given("heads") or ("" if self.stands_in else self.model.heads)
-        if "lm" in known and "lm" not in options and lm:
+        if "lm" in known and lm:
             options["lm"] = lm
-        open_heads = "heads" in known and "heads" not in options
-        if open_heads and heads:
+        if "heads" in known and heads:
             options["heads"] = str(Path(heads).resolve())
-        return options, open_heads and not heads and bool(self.conllu)
+        return options, "heads" in known and not heads and bool(self.conllu)
 
-    def cells(self, first: int, fitness: Fitness, examples: int) -> list[Cell]:
-        found: list[Cell] = []
+    def cells(self, first: int, fitness: _Fitness, examples: int) -> Iterator[Cell]:
         reason = fitness.refused
-        for entry, options, makes_heads in self.entries(fitness.layers):
+        for number, (entry, options, makes_heads) in enumerate(self.entries(fitness.layers), first):
             if entry.each and not reason:
                 reason = "the model does not tell how many layers it has"
-            found.append(
-                Cell(
-                    number=first + len(found),
-                    model=self.model.name,
-                    data=self.data.name,
-                    method=entry.label,
-                    name=entry.name,
-                    options=options,
-                    checkpoint=self.place,
-                    examples=examples,
-                    labels=self.labels,
-                    makes_heads=makes_heads,
-                    reason=reason or fitness.troubles.get(entry.label, ""),
-                )
+            yield Cell(
+                number=number,
+                model=self.model.name,
+                data=self.data.name,
+                method=entry.label,
+                name=entry.name,
+                options=options,
+                checkpoint=self.place,
+                examples=examples,
+                labels=self.labels,
+                makes_heads=makes_heads,
+                reason=reason or fitness.troubles.get(entry.label, ""),
             )
-        return found
 
 
 def _unmatched(suite: Suite, request: Request) -> Iterator[str]:
     """Data sets that no model is for; names given to --models and its like that stand for nothing."""
-    for one in suite.data:
-        if not any(not model.data or one.name in model.data for model in suite.models):
-            yield f"data set {one.name}: no model is for it"
-    data = [one.name for one in suite.data]
-    names = [one.name for one in suite.models]
+    data, names = ([one.name for one in listed] for listed in (suite.data, suite.models))
+    for one in data:
+        if not any(not model.data or one in model.data for model in suite.models):
+            yield f"data set {one}: no model is for it"
     known = {"", *data, *names, *(f"{name}/{one}" for name in names for one in data)}
-    given = (("--models", request.models), ("--lm", request.lms), ("--heads", request.heads))
-    for option, mapping in given:
-        for key in mapping:
-            if key not in known:
-                listed = ", ".join(dict.fromkeys((*data, *names)))
-                yield f"{option} {key}=…: the suite has no such data set or model; it has {listed}"
+    given = {"--models": request.models, "--lm": request.lms, "--heads": request.heads}
+    for option, key in ((option, key) for option, keys in given.items() for key in keys):
+        if key not in known:
+            listed = ", ".join(dict.fromkeys((*data, *names)))
+            yield f"{option} {key}=…: the suite has no such data set or model; it has {listed}"
 
 
 def _examples(
@@ -198,7 +313,11 @@ def _examples(
         try:
             where = source(data, suite, request.data, offline=request.offline)
             found = examples_of(data, where, seed=suite.seed, limit=request.limit)
-            check_task(data, found)
+            if data.task and (task := task_of(found[0])) != data.task:
+                raise BadInput(
+                    f"data set {data.name}: the suite says {data.task}, but its examples are for {task}; "
+                    "name the columns with text: …"
+                )
         except TokenlightError as missing:
             told = str(missing).removesuffix(".")
             problems.append(told if data.name in told else f"data set {data.name}: {told}")
@@ -207,71 +326,33 @@ def _examples(
     return sources, examples
 
 
-def _found(suite: Suite, request: Request, local: str) -> str:
-    """A file beside the suite or under --data, empty where there is none."""
-    place = locate(local, [Path(suite.folder), *([request.data] if request.data else [])])
-    return "" if place is None else str(place.resolve())
-
-
-def _conllu(suite: Suite, request: Request, problems: list[str]) -> str:
-    """The parsed text that heads files are made from."""
-    if suite.heads is None:
-        return ""
-    place = _found(suite, request, suite.heads.conllu)
-    if not place:
-        where = request.data or "any folder: no --data was given"
-        problems.append(f"heads: {suite.heads.conllu} is not in {where}")
-    return place
-
-
-def _metrics(suite: Suite, request: Request, problems: list[str]) -> Iterator[MetricEntry]:
-    """The metrics, with the file that one of them names as its corpus found under --data."""
-    for metric in suite.metrics:
-        corpus = metric.options.get("corpus")
-        place = _found(suite, request, str(corpus)) if corpus else ""
-        if corpus and not place:
-            problems.append(f"metric {metric.label}: the corpus {corpus} is not under --data")
-        options = metric.options | ({"corpus": place} if place else {})
-        yield dataclasses.replace(metric, options=options)
-
-
-def _settings(
-    suite: Suite, request: Request, sources: dict[str, str], conllu: str
-) -> dict[str, Any]:
+def _settings(suite: Suite, plan: Plan) -> dict[str, Any]:
     """What the numbers depend on; a folder goes on only where all of it is the same."""
+    cells = [cell for cell in plan.cells if cell.runs]
+    weights = {place: folder_digest(place) for place in sorted({c.checkpoint for c in cells})}
+    options = [one.options for one in cells] + [one.options for one in plan.metrics]
+    named = {
+        key: sorted({str(one[key]) for one in options if one.get(key)})
+        for key in ("heads", "lm", "corpus")
+    }
     return {
         "suite": suite.digest(),
-        "limit": request.limit,
-        "batch tokens": request.batch_tokens or suite.batch_tokens,
-        "examples a part": request.slice or suite.slice,
-        "device": request.device.partition(":")[0],
+        "limit": plan.limit,
+        "batch tokens": plan.batch_tokens,
+        "examples a part": plan.slice,
+        "device": plan.device.partition(":")[0],
         "versions": {
             "tokenlight": VERSION,
             "python": platform.python_version(),
             **{name: version_of(name) for name in LIBRARIES},
         },
-        "data": {name: digest_of(where) for name, where in sources.items()},
-        "parsed text": digest_of(conllu) if conllu else "",
-    }
-
-
-def _hashes(cells: Sequence[Cell], metrics: Sequence[MetricEntry]) -> dict[str, Any]:
-    """Hashes of the models, and of what options name: heads, language models, corpora."""
-    weights = {place: folder_digest(place) for place in sorted({c.checkpoint for c in cells})}
-    options = [one.options for one in cells] + [one.options for one in metrics]
-    heads, lms, corpora = (
-        sorted({str(one[key]) for one in options if one.get(key)})
-        for key in ("heads", "lm", "corpus")
-    )
-    found = {
-        "heads files": {place: digest_of(place) for place in heads},
+        "data": {name: digest_of(where) for name, where in plan.sources.items()},
+        "parsed text": digest_of(plan.conllu) if plan.conllu else "",
+        "heads files": {place: digest_of(place) for place in named["heads"]},
         "models": {
             f"{cell.model}/{cell.data}": f"{cell.checkpoint} {weights[cell.checkpoint]}"
             for cell in cells
         },
+        "language models": {place: folder_digest(place) for place in named["lm"]},
+        "corpora": {place: digest_of(place) for place in named["corpus"]},
     }
-    if lms:
-        found["language models"] = {place: folder_digest(place) for place in lms}
-    if corpora:
-        found["corpora"] = {place: digest_of(place) for place in corpora}
-    return found

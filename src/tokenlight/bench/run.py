@@ -1,23 +1,22 @@
 """A suite run to its end: plan, parts by an engine, merged tables. Stopped anywhere, it goes on."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import disk_usage
 
 from tokenlight.bench import request as planning
 from tokenlight.bench import tables
 from tokenlight.bench.part import Making
-from tokenlight.bench.plan import Part, Request, Task
+from tokenlight.bench.plan import Part, Request
 from tokenlight.bench.store import RunFolder, refuse_foreign
 from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
 from tokenlight.errors import MissingExtra, TokenlightError
+from tokenlight.files.parts import locked, tidy
 from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.engine import Engine
-from tokenlight.scale.lock import locked, tidy
-from tokenlight.scale.worker import FULL, DiskFull, Outcome
+from tokenlight.scale.engine import Engine, outcomes
+from tokenlight.scale.worker import writing
 
 
 @dataclass(frozen=True)
@@ -81,106 +80,58 @@ def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
     if problems or more:
         raise SuiteRefused(read_suite.name, [*problems, *more])
     refuse_foreign(where)
-    try:
-        with locked(where, crew.crew):
-            run = RunFolder.begin(where, place, read_suite, planned)
-            tidy(where)
-            finished = _Work(run, crew, tell or (lambda _: None)).all(again, progress)
-            tables.write(run)
-    except OSError as broken:
-        if broken.errno not in FULL:
-            raise
-        raise DiskFull(_full(where, None)) from broken
+    with writing(where), locked(where, crew.crew):
+        run = RunFolder.begin(where, place, read_suite, planned)
+        tidy(where)
+        finished = _finished(run, crew, again, tell or (lambda _: None), progress)
+        tables.write(run)
     return finished
 
 
-def _full(folder: Path, run: RunFolder | None) -> str:
-    told = f"the disk of {folder} is full ({disk_usage(folder).free / 1e6:.1f} MB free)"
-    if run is not None:
-        done, total = run.progress()
-        said = run.manifests()
-        each = sum(one["bytes"] for one in said) / len(said) if said else 0.0
-        told += f" after {done} of {total} parts"
-        if each:
-            # Rows, a manifest of about two kilobytes, and the tables at the end.
-            told += f"; the rest needs about {(total - done) * (each + 4096) / 1e6 + 1:.1f} MB"
-    return f"{told}. Free some room, then give the same command: it goes on from there."
-
-
-@dataclass(frozen=True)
-class _Work:
-    """The parts of a run that are still to be made."""
-
-    run: RunFolder
-    engine: Engine
-    tell: Callable[[str], None]
-
-    def all(self, again: bool, progress: bool | None) -> RunSummary:
-        run = self.run
-        for part in run.parts:
-            if not run.done(part):
-                continue
+def _finished(
+    run: RunFolder, engine: Engine, again: bool, tell: Callable[[str], None], progress: bool | None
+) -> RunSummary:
+    """What is missing made; ``tell`` hears of parts that do not count, and of every finished cell."""
+    for part in run.parts:
+        if run.done(part):
             if why := run.damage(part):
-                self.tell(why)
+                tell(why)
             if why or (again and run.said(part).get("failed")):
                 run.forget(part)
-        waiting = [part for part in run.parts if not run.done(part)]
-        failed: list[tuple[Part, str]] = []
-        kept = len(run.parts) - len(waiting)
-        examples = 0
-        left = Counter(part.cell for part in waiting)
-        heads = self._heads(waiting)
-        with progress_bar("parts", len(heads) + len(waiting), progress) as advance:
-            # An interrupt may come anywhere: closing ends the workers before it goes on its way.
-            with closing(self._outcomes(heads)) as outcomes:
-                for outcome in outcomes:
-                    advance(1)
-                    if outcome.trouble:  # no part of that model can be made without them
-                        raise TokenlightError(f"the heads file was not made: {outcome.trouble}")
-            tasks = [Task("part", part) for part in waiting]
-            with closing(self._outcomes(tasks)) as outcomes:
-                for outcome in outcomes:
-                    part = waiting[outcome.task]
-                    if outcome.trouble:
-                        failed.append((part, outcome.trouble))
-                        run.fail(part, outcome.trouble)
-                    examples += outcome.said.get("failed", 0)
-                    left[part.cell] -= 1
-                    if not left[part.cell]:
-                        self._say(part.cell)
-                    advance(1)
-        return RunSummary(run, len(waiting) - len(failed), kept, examples, tuple(failed))
+    waiting = [part for part in run.parts if not run.done(part)]
+    wanted = [run.cells[number] for number in dict.fromkeys(part.cell for part in waiting)]
+    heads = {run.heads_file(cell): cell for cell in wanted if cell.makes_heads}
+    cells = [cell for place, cell in heads.items() if not place.exists()]
+    failed: list[tuple[Part, str]] = []
+    examples, left = 0, Counter(part.cell for part in waiting)
+    making, where = Making(str(run.folder.resolve())), (run.plan.device, run.folder)
+    with progress_bar("parts", len(cells) + len(waiting), progress) as advance:
+        with closing(outcomes(engine, making, cells, where)) as made:
+            for outcome in made:
+                advance(1)
+                if outcome.trouble:  # no part of that model can be made without them
+                    raise TokenlightError(f"the heads file was not made: {outcome.trouble}")
+        with closing(outcomes(engine, making, waiting, where)) as made:
+            for outcome in made:
+                part = waiting[outcome.task]
+                if outcome.trouble:
+                    failed.append((part, outcome.trouble))
+                    run.fail(part, outcome.trouble)
+                examples += outcome.said.get("failed", 0)
+                left[part.cell] -= 1
+                if not left[part.cell]:
+                    tell(_in_words(run, part.cell))
+                advance(1)
+    kept, now = len(run.parts) - len(waiting), len(waiting) - len(failed)
+    return RunSummary(run, now, kept, examples, tuple(failed))
 
-    def _heads(self, waiting: Sequence[Part]) -> list[Task]:
-        """One task for each heads file that is wanted and not there."""
-        found: dict[Path, Task] = {}
-        for part in waiting:
-            cell = self.run.plan.cells[part.cell]
-            place = self.run.heads_file(cell)
-            if cell.makes_heads and not place.exists():
-                found.setdefault(place, Task("heads", part))
-        return list(found.values())
 
-    def _outcomes(self, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
-        if not tasks:
-            return
-        making = Making(str(self.run.folder.resolve()))
-        results = self.engine.results(making, tasks, self.run.plan.device)
-        with closing(results):
-            for outcome in results:
-                if outcome.full:
-                    raise DiskFull(_full(self.run.folder, self.run))
-                yield outcome
-
-    def _say(self, number: int) -> None:
-        """A sentence when the last part of a cell is in."""
-        cell = self.run.plan.cells[number]
-        said = self.run.manifests(number)
-        seconds = sum(one["seconds"] for one in said)
-        failed = sum(one["failed"] for one in said)
-        broken = f", {failed} failed" if failed else ""
-        examples = sum(one["examples"] for one in said)
-        self.tell(
-            f"{cell.model} · {cell.data} · {cell.method}: {examples} examples{broken}, "
-            f"{seconds:.1f} s"
-        )
+def _in_words(run: RunFolder, number: int) -> str:
+    """A cell whose last part is in."""
+    cell, said = run.cells[number], run.manifests(number)
+    seconds, failed, examples = (
+        sum(one[key] for one in said) for key in ("seconds", "failed", "examples")
+    )
+    broken = f", {failed} failed" if failed else ""
+    name = f"{cell.model} · {cell.data} · {cell.method}"
+    return f"{name}: {examples} examples{broken}, {seconds:.1f} s"

@@ -1,14 +1,8 @@
-"""A run's folder: its plan, its parts, and who works in it.
-
-A part is done when its manifest stands beside its rows and names their hash; both are written beside
-and renamed, the manifest last. So a stop at any moment leaves whole parts only, and what was half
-done is done again.
-"""
+"""A run's folder: its plan, its parts (see :mod:`tokenlight.files.parts`), and where it stands."""
 
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,21 +11,18 @@ from typing import Any
 from tokenlight.bench.plan import Cell, Part, Plan
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.suite import read as read_suite
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra
+from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
-from tokenlight.files.write import write_parquet, write_text
-from tokenlight.scale.lock import refuse_other
+from tokenlight.files.parts import manifest_of, read_part, refuse_other, worked_in, write_part
+from tokenlight.files.write import write_text
 
-FORMAT = 1
-AGAIN = "the same bench run command makes it again"
-NUMBERS = {"example": "int64", "tokens": "int64"}
+FORMAT = 2
 TIMINGS = (
     *("model", "data", "method", "first", "examples"),
     *("seconds", "explain_seconds", "measure_seconds"),
     *("explain_forwards", "explain_backwards", "measure_forwards", "forward_tokens"),
     *("bytes", "device"),
 )
-TEXTS = ("target", "predicted", "label", "error", "attribution")
 
 
 @dataclass(frozen=True)
@@ -49,6 +40,8 @@ class RunFolder:
         place = Path(folder)
         try:
             manifest = json_in(place / "run.json")
+            if manifest["format"] != FORMAT:
+                raise ValueError(f"its format is {manifest['format']!r:.20}, not {FORMAT}")
             plan = Plan.from_dict(manifest["plan"])
         except FileNotFoundError as missing:
             raise DamagedFile(
@@ -56,7 +49,8 @@ class RunFolder:
             ) from missing
         except (OSError, ValueError, KeyError, TypeError) as broken:
             raise DamagedFile(
-                f"{place / 'run.json'} is damaged ({broken!r}); delete it."
+                f"{place / 'run.json'} is damaged, or of another version ({broken!r}); begin another run "
+                "with -o."
             ) from broken
         suite, _ = read_suite(place / "suite.yaml")
         # Unnamed, the copy would be called as its file is: `suite`.
@@ -105,8 +99,8 @@ class RunFolder:
         """All parts of the run, in order."""
         return tuple(self.plan.parts(self.suite))
 
-    def place(self, part: Part, ending: str) -> Path:
-        """Where a file of a part stands; ``ending`` is parquet, json or failed.json."""
+    def place(self, part: Part, ending: str = "jsonl") -> Path:
+        """Where a part stands, or (``failed.txt``) why it could not be made."""
         cell = self.plan.cells[part.cell]
         return self.folder / "parts" / cell.folder / f"{part.first:08d}.{ending}"
 
@@ -115,28 +109,21 @@ class RunFolder:
         return self.folder / "heads" / f"{cell.pair}.json"
 
     def done(self, part: Part) -> bool:
-        """Whether a part stands whole on the disk."""
-        rows = self.place(part, "parquet")
-        return self.place(part, "json").exists() and rows.exists() and rows.stat().st_size > 0
+        """Whether a part stands on the disk."""
+        return self.place(part).exists()
 
-    def write(self, part: Part, rows: Sequence[Mapping[str, Any]], said: Mapping[str, Any]) -> None:
-        """Write a part: rows first, then the manifest that makes it count."""
-        cell = self.plan.cells[part.cell]
-        kinds = columns([one.label for one in self.plan.metrics_for(cell.data)])
-        content = write_parquet(self.place(part, "parquet"), rows, kinds=kinds)
+    def write(self, part: Part, rows: Iterable[Mapping[str, Any]], said: Mapping[str, Any]) -> None:
+        """Write a part with what its manifest says of how it was made."""
         manifest = {
             **self._belonging(part),
-            "checkpoint": cell.checkpoint,
+            "checkpoint": self.plan.cells[part.cell].checkpoint,
             "seed": self.suite.seed,
             "batch_tokens": self.plan.batch_tokens,
             "versions": self.plan.settings["versions"],
             **said,
-            "bytes": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
         }
-        text = json.dumps(manifest, ensure_ascii=False, indent=1)
-        write_text(self.place(part, "json"), text)
-        self.place(part, "failed.json").unlink(missing_ok=True)
+        write_part(self.place(part), rows, manifest)
+        self.place(part, "failed.txt").unlink(missing_ok=True)
 
     def _belonging(self, part: Part) -> dict[str, Any]:
         """What a manifest must say to be this part's of this run, with its data and models."""
@@ -156,65 +143,32 @@ class RunFolder:
     def damage(self, part: Part) -> str:
         """Why a part that is done does not count, empty where it is whole."""
         try:
-            self._content(part)
+            self.rows_of(part)
         except DamagedFile as broken:
             return str(broken)
         return ""
 
     def fail(self, part: Part, reason: str) -> None:
         """Note that a part could not be made; the next run tries it again."""
-        text = json.dumps({"reason": reason}, ensure_ascii=False)
-        write_text(self.place(part, "failed.json"), text)
+        write_text(self.place(part, "failed.txt"), reason)
 
     def failure(self, part: Part) -> str:
         """Why a part could not be made, empty where it was not tried or is done."""
-        place = self.place(part, "failed.json")
-        if not place.exists() or self.done(part):
-            return ""
-        try:
-            return str(json_in(place)["reason"])
-        except (OSError, ValueError, KeyError):
-            return "unknown"
+        place = self.place(part, "failed.txt")
+        there = place.exists() and not self.done(part)
+        return place.read_text("utf-8", errors="replace") if there else ""
 
     def forget(self, part: Part) -> None:
         """Take a part back, so that it is made again."""
-        self.place(part, "json").unlink(missing_ok=True)
-        self.place(part, "parquet").unlink(missing_ok=True)
+        self.place(part).unlink(missing_ok=True)
 
     def said(self, part: Part) -> dict[str, Any]:
         """A finished part's manifest."""
-        place = self.place(part, "json")
-        try:
-            found: dict[str, Any] = json_in(place)
-        except (OSError, ValueError) as broken:
-            raise DamagedFile(f"{place} is damaged; {AGAIN}.") from broken
-        expected = self._belonging(part)
-        other = [
-            key
-            for key in expected
-            if not isinstance(found, dict) or found.get(key) != expected[key]
-        ]
-        if other:
-            raise DamagedFile(
-                f"{place} is of another part or run ({', '.join(other)} differ); {AGAIN}."
-            )
-        return found
+        return manifest_of(self.place(part), self._belonging(part))
 
     def rows_of(self, part: Part) -> list[dict[str, Any]]:
         """A finished part's rows, checked against the manifest's hash."""
-        parquet = MissingExtra.importing("pyarrow.parquet", "bench", "reading a run")
-        rows: list[dict[str, Any]] = parquet.read_table(io.BytesIO(self._content(part))).to_pylist()
-        return rows
-
-    def _content(self, part: Part) -> bytes:
-        place = self.place(part, "parquet")
-        try:
-            content = place.read_bytes()
-        except OSError as missing:
-            raise DamagedFile(f"{place} cannot be read: {missing}.") from missing
-        if hashlib.sha256(content).hexdigest() != self.said(part).get("sha256"):
-            raise DamagedFile(f"{place} is not the file its manifest names; {AGAIN}.")
-        return content
+        return read_part(self.place(part), self._belonging(part))
 
     def rows(
         self, model: str | None = None, data: str | None = None, method: str | None = None
@@ -225,7 +179,7 @@ class RunFolder:
             names = {"model": cell.model, "data": cell.data, "method": cell.method}
             wanted = {"model": model, "data": data, "method": method}
             if all(wanted[k] in (None, names[k]) for k in names) and self.done(part):
-                yield from (names | row for row in self.rows_of(part))
+                yield from (row | names for row in self.rows_of(part))
 
     def manifests(self, cell: int | None = None) -> list[dict[str, Any]]:
         """What the finished parts say of themselves: how many failed, what they took."""
@@ -253,15 +207,85 @@ def refuse_foreign(folder: Path) -> None:
         )
 
 
-def columns(metrics: Sequence[str]) -> dict[str, str]:
-    """The columns of a part and their kinds."""
-    found = dict(NUMBERS) | dict.fromkeys(TEXTS, "string")
-    for label in metrics:
-        found |= {
-            label: "double",
-            f"{label}.curve": "list<double>",
-            f"{label}.parts": "string",
-            f"{label}.detail": "string",
-            f"{label}.skipped": "string",
-        }
-    return found
+@dataclass(frozen=True)
+class CellStatus:
+    """One cell: its parts, the examples that failed in finished ones, and the seconds they took.
+
+    ``damaged``: parts that are there and do not count; the same bench run command makes them again.
+    """
+
+    cell: Cell
+    done: int
+    damaged: int
+    failed: int
+    total: int
+    failed_examples: int
+    seconds: float
+    trouble: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """All cells, who works on them now (empty: nobody), and the parts of all cells together."""
+
+    run: RunFolder
+    cells: tuple[CellStatus, ...]
+    worker: str
+    done: int
+    damaged: int
+    failed: int
+    total: int
+
+    @property
+    def left(self) -> float | None:
+        """Seconds of work of one worker that are left, by what the finished parts took: a cell's
+        own, else its method's on other data, else any. None where nothing is finished."""
+        finished = [one for one in self.cells if one.done]
+        if not finished:
+            return None
+
+        def each(chosen: list[CellStatus]) -> float:
+            return sum(one.seconds for one in chosen) / sum(one.done for one in chosen)
+
+        seconds = 0.0
+        for one in self.cells:
+            missing = one.total - one.done
+            alike = [other for other in finished if other.cell.method == one.cell.method]
+            seconds += missing * each([one] if one.done else alike or finished)
+        return seconds
+
+
+def status(folder: str | Path) -> Status:
+    """Read a run's folder; also while it is worked in."""
+    run = RunFolder.open(folder)
+    found = []
+    for cell in run.cells:
+        own = [part for part in run.parts if part.cell == cell.number] if cell.runs else []
+        damage = {part: run.damage(part) for part in own if run.done(part)}
+        said = [run.said(part) for part, why in damage.items() if not why]
+        broken = [why for why in damage.values() if why]
+        troubles = [trouble for part in own if (trouble := run.failure(part))]
+        found.append(
+            CellStatus(
+                cell=cell,
+                done=len(said),
+                damaged=len(broken),
+                failed=len(troubles),
+                total=len(own),
+                failed_examples=sum(one["failed"] for one in said),
+                seconds=sum(one["seconds"] for one in said),
+                trouble=next(iter((*broken, *troubles)), ""),
+            )
+        )
+    kinds = ("done", "damaged", "failed", "total")
+    sums = [sum(getattr(one, kind) for one in found) for kind in kinds]
+    return Status(run, tuple(found), worked_in(run.folder), *sums)
+
+
+def in_time(seconds: float) -> str:
+    """``95 s``, ``12 min`` or ``3.4 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from tokenlight.bench import entries
@@ -24,7 +24,7 @@ from tokenlight.errors import (
     MissingExtra,
     TokenlightError,
     UnknownName,
-    near_names,
+    meant,
     shown,
 )
 from tokenlight.files.documents import text_of, yaml_of
@@ -33,6 +33,7 @@ LARGEST = 1 << 20  # bytes of a suite
 DEEPEST = 200  # layers that `each: layers` is filled in for where labels are looked up
 LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`, without which nothing runs
 SHIPPED = Path(__file__).parent / "suites"
+Names = tuple[str, ...]
 SILENT = ("published", "expect", "notes", "report", "folder", "title", "paper", "kind")
 
 
@@ -46,16 +47,6 @@ class SuiteRefused(TokenlightError):
         super().__init__(
             f"the suite {name} has {count} problem{'s' * (count != 1)}; nothing was run:{listed}"
         )
-
-
-def _numbers(value: Any) -> Any:
-    """YAML 1.1 reads -.641 as a text: what reads as a number is one."""
-    if isinstance(value, dict):
-        return {str(key): _numbers(inner) for key, inner in value.items()}
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
 
 
 @dataclass(frozen=True, config=entries.STRICT)
@@ -81,13 +72,13 @@ class Suite:
     seed: entries.Whole = 0
     slice: entries.Count = 64
     keep: entries.Whole = 0
-    published: Annotated[entries.Mapped, BeforeValidator(_numbers)] = field(default_factory=dict)
+    published: entries.Published = field(default_factory=dict)
     expect: tuple[entries.Claim, ...] = ()
     notes: entries.Texts = ()
-    report: entries.Mapped = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
     folder: str = ""  # where the suite's file stands; files beside it are found by it
 
-    _filled = model_validator(mode="before")(entries.filled)
+    _read = entries.reading()
 
     @cached_property
     def rows(self) -> dict[str, entries.MethodEntry]:
@@ -165,7 +156,7 @@ def read(place: Path) -> tuple[Suite, list[str]]:
 def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Suite, list[str]]:
     """A suite from the mapping in its file, and every problem found. What is refused is taken out,
     and the rest read once more."""
-    given = copy.deepcopy(entries.filled(dict(content)))
+    given = {str(key): copy.deepcopy(value) for key, value in content.items() if value is not None}
     for key in LISTS:  # one entry may stand without the list
         if key in given and not isinstance(given[key], list):
             given[key] = [given[key]]
@@ -193,15 +184,6 @@ ENTRIES: dict[str, tuple[type, str]] = {
     "protocol": (entries.Protocol, ""),
     "heads": (entries.Heads, ""),
 }
-KINDS = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "dict_type": "a mapping",
-    "dataclass_type": "a mapping",
-    "tuple_type": "a list",
-    "float_parsing": "a number",
-    "float_type": "a number",
-}
 
 
 def _told(error: Any) -> str:
@@ -209,33 +191,25 @@ def _told(error: Any) -> str:
     *where, key = error["loc"]
     if isinstance(key, int):
         where, key = [*where, key], ""
-    place = ", entry ".join(str(one + 1) if isinstance(one, int) else one for one in where[:2])
-    found, limits = error["input"], error.get("ctx", {})
+    place = ", ".join(f"entry {one + 1}" if isinstance(one, int) else one for one in where)
+    name, found, said = str(key), error["input"], error["msg"].replace("Input should", "it should")
     match error["type"]:
         case "unexpected_keyword_argument":
-            said = _unknown(where, str(key))
+            said = _unknown(where, name)
         case "missing":
-            more = ": a parsed text under --data, such as ud_ewt/train.conllu.gz"
-            said = f"{key} is missing{more if key == 'conllu' else ''}"
+            said = f"{name} is missing"
         case "value_error":
-            said = str(limits["error"])
-        case "literal_error":
-            known = re.findall(r"'([^']*)'", limits["expected"])
-            hint = near(str(found), known)
-            said = f"{key} is {shown(found)}{hint}; it may be {', '.join(known)}"
-        case "greater_than_equal":
-            said = f"{key} is {shown(found)}, but must be at least {limits['ge']}"
-        case kind if key:
-            said = f"{key} is {shown(found)}, but must be {KINDS.get(kind, error['msg'])}"
-        case _:
-            said = f"{shown(found)} must be a text or a mapping"
+            said = ": ".join(filter(None, (name, str(error["ctx"]["error"]))))
+        case kind:
+            known = re.findall(r"'([^']*)'", said) if kind == "literal_error" else ()
+            said = f"{name} is {shown(found)}; {said}.{meant(str(found), known)}".lstrip()
     return f"{place}: {said}" if place else said
 
 
 def _unknown(where: Iterable[str | int], key: str) -> str:
     kind, more = ENTRIES.get(str(next(iter(where), "")), (Suite, ""))
     known = {one.name for one in fields(kind)} - {"folder"} | ({more} if more else set())
-    return f"unknown key {shown(key)}{near(key, known)}; known: {', '.join(sorted(known))}"
+    return str(UnknownName.among("key", key, known))
 
 
 def _take_out(content: dict[str, Any], places: Iterable[tuple[Any, ...]]) -> None:
@@ -251,57 +225,40 @@ def _take_out(content: dict[str, Any], places: Iterable[tuple[Any, ...]]) -> Non
             inner.pop(last, None)
 
 
-def near(given: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'x'?)"`` where a known name is near, else nothing."""
-    found = near_names(given, known)
-    return f" (did you mean {found[0]!r}?)" if found else ""
-
-
 def _cross_check(suite: Suite) -> Iterator[str]:
     """Names that stand for another entry must be one of them; names must be distinct."""
     data = tuple(one.name for one in suite.data)
     metrics = tuple(one.label for one in suite.metrics)
-    open_ended = any(entries.LAYERS in one.each.values() for one in suite.methods)
     expanded = [entry for one in suite.methods for entry in one.expanded()]
     methods = tuple(entry.label for entry in expanded)
     rows = tuple(dict.fromkeys((*methods, *(entry.group for entry in expanded if entry.group))))
     for kind, names in (("data set", data), ("metric", metrics), ("method", methods)):
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"the {kind} {name!r} is there twice; give each a label of its own"
-    named = [
+    yield from (
+        f"{where}: {UnknownName.among(kind, name, dict.fromkeys(known))}"
+        for where, kind, name, known in _names_used(suite, data, rows, metrics)
+        if name not in known
+    )
+
+
+def _names_used(
+    suite: Suite, data: Names, rows: Names, metrics: Names
+) -> Iterator[tuple[str, str, str, Names]]:
+    """Where a name stands for another entry: the place, what it names, the name, and those there are."""
+    listed = [
         *((f"model {one.name}", one.data) for one in suite.models),
         *((f"method {one.label}", one.data) for one in suite.methods),
         *((f"metric {one.label}", one.data) for one in suite.metrics),
         *(("an expectation", one.data) for one in suite.expect),
     ]
-    for said, listed in named:
-        for name in listed:
-            if name not in data:
-                yield f"{said}: unknown data set {name!r}{near(name, data)}"
+    yield from ((where, "data set", name, data) for where, names in listed for name in names)
+    known = (*data, *(f"{model.name}/{one}" for model in suite.models for one in data))
+    open_ended = any(entries.LAYERS in one.each.values() for one in suite.methods)
+    bare = tuple(one.split(".")[0] for one in metrics)
     for cell, by_method in suite.published.items():
-        yield from _published(cell, by_method, suite, () if open_ended else rows)
-
-
-def _published(cell: str, by_method: Any, suite: Suite, methods: tuple[str, ...]) -> Iterator[str]:
-    data = tuple(one.name for one in suite.data)
-    models = tuple(one.name for one in suite.models)
-    model, _, name = cell.rpartition("/")
-    if name not in data or (model and model not in models):
-        known = (*data, *(f"{m}/{d}" for m in dict.fromkeys(models) for d in data))
-        yield f"published: unknown data set {cell!r}{near(cell, known)}"
-    if not isinstance(by_method, dict):
-        yield f"published, {cell}: must be a mapping of methods"
-        return
-    metrics = tuple(one.label for one in suite.metrics)
-    for method, numbers in by_method.items():
-        if methods and str(method) not in methods:
-            yield f"published, {cell}: unknown method {str(method)!r}{near(str(method), methods)}"
-        if not isinstance(numbers, dict):
-            yield f"published, {cell}, {method}: must be a mapping of metrics"
-            continue
-        for metric, number in numbers.items():
-            if str(metric).split(".")[0] not in {m.split(".")[0] for m in metrics}:
-                hint = near(str(metric), metrics)
-                yield f"published, {cell}, {method}: unknown metric {str(metric)!r}{hint}"
-            if isinstance(number, bool) or not isinstance(number, int | float | dict):
-                yield f"published, {cell}, {method}, {metric}: {shown(number)} is no number"
+        yield "published", "data set", cell, known
+        for method, numbers in by_method.items():
+            yield f"published, {cell}", "method", method, (method,) if open_ended else rows
+            for metric in numbers:
+                yield f"published, {cell}, {method}", "metric", metric.split(".")[0], bare

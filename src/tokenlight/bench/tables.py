@@ -1,8 +1,8 @@
 """Finished parts merged into score tables: the same bytes however the parts came to be."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from math import isclose, isnan
 from statistics import fmean
 from typing import Any
@@ -14,7 +14,6 @@ from tokenlight.evaluation.corpus import tokenizer_of
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation, frequencies_for, plain
 from tokenlight.evaluation.weights import refuse_changed
-from tokenlight.files.documents import json_of
 from tokenlight.files.write import csv_text, write_text
 from tokenlight.metrics._metric import Metric
 from tokenlight.models.embedded import digest_of
@@ -84,7 +83,10 @@ def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:
     tables.failures.extend(
         {**names, "example": row["example"], "error": row["error"]} for row in failed
     )
-    records = tuple(_record(row, metrics) for row in rows if row["error"] is None)
+    kept = [field.name for field in fields(Record)]
+    records = tuple(
+        Record.from_dict({name: row[name] for name in kept}) for row in rows if row["error"] is None
+    )
     corpora = [c for one in metrics.values() if (c := getattr(one, "corpus", None)) is not None]
     counted = frequencies_for(tokenizer_of(cell.checkpoint) if corpora else None, metrics)
     for corpus in corpora:
@@ -107,20 +109,3 @@ def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:
         for metric, (points, intervals) in evaluation.curves.items()
         for point, interval in zip(points, intervals, strict=True)
     )
-
-
-def _record(row: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Record:
-    names = ("method", "target", "predicted", "label", "tokens")
-    why = {label: row[f"{label}.skipped"] for label in metrics}
-    measured = {
-        label: {
-            "value": row[label],
-            "curve": row[f"{label}.curve"] or (),
-            "parts": json_of(row[f"{label}.parts"] or "{}"),
-            "detail": json_of(row[f"{label}.detail"] or "{}"),
-        }
-        for label in metrics
-        if why[label] is None
-    }
-    values = {name: row[name] for name in names} | {"text": row["example"], "measured": measured}
-    return Record.from_dict(values | {"skipped": {k: v for k, v in why.items() if v is not None}})

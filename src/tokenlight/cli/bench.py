@@ -112,8 +112,8 @@ def status(
 
     It also says how long the rest may take.
     """
-    from tokenlight.bench.status import in_time
-    from tokenlight.bench.status import status as status_of
+    from tokenlight.bench.store import in_time
+    from tokenlight.bench.store import status as status_of
     from tokenlight.plots.characters import visible
 
     found, rows = status_of(folder), []

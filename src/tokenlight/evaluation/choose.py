@@ -81,13 +81,9 @@ def explain_best(
     texts, _ = listed(inputs)
     choice = best(explainer, texts, seed=how.get("seed", 0))
     found = explainer.explain(inputs, choice.method, target, **how)
-    if isinstance(found, Attribution):
-        return _noted(found, choice)
-    return Attributions(_noted(one, choice) for one in found)
-
-
-def _noted(attribution: Attribution, choice: BestMethod) -> Attribution:
-    return replace(attribution, notes=(*attribution.notes, f"method='best': {choice.reason}"))
+    single, note = isinstance(found, Attribution), f"method='best': {choice.reason}"
+    noted = [replace(one, notes=(*one.notes, note)) for one in ([found] if single else found)]
+    return noted[0] if single else Attributions(noted)
 
 
 def _sample(texts: Sequence[Any], seed: int) -> list[Any]:
@@ -120,10 +116,8 @@ def _measured(
     found = {name: np.array(own) for name, own in values.items() if not np.isnan(own).all()}
     tried = [name for name in names if name in found]
     if not tried:
-        raise BadInput(
-            "no method could be measured on these texts: "
-            + ("; ".join(refused) or "none was given")
-        )
+        why = "; ".join(refused) or "none was given"
+        raise BadInput(f"no method could be measured on these texts: {why}")
     measured = ~np.isnan(list(found.values())).any(axis=0)
     found = {name: own[measured] for name, own in found.items()}
     return _choice(tried, found, seed)
@@ -134,7 +128,9 @@ def _choice(tried: Sequence[str], found: Mapping[str, np.ndarray], seed: int) ->
     first = max(tried, key=lambda name: means[name])
     unseen = EQUAL * max(0.0, means[first] - means.get("random", means[first]))
     ties = [name for name in tried if means[name] >= means[first] - unseen]
-    chosen = min(ties, key=lambda name: (_passes(name), -means[name]))
+    costs = {name: registry.build("methods", name, {}).cost(100) for name in ties}
+    passes = {name: cost.forwards + 2 * cost.backwards for name, cost in costs.items()}
+    chosen = min(ties, key=lambda name: (passes[name], -means[name]))
     own = mean_interval(found[chosen].tolist(), seed=seed)
     # One text gives no interval: how far another would lie is not known.
     interval = f" [{own.low:.3f}, {own.high:.3f}]" if own.count > 1 else ""
@@ -153,19 +149,11 @@ def _choice(tried: Sequence[str], found: Mapping[str, np.ndarray], seed: int) ->
     return BestMethod(chosen, sentence, means, own.count)
 
 
-def _passes(method: str) -> float:
-    """Cost in forward passes; a backward counts as two."""
-    cost = registry.build("methods", method, {}).cost(100)
-    return float(cost.forwards + 2 * cost.backwards)
-
-
 def cache_folder() -> Path:
     """Where choices are kept: TOKENLIGHT_CACHE, else the user's cache folder."""
-    own = os.environ.get("TOKENLIGHT_CACHE")
-    if own:
+    if own := os.environ.get("TOKENLIGHT_CACHE"):
         return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "tokenlight"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenlight"
 
 
 def _kept() -> dict[str, Any]:
@@ -174,12 +162,9 @@ def _kept() -> dict[str, Any]:
         content = json_in(cache_folder() / "choices.json")
     except (OSError, ValueError):
         return {}
-    if not isinstance(content, dict):
-        return {}
     fields = set(BestMethod.__dataclass_fields__)
-    return {
-        key: one for key, one in content.items() if isinstance(one, dict) and set(one) == fields
-    }
+    known = content.items() if isinstance(content, dict) else ()
+    return {key: one for key, one in known if isinstance(one, dict) and set(one) == fields}
 
 
 def _keep(key: str, choice: BestMethod) -> None:

@@ -35,6 +35,10 @@ class Side:
         if self.prompt.count("{text}") != 1:
             raise BadInput(f"the prompt {self.prompt!r} must hold {{text}} exactly once.")
 
+    def put(self, text: str) -> str:
+        """The text in its prompt."""
+        return self.prompt.replace("{text}", text)
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -139,10 +143,10 @@ def compare(
     if is_auto(method):  # one method for both sides
         method = a.explainer.default_method()
     how: dict[str, Any] = {"method": [method], "seed": seed, "long": long}
-    ours: list[Attribution] = a.explainer.explain([_put(a, t) for t in texts], **how)
+    ours: list[Attribution] = a.explainer.explain([a.put(text) for text in texts], **how)
     classes: list[Any] = [one.prediction.index for one in ours]
     theirs: list[Attribution] = b.explainer.explain(
-        [_put(b, t) for t in texts], target=classes, **how
+        [b.put(text) for text in texts], target=classes, **how
     )
     pairs = list(zip(texts, ours, theirs, strict=True))
     focus = [_focus(text, x, y, (a.prompt, b.prompt)) for text, x, y in pairs]
@@ -185,10 +189,6 @@ def differences_in_words(evaluation: Evaluation) -> Iterator[str]:
                 yield f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"
     if evaluation.caution:
         yield evaluation.caution
-
-
-def _put(side: Side, text: str) -> str:
-    return side.prompt.replace("{text}", text)
 
 
 def _piece(pair: tuple[str, Attribution, Attribution], focus: float | None) -> Piece:

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from tokenlight.data.tokenizer import apart
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
-from tokenlight.files.documents import json_in, json_of
+from tokenlight.files.documents import json_in
 from tokenlight.files.tables import read
 from tokenlight.files.write import json_text, write_text
 from tokenlight.metrics.token_overlap import Rarity, rarity
@@ -41,19 +41,16 @@ class Frequencies:
     def of(cls, texts: Iterable[str], tokenizer: Any) -> "Frequencies":
         """Count the types of ``texts``; special tokens are none."""
         counts: Counter[int] = Counter()
-        documents = 0
-        waiting = list(texts)
-        for start in range(0, len(waiting), CHUNK):
-            some = waiting[start : start + CHUNK]
-            found = apart(tokenizer)(some, add_special_tokens=False, verbose=False)["input_ids"]
-            for ids in found:
-                counts.update(set(ids))
-            documents += len(some)
-        if not documents:
+        listed = list(texts)
+        if not listed:
             raise BadInput("the corpus holds no text; give at least one.")
+        for start in range(0, len(listed), CHUNK):
+            some = listed[start : start + CHUNK]
+            for ids in apart(tokenizer)(some, add_special_tokens=False, verbose=False)["input_ids"]:
+                counts.update(set(ids))
         pieces = tokenizer.convert_ids_to_tokens(list(counts))
         named = dict(zip(map(str, pieces), counts.values(), strict=True))
-        return cls(documents, named, Path(str(tokenizer.name_or_path)).name)
+        return cls(len(listed), named, Path(str(tokenizer.name_or_path)).name)
 
     @classmethod
     def read(cls, corpus: str, tokenizer: Any) -> "Frequencies":
@@ -75,15 +72,9 @@ class Frequencies:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write as JSON, most frequent types first."""
-        place = Path(path)
+        place, about = Path(path), {"tokenizer": self.tokenizer, "documents": self.documents}
         ordered = dict(sorted(self.counts.items(), key=lambda pair: (-pair[1], pair[0])))
-        content = {
-            "format": FORMAT,
-            "tokenizer": self.tokenizer,
-            "documents": self.documents,
-            "counts": ordered,
-        }
-        write_text(place, json_text(content, indent=0))
+        write_text(place, json_text({"format": FORMAT, **about, "counts": ordered}, indent=0))
         return place
 
     @classmethod
@@ -97,7 +88,7 @@ class Frequencies:
             documents = int(content["documents"])
             if documents < 1 or not all(0 <= count <= documents for count in counts.values()):
                 raise ValueError(
-                    "a token stands in fewer texts than none, or in more than there are"
+                    "a token stands in more texts than there are, or in less than none"
                 )
             return cls(documents, counts, str(content["tokenizer"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
@@ -133,7 +124,7 @@ def class_weights(rows: Iterable[Mapping[str, Any]], metric: str, idf: Rarity) -
     counts: Counter[str] = Counter()
     texts = 0
     for row in rows:
-        detail = json_of(row.get(f"{metric}.detail") or "{}")
+        detail = row.get("measured", {}).get(metric, {}).get("detail", {})
         if "weights" not in detail:
             continue
         texts += 1

@@ -1,7 +1,7 @@
 """What the numbers of an evaluation do not cover: texts cut, not explained or not measured."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,28 +73,26 @@ class Omission:
         }
 
 
-def cut_texts(records: Iterable[Record], refusals: Iterable[Failure]) -> Cut:
+def cut_texts(records: Sequence[Record], refusals: Sequence[Failure]) -> Cut:
     """The texts whose end (of a prompt: whose beginning) no method saw."""
-    listed = tuple(records)
-    found = [record for record in listed if record.cut]
+    found = [record for record in records if record.cut]
     lengths = sorted({record.tokens for record in found})
     texts = frozenset(record.text for record in found)
-    return Cut(texts, _texts(listed, refusals), tuple(lengths))
+    return Cut(texts, _texts(records, refusals), tuple(lengths))
 
 
-def omissions(records: Iterable[Record], refusals: Iterable[Failure]) -> list[Omission]:
+def omissions(records: Sequence[Record], refusals: Sequence[Failure]) -> list[Omission]:
     """What is left out, one entry for each method, metric and reason."""
-    listed, refused = tuple(records), tuple(refusals)
     found: dict[tuple[str, str | None, str, bool], set[int]] = {}
-    for refusal in refused:
+    for refusal in refusals:
         metric = None if refusal.step == "explained" else EVERY
         found.setdefault((refusal.method, metric, refusal.reason, False), set()).add(refusal.text)
-    numbered = {(one.method, key, one.text) for one in listed for key in one.measured}
-    for record in listed:
+    numbered = {(one.method, key, one.text) for one in records for key in one.measured}
+    for record in records:
         for key, reason in record.skipped.items():
             partly = (record.method, key, record.text) in numbered
             found.setdefault((record.method, key, reason, partly), set()).add(record.text)
-    among = _texts(listed, refused)
+    among = _texts(records, refusals)
     return [
         Omission((method,), metric, frozenset(texts), among, reason, partly=partly)
         for (method, metric, reason, partly), texts in found.items()
@@ -106,9 +104,9 @@ def together(listed: Sequence[Omission]) -> list[Omission]:
     do methods that leave out the same texts for the same reason."""
     alike: dict[Any, list[Omission]] = {}
     for one in listed:
-        alike.setdefault((one.methods[0], one.metric, one.partly, _shape(one.reason)), []).append(
-            one
-        )
+        # A reason without what it says of one text: its numbers, and what it quotes of it.
+        shape = re.sub(r"\d+", "#", QUOTED.sub("'…'", one.reason))
+        alike.setdefault((one.methods[0], one.metric, one.partly, shape), []).append(one)
     methods: dict[Any, list[str]] = {}
     for (method, metric, partly, _), group in alike.items():
         texts = frozenset(text for one in group for text in one.texts)
@@ -121,12 +119,7 @@ def together(listed: Sequence[Omission]) -> list[Omission]:
     ]
 
 
-def _shape(reason: str) -> str:
-    """A reason without what it says of one text: its numbers, and what it quotes of it."""
-    return re.sub(r"\d+", "#", QUOTED.sub("'…'", reason))
-
-
-def _texts(records: Iterable[Record], refusals: Iterable[Failure]) -> int:
+def _texts(records: Sequence[Record], refusals: Sequence[Failure]) -> int:
     return len({one.text for one in records} | {one.text for one in refusals})
 
 

@@ -1,9 +1,14 @@
-"""Further explanations that a metric needs, made with the recorded method, options and steps."""
+"""What a metric needs of each text before it measures: further explanations, made with the recorded
+method, options and steps; and searches that ask the model step by step, those of all texts together."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from tokenlight import registry
 from tokenlight.capture.altered import cascade
+from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data import postprocess
 from tokenlight.data.answers import SpanTarget, Terms
 from tokenlight.data.attribution import Attribution
@@ -12,10 +17,13 @@ from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.method_names import Kind, kind_of
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.stream import half_by_half
-from tokenlight.metrics._metric import Case, Metric
+from tokenlight.metrics._metric import Bounds, Case, Metric
 
 _STEPS = ("absolute", "l1_normalise", "max_normalise", "without_special")
 Further = list[list[Attribution] | TokenlightError]
+MOST = 100_000  # searches remembered for one explainer
+Key = tuple[str, str, str, bytes]
+_found: WeakKeyDictionary[Explainer, dict[Key, Bounds | TokenlightError]] = WeakKeyDictionary()
 
 
 def further_explanations(explainer: Explainer, cases: Sequence[Case], metric: Metric) -> Further:
@@ -28,19 +36,17 @@ def further_explanations(explainer: Explainer, cases: Sequence[Case], metric: Me
             else [other for other in others if other.target != case.attribution.target]
             for case, others in zip(cases, found, strict=True)
         ]
-    stages: list[Further] = [
+    live = explainer.live
+    how: dict[str, Any] = {"pooling": live.pooling, "similarity": live.similarity}
+    stages = [
         _explained_again(
             Explainer(
-                model,
-                explainer.tokenizer,
-                name=f"{explainer.name}, {stage} randomised",
-                pooling=explainer.live.pooling,
-                similarity=explainer.live.similarity,
+                model, explainer.tokenizer, name=f"{explainer.name}, {stage} randomised", **how
             ),
             cases,
             target_again,
         )
-        for stage, model in cascade(explainer.live, getattr(metric, "seed", 0))
+        for stage, model in cascade(live, getattr(metric, "seed", 0))
     ]
     joined: Further = []
     for of_one in zip(*stages, strict=True):
@@ -117,3 +123,43 @@ def _span(terms: Terms, sign: int) -> SpanTarget:
     """The span whose sides have weights of one sign."""
     sides = {at[1]: at[0] for at, weight in terms if weight * sign > 0}
     return SpanTarget(start=sides.get(0), end=sides.get(1))
+
+
+def _key(case: Case, metric: Metric) -> Key:
+    """Equal for explanations of one target of one text. The logits tell a model whose weights have
+    changed; rounded, since another batch gives other last digits."""
+    one = case.attribution
+    return metric.label, one.row.fingerprint, one.target.name, one.logits.round(1).tobytes()
+
+
+def extremes(
+    explainer: Explainer, cases: Sequence[Case], metric: Metric, batch_tokens: int | None
+) -> list[Bounds | TokenlightError]:
+    """What the metric's search finds for each case; once for all explanations of one target."""
+    keys = [_key(case, metric) for case in cases]
+    found = _found.setdefault(explainer, {})
+    if len(found) > MOST:
+        found.clear()
+    searches = {
+        key: metric.search(case) for key, case in zip(keys, cases, strict=True) if key not in found
+    }
+    asked = {}
+    for key, search in searches.items():
+        try:
+            asked[key] = next(search)
+        except TokenlightError as refused:
+            found[key] = refused
+    while asked:
+        rows = (variant for variants in asked.values() for variant in variants)
+        logits = stream_logits(explainer.live, rows, batch_tokens=batch_tokens)
+        following = {}
+        for key, variants in asked.items():
+            answers = list(zip(variants, islice(logits, len(variants)), strict=True))
+            try:
+                following[key] = searches[key].send(answers)
+            except StopIteration as done:
+                found[key] = done.value
+            except TokenlightError as refused:
+                found[key] = refused
+        asked = following
+    return [found[key] for key in keys]

@@ -37,16 +37,9 @@ def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
     ``target``: the class the scores speak for, default the predicted one. ``special``: which tokens
     are [CLS], [SEP] and the like, never removed when faithfulness is measured.
     """
-    rows = Tokens.from_ids(
-        _line(ids),
-        None if attention_mask is None else _line(attention_mask),
-        None if token_type_ids is None else _line(token_type_ids),
-    ).rows
+    rows = Tokens.from_ids(*map(_line, (ids, attention_mask, token_type_ids))).rows
     values = _array(logits)
-    for name, count in (
-        ("ids", len(rows)),
-        ("logits", values.size // max(1, values.shape[-1:][0])),
-    ):
+    for name, count in (("ids", len(rows)), ("logits", values.size // max(1, values.shape[-1]))):
         if count != 1:
             raise BadInput(
                 f"{name} have {count} rows, and an Attribution is of one text; give its row alone, and "
@@ -67,9 +60,8 @@ def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
     row = row if pieces is None else replace(row, pieces=tuple(pieces))
     _refuse_padding(row)
     head = Head("classification", names)
-    return _made(
-        head, row, scores, values, "predicted" if target is None else target, method, model
-    )
+    asked = "predicted" if target is None else target
+    return _made(head, row, scores, values, asked, method, model)
 
 
 def adopted(
@@ -88,13 +80,10 @@ def adopted(
     found = explainer.explain(text, method="random", target=target, progress=False)
     if isinstance(found, list):
         raise BadInput("one text and one target make one explanation; adopt them one by one.")
-    row, head = found.row, explainer.live.head
-    index = found.target.index
-    values = _scores(scores, row, 0 if index is None else index)
-    logits = found.logits
+    row, head, logits = found.row, explainer.live.head, found.logits
     if head.kind == "span":
         logits = next(iter(stream_logits(explainer.live, [row])))
-    return _made(head, row, values, logits, target, method, explainer.name)
+    return _made(head, row, scores, logits, target, method, explainer.name)
 
 
 def _made(  # noqa: PLR0913, PLR0917 - one argument a recorded fact
@@ -153,11 +142,10 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _line(values: Any) -> Any:
-    """A 1-D array as a table of one row."""
+    """A 1-D array as a table of one row; None is None."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
-    array = np.asarray(values)
-    return array[None] if array.ndim == 1 else array
+    return values if values is None else np.atleast_2d(np.asarray(values))
 
 
 def _refuse_padding(row: TokenRow) -> None:

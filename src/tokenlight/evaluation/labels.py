@@ -76,24 +76,18 @@ def _span(span: Any, row: TokenRow, where: str) -> CharacterSpan:
             f"span {span!r}{where} is none: give (first character, behind the last), or "
             "(part, first character, behind the last)."
         )
-    *given, start, end = map(int, numbers)
-    part = given[0] if given else len(row.texts) - 1
     told = tuple(map(int, numbers))
+    *given, start, end = told
+    part = given[0] if given else len(row.texts) - 1
     if not row.texts:
         raise BadInput(
             f"span {told}{where} counts characters, but the text was given as token ids; give the "
             "text itself."
         )
-    if not 0 <= part < len(row.texts):
+    lengths = dict(enumerate(map(len, row.texts)))
+    if not 0 <= start < end <= lengths.get(part, -1):
+        has = ", ".join(f"part {i} has {length}" for i, length in lengths.items())
         raise BadInput(
-            f"span {told}{where} stands in part {part}, but the text has "
-            + ("part 0 alone." if len(row.texts) == 1 else f"parts 0 to {len(row.texts) - 1}.")
-        )
-    if not 0 <= start < end:
-        raise BadInput(f"span {told}{where} is empty or begins before the text.")
-    if end > len(row.texts[part]):
-        raise BadInput(
-            f"span {told}{where} ends behind the text, which has {len(row.texts[part])} characters"
-            + (f" in part {part}." if len(row.texts) > 1 else ".")
+            f"span {told}{where} is empty or stands outside of the text: {has} characters."
         )
     return part, start, end

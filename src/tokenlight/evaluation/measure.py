@@ -12,8 +12,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError, long_way, way
-from tokenlight.evaluation.extra_explanations import further_explanations
-from tokenlight.evaluation.extremes import extremes
+from tokenlight.evaluation.extra_explanations import extremes, further_explanations
 from tokenlight.evaluation.method_names import Kind, kind_of, method_names
 from tokenlight.explainer import Explainer
 from tokenlight.metrics._agreement import unit_ranks
@@ -53,15 +52,10 @@ class Record:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Record":
         """Rebuild from :meth:`to_dict`."""
-        measured = {
-            key: Measured(
-                value=nan if one["value"] is None else one["value"],
-                curve=tuple(one["curve"]),
-                parts=one["parts"],
-                detail=one["detail"],
-            )
-            for key, one in values["measured"].items()
-        }
+        measured = {}
+        for key, one in values["measured"].items():
+            value = nan if one["value"] is None else one["value"]
+            measured[key] = Measured(**{**one, "value": value, "curve": tuple(one["curve"])})
         return cls(**{**values, "measured": measured})
 
 
@@ -79,26 +73,14 @@ class Failure:
 class Known:
     """What is known of the texts beside their explanations: ``labels`` and ``spans``, one entry a text.
 
-    ``texts``: for each explanation the number of its text, where the caller knows it; else it is
-    found out. ``names``: what the methods are called, where there are others than those seen here.
+    ``texts``: for each explanation the number of its text. ``names``: what the methods are called, where
+    there are others than those seen here.
     """
 
     labels: Sequence[int | None] | None = None
     spans: Sequence[tuple[CharacterSpan, ...] | None] | None = None
-    texts: Sequence[int] | None = None
+    texts: Sequence[int] = ()
     names: Mapping[Kind, str] | None = None
-
-
-def keyed(metrics: Sequence[Metric]) -> dict[str, Metric]:
-    """Metrics by name; with options where one name is there twice."""
-    twice = {m.name for m in metrics if sum(o.name == m.name for o in metrics) > 1}
-    found: dict[str, Metric] = {}
-    for metric in metrics:
-        key = metric.label if metric.name in twice else metric.name
-        if key in found:
-            raise BadInput(f"the metric {key} is given twice.")
-        found[key] = metric
-    return found
 
 
 def by_text(attributions: Sequence[Attribution], texts: int | None) -> list[int]:
@@ -152,9 +134,12 @@ def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
     for metric in metrics:
         metric.check(head)
         if metric.labelled and known.labels is None:
+            python = f"('{metric.name}', {{'reference': 'predicted'}})"
+            how = way(python, f"--metric {metric.name}:reference=predicted")
+            own = f", or {how} to compare with the model's own prediction"
             raise BadInput(
                 f"{metric.name} compares with the true labels, and none were given; give "
-                f"{way('labels=…', '--label COLUMN')}{_own_prediction(metric)}."
+                f"{way('labels=…', '--label COLUMN')}{own if hasattr(metric, 'reference') else ''}."
             )
         if metric.marked and known.spans is None:
             raise BadInput(
@@ -162,25 +147,6 @@ def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
                 + way("spans=…, for each text", "a file with a column 'spans', in each row")
                 + " a list of (first character, behind the last character)."
             )
-
-
-def _own_prediction(metric: Metric) -> str:
-    if not hasattr(metric, "reference"):
-        return ""
-    python = f"('{metric.name}', {{'reference': 'predicted'}})"
-    how = way(python, f"--metric {metric.name}:reference=predicted")
-    return f", or {how} to compare with the model's own prediction"
-
-
-def _check_pictures(metrics: Iterable[Metric], attributions: Sequence[Attribution]) -> None:
-    if any(a.row.image is not None for a in attributions):
-        for metric in metrics:
-            if getattr(metric, "perturb", None) == "delete":
-                raise BadInput(
-                    f"{metric.name} deletes tokens, but a patch cannot be deleted: the picture would "
-                    f"lose its grid. Give ('{metric.name}', {{'perturb': 'mask'}}), which hides "
-                    "patches, or deletion and insertion."
-                )
 
 
 def measure(
@@ -199,13 +165,15 @@ def measure(
     check(metrics.values(), explainer.live.head, known)
     for attribution in attributions:
         refuse_other_model(explainer, attribution)
-    _check_pictures(metrics.values(), attributions)
-    texts = next((len(s) for s in (known.labels, known.spans) if s is not None), None)
-    numbers = by_text(attributions, texts) if known.texts is None else known.texts
-    kinds = dict.fromkeys(kind_of(attribution) for attribution in attributions)
-    names = method_names(kinds)
-    if known.names is not None:
-        names = {kind: known.names.get(kind, kind[1]) for kind in kinds}
+    if any(attribution.row.image is not None for attribution in attributions):
+        for metric in metrics.values():
+            if getattr(metric, "perturb", None) == "delete":
+                raise BadInput(
+                    f"{metric.name} deletes tokens, but a patch cannot be deleted: the picture would "
+                    f"lose its grid. Give ('{metric.name}', {{'perturb': 'mask'}}), which hides "
+                    "patches, or deletion and insertion."
+                )
+    numbers, names = known.texts, method_names(map(kind_of, attributions), known.names)
     stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
     cases = [
         Case(
@@ -290,9 +258,7 @@ def _jobs(
 ) -> Iterator[tuple[int, str, Case, list[Variant]]]:
     """What to ask for each case and metric, case by case: changed texts of one text stand together,
     where the engine finds those that several methods share."""
-    beside: dict[
-        str, tuple[str, Sequence[Any]]
-    ] = {}  # what a metric needs of each case, by its field
+    beside: dict[str, tuple[str, Sequence[Any]]] = {}  # by the field of a case that it fills
     for key, metric in metrics.items():
         if metric.further != "none":
             beside[key] = "others", further_explanations(explainer, cases, metric)
@@ -307,8 +273,7 @@ def _jobs(
                     name, found_for = beside[key]
                     if isinstance(found_for[i], TokenlightError):
                         raise found_for[i]
-                    needed: Any = {name: tuple(found_for[i])}
-                    given = dataclasses.replace(case, **needed)
+                    given = dataclasses.replace(case, **{name: tuple(found_for[i])})  # type: ignore[arg-type]
                 variants = metric.variants(given)
             except TokenlightError as refused:
                 found[i][1][key] = str(refused)

@@ -41,9 +41,12 @@ def spelled(name: str, options: Mapping[str, Any]) -> str:
     return f"{name}({chosen})" if chosen else name
 
 
-def method_names(kinds: Iterable[Kind]) -> dict[Kind, str]:
-    """A name for each kind: the method's own, with options where it is there twice."""
+def method_names(kinds: Iterable[Kind], known: Mapping[Kind, str] | None = None) -> dict[Kind, str]:
+    """A name for each kind: the ``known`` one, or the method's own, with options where it is there
+    twice."""
     different = list(dict.fromkeys(kinds))
+    if known is not None:
+        return {kind: known.get(kind, kind[1]) for kind in different}
     bare = [method for method, _ in different]
     return {
         (method, label): label if bare.count(method) > 1 else method for method, label in different

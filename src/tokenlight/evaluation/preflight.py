@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,10 @@ def check_target(explainer: Explainer, target: Any) -> None:
     head, name = explainer.live.head, name_of(explainer)
     jobs.check_target(explainer, target)
     if isinstance(target, TokenTarget):
-        _check_token_label(head, target.label)
+        label = target.label  # one, two, or what B- and I- tags have in common
+        sides = (label.this, label.that) if isinstance(label, Contrast) else (label,)
+        if not all(side in types_of(head.labels) for side in sides):
+            _check_labels(head, label)
     elif isinstance(target, Continuation):
         return
     elif head.reads == "token":
@@ -89,13 +93,6 @@ def _check_labels(head: Head, target: Any) -> None:
     head.resolve(target, np.zeros(len(head.labels), "f4"), no_row)
 
 
-def _check_token_label(head: Head, label: Any) -> None:
-    """Of a token: a label, two, or what B- and I- tags have in common."""
-    sides = (label.this, label.that) if isinstance(label, Contrast) else (label,)
-    if not all(side in types_of(head.labels) for side in sides):
-        _check_labels(head, label)
-
-
 def _check_label(head: Head, label: Any) -> None:
     try:
         head.label_index(label)
@@ -104,9 +101,7 @@ def _check_label(head: Head, label: Any) -> None:
         words = head.labels
         if not isinstance(label, str) or not isinstance(words, Vocabulary) or head.reads == "mask":
             raise
-        try:
+        with suppress(BadTarget):
             words.id_of(label, blank=False)
             return
-        except BadTarget:
-            pass
         raise

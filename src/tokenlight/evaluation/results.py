@@ -17,7 +17,7 @@ from tokenlight.errors import BadInput, MissingExtra, shown
 from tokenlight.evaluation.corpus import Frequencies
 from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, together
 from tokenlight.evaluation.labels import read_labels, read_spans
-from tokenlight.evaluation.measure import Failure, Known, Record, by_text, keyed, measure
+from tokenlight.evaluation.measure import Failure, Known, Record, by_text, measure
 from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._agreement import Agreement, Replacements, agreement, replacements
 from tokenlight.metrics._interval import Interval, mean_interval
@@ -202,13 +202,11 @@ class Evaluation:
         better = {
             k: v["better"] for part in self.by_method.values() for k, v in part.summary.items()
         }
-        keys = list(better)
-        heads = ["method", "n", *(f"{key} {ARROWS[better[key]]}".rstrip() for key in keys)]
-        lines = [heads]
+        lines = [["method", "n", *(f"{key} {ARROWS[way]}".rstrip() for key, way in better.items())]]
         for name, part in self.by_method.items():
             texts = str(len({record.text for record in part.records}))
-            lines.append([name, texts, *(_cell(part.summary.get(key)) for key in keys)])
-        widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+            lines.append([name, texts, *(_cell(part.summary.get(key)) for key in better)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
             for line in lines
@@ -309,23 +307,26 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
 
 
 def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
-    """Metrics by key, from names, (name, options) pairs, or metrics."""
-    listed: list[Any] = [metrics]
-    if isinstance(metrics, Iterable) and not isinstance(metrics, str | tuple | Metric):
-        listed = list(metrics)
-    pair = isinstance(metrics, tuple) and len(metrics) == 2 and isinstance(metrics[1], Mapping)
-    if isinstance(metrics, tuple) and not pair:
-        listed = list(metrics)
+    """Metrics by name, from names, (name, options) pairs, or metrics; with their options where one name
+    is there twice."""
+    given: Any = metrics
+    single = isinstance(given, str | Metric) or not isinstance(given, Iterable)
+    pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
+    listed = [given] if single or pair else [*given]
     if not listed:
         raise BadInput(f"no metric was given; known: {', '.join(registry.names('metrics'))}.")
-    found: list[Metric] = []
-    for one in listed:
-        if isinstance(one, Metric):
-            found.append(one)
-        else:
-            name, options = registry.asked("metrics", one)
-            found.append(registry.build("metrics", name, options))
-    return keyed(found)
+    made: list[Metric] = [
+        one
+        if isinstance(one, Metric)
+        else registry.build("metrics", *registry.asked("metrics", one))
+        for one in listed
+    ]
+    times = Counter(metric.name for metric in made)
+    keys = [metric.label if times[metric.name] > 1 else metric.name for metric in made]
+    for key, count in Counter(keys).items():
+        if count > 1:
+            raise BadInput(f"the metric {key} is given twice.")
+    return dict(zip(keys, made, strict=True))
 
 
 def frequencies_for(
@@ -360,14 +361,8 @@ def _cell(numbers: Mapping[str, Any] | None) -> str:
 
 
 def _flat(record: Record, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "text": record.text,
-        "method": record.method,
-        "target": record.target,
-        "predicted": record.predicted,
-        "label": record.label,
-        "tokens": record.tokens,
-    }
+    names = ("text", "method", "target", "predicted", "label", "tokens")
+    row: dict[str, Any] = {name: getattr(record, name) for name in names}
     for key in metrics:
         measured = record.measured.get(key)
         row[key] = None if measured is None or isnan(measured.value) else measured.value

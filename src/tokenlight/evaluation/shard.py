@@ -104,13 +104,9 @@ def measured(
             if len(numbers) > 1:
                 waiting = [[i] for i in numbers] + waiting
             else:
+                called = method_names(map(kind_of, made[numbers[0]]), names).values()
                 why = in_words(reason)
-                kinds = dict.fromkeys(kind_of(one) for one in made[numbers[0]])
-                called = method_names(kinds) if names is None else names
-                refused += [
-                    Failure(numbers[0], called.get(kind, kind[1]), why, "measured")
-                    for kind in kinds
-                ]
+                refused += [Failure(numbers[0], name, why, "measured") for name in called]
     return records, refused
 
 

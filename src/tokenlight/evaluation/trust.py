@@ -1,21 +1,27 @@
 """Trust: can one explanation be believed? Its removal test against chance, and its health."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
+from tokenlight import registry
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.image import HIDDEN
 from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.evaluation.extra_explanations import target_again
 from tokenlight.evaluation.grade import UNTESTED, Evidence, graded
-from tokenlight.evaluation.health import health
-from tokenlight.evaluation.measure import needs_one_piece, refuse_other_model
+from tokenlight.evaluation.measure import PASSES, needs_one_piece, refuse_other_model
 from tokenlight.evaluation.removal import CHOICES, ORDERS, TOP, Asked, Chance, Sizes, Watched
 from tokenlight.explainer import Explainer
 from tokenlight.metrics._chance import needs_probabilities
 
+Check = tuple[str, Literal["good", "doubtful", "bad"], str]
+LEAK = 1e-3  # of the relevance may be lost or made before it is said
 UNMOVED = 0.01  # a probability that no removal moves this far has nothing to say of an order
 
 
@@ -175,3 +181,84 @@ def _share(less: float, all_of_them: bool) -> str:
     if all_of_them:
         return "all other choices" if less == 1 else f"{int(100 * less)} % of other choices"
     return ">99 % of random choices" if less == 1 else f"{int(100 * less)} % of random choices"
+
+
+def health(explainer: Explainer, attribution: Attribution, *, repeat: bool) -> list[dict[str, str]]:
+    """Checks as {check, state, says}: conservation (where the method claims it), batch invariance
+    (``repeat``: explained once more beside a longer text), truncation, ties."""
+    found: list[Check] = []
+    kept: Any = attribution.extras.get("conservation")
+    if isinstance(kept, list) and kept:
+        worst = max(kept, key=lambda share: abs(share - 1))
+        lost = f"relevance kept to {worst:.3f}, biases and the softmax take or add the rest"
+        good = abs(worst - 1) <= LEAK
+        found.append(
+            ("conservation", "good", "relevance conserved")
+            if good
+            else ("conservation", "doubtful", lost)
+        )
+    if repeat:
+        found += _batch(explainer, attribution)
+    cut, whole = attribution.row.cut, attribution.row.cut + len(attribution)
+    found.append(
+        ("truncation", "doubtful", f"{cut} of {whole} tokens cut off")
+        if cut
+        else ("truncation", "good", "nothing cut off")
+    )
+    # Tokens that share their score with another: their order among themselves is arbitrary.
+    scores = attribution.scores[~np.array(attribution.row.special, dtype=bool)]
+    _, sizes = np.unique(scores, return_counts=True)
+    tied = int(sizes[sizes > 1].sum())
+    if not tied:
+        found.append(("ties", "good", "no ties"))
+    elif len(sizes) == 1:
+        found.append(("ties", "bad", "all scores are equal"))
+    else:
+        found.append(("ties", "doubtful", f"{tied} of {len(scores)} tokens tie with another"))
+    return [dict(zip(("check", "state", "says"), one, strict=True)) for one in found]
+
+
+def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[Check]:
+    """Explain the text beside a longer one: padding and neighbours must not move its scores."""
+    known = registry.has("methods", attribution.method)
+    apart = {"windows", *PASSES} & {*attribution.extras}  # of rows that no one pass reads
+    if not known or attribution.steps or apart:
+        return
+    if registry.find("methods", attribution.method).slow:
+        return
+    row, asked = attribution.row, target_again(attribution)
+    try:
+        again, _ = explainer.explain(
+            [row, _neighbour(explainer, row)],
+            method=[(attribution.method, dict(attribution.options))],
+            target=[asked, asked if row.answer else explainer.live.head.usual],
+            seed=attribution.seed,
+            progress=False,
+        )
+    except TokenlightError as refused:
+        yield "batch", "doubtful", f"could not be repeated ({refused})"
+        return
+    largest = float(np.abs(attribution.scores).max()) or 1.0
+    gap = float(np.abs(again.scores - attribution.scores).max()) / largest
+    half = explainer.live.dtype in (torch.float16, torch.bfloat16)
+    if gap <= (5e-2 if half else 1e-4):
+        yield "batch", "good", "same alone and in a batch"
+    else:
+        yield "batch", "bad", f"changes by {100 * gap:.2g} % beside another text"
+
+
+def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:
+    """A longer text asked about at the same token, so that the text itself is padded; a picture with
+    every other patch hidden."""
+    if row.image is not None:
+        every_other = {*row.image.positions(len(row))[::2]}
+        ids = (HIDDEN if i in every_other else own for i, own in enumerate(row.ids))
+        return replace(row, ids=tuple(ids))
+    limit = explainer.max_tokens or 2 * len(row)
+    if row.source is not None:  # the same source, and more written after it
+        places = [*range(len(row)), *range(row.source, len(row))]
+        return row.take(places[: max(len(row), row.source + limit)])
+    twice = slice(0, max(limit, len(row)))
+    types = None if row.token_types is None else [(row.token_types * 2)[twice]]
+    longer = Tokens.from_ids([(row.ids * 2)[twice]], None, types).rows[0]
+    return replace(longer, at=row.at, asked=row.asked, answer=row.answer)

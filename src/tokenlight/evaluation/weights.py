@@ -13,6 +13,7 @@ import torch
 
 from tokenlight.errors import BadInput
 from tokenlight.explainer import Explainer
+from tokenlight.models.embedded import digest_of
 
 FEW = 64  # numbers of each weight that are looked at one by one
 PIECE = 1 << 22  # numbers summed at once: a sum of whole numbers needs a copy of them
@@ -58,15 +59,9 @@ def tokenizer_digest(tokenizer: Any) -> str:
 
 def files_digest(options: Iterable[Mapping[str, Any]]) -> str:
     """A digest of the files and folders that options name; empty where they name none."""
-    digest, some = hashlib.blake2b(digest_size=8), False
-    for one in options:
-        for name, value in one.items():
-            for place in _files(value):
-                with place.open("rb") as stream:
-                    content = hashlib.file_digest(stream, "blake2b").hexdigest()
-                digest.update(f"{name} {place} {content}".encode())
-                some = True
-    return digest.hexdigest() if some else ""
+    named = [(name, place) for one in options for name in one for place in _files(one[name])]
+    found = "".join(f"{name} {place} {digest_of(str(place))}" for name, place in named)
+    return hashlib.blake2b(found.encode(), digest_size=8).hexdigest() if found else ""
 
 
 def _files(value: Any) -> list[Path]:

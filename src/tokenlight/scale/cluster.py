@@ -13,9 +13,8 @@ from logging import getLogger
 from typing import Any
 
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.scale.worker import Outcome, TaskWorker, Work
+from tokenlight.scale.worker import TRIES, Outcome, TaskWorker, Work, lost
 
-TRIES = 3  # a task whose worker dies oftener is given up
 MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds several
 
 
@@ -27,41 +26,32 @@ def results(
     ray = _ray()
     began = _connect(ray, workers, gpus, address)
     try:
-        done = _mapped(ray, job, tasks, min(workers, len(tasks)), device, gpus)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray's words on its own future
+            context = ray.data.DataContext.get_current()
+            context.enable_progress_bars = False
+            context.max_errored_blocks = -1  # what is lost is told below, task by task
+            rows = ray.data.range(len(tasks), override_num_blocks=min(len(tasks), MOST_BLOCKS))
+            size = min(workers, len(tasks))
+            done = rows.map_batches(
+                TaskWorker,
+                fn_constructor_args=(job, tasks, device),
+                compute=ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1),
+                batch_size=1,
+                num_cpus=1,
+                num_gpus=gpus,
+                max_restarts=-1,
+                max_task_retries=TRIES - 1,
+            )
         missing = set(range(len(tasks)))
         for row in done.iter_rows():
             outcome = Outcome(**json.loads(row["outcome"]))
             missing.discard(outcome.task)
             yield outcome
-        for number in sorted(missing):
-            why = f"Ray lost its worker {TRIES} times; most often the memory does not suffice"
-            yield Outcome(number, trouble=f"{why}: run with fewer --workers on a machine.")
+        yield from (lost(number, "Ray does not say why") for number in sorted(missing))
     finally:
         if began:
             ray.shutdown()
-
-
-def _mapped(
-    ray: Any, job: Work, tasks: Sequence[Any], workers: int, device: str, gpus: float
-) -> Any:
-    """The outcomes as a Ray data set, which nothing has begun to make."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's words on its own future
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        context.max_errored_blocks = -1  # what is lost is told by results(), task by task
-        rows = ray.data.range(len(tasks), override_num_blocks=min(len(tasks), MOST_BLOCKS))
-        pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
-        return rows.map_batches(
-            TaskWorker,
-            fn_constructor_args=(job, tasks, device),
-            compute=pool,
-            batch_size=1,
-            num_cpus=1,
-            num_gpus=gpus,
-            max_restarts=-1,
-            max_task_retries=TRIES - 1,
-        )
 
 
 def _ray() -> Any:

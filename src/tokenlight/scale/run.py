@@ -1,24 +1,32 @@
-"""A job run to its end: the blocks that are missing, by an engine. Stopped anywhere, it goes on."""
+"""Files explained into a folder: the job, what a worker does with a block of it, and its run to the end
+by an engine. Stopped anywhere, it goes on."""
 
+import ctypes
+import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.errors import BadInput, TokenlightError, in_words
+from tokenlight.explaining.batch import versions
+from tokenlight.explaining.default import sample
 from tokenlight.files.columns import QUESTION
-from tokenlight.files.write import Folder
+from tokenlight.files.parts import claim, locked, tidy
+from tokenlight.files.rows import FORMAT, PLACE, REASON, parquet_of, table_of
+from tokenlight.files.write import Folder, json_text
+from tokenlight.models.embedded import folder_digest
 from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.engine import Engine
-from tokenlight.scale.job import ExplainJob, job_of
-from tokenlight.scale.lock import locked, refuse_other, tidy
-from tokenlight.scale.source import Block, TextFiles
-from tokenlight.scale.worker import FULL, DiskFull, Outcome
+from tokenlight.scale.engine import Engine, outcomes
+from tokenlight.scale.mapper import Mapper
+from tokenlight.scale.source import Block, Reader, TextFiles
+from tokenlight.scale.worker import Hopeless, Outcome, writing
 
 USUAL: dict[str, Any] = {
     "target": "predicted",
@@ -31,6 +39,88 @@ JOB, MANIFEST = "job.json", "manifest.jsonl"
 SHARE = 20  # the manifest is written again after so many times what the last writing took
 TOLD = 30.0  # seconds between two words on how far it is
 GIVEN_UP = 5  # blocks in trouble before the first is done: the others will fare no better
+
+
+@dataclass(frozen=True)
+class ExplainJob:
+    """Files of texts to rows in a folder. ``loading``: keywords of ``from_pretrained()``, name and device
+    among them; ``how``: of ``explain()``, the method among them."""
+
+    folder: Folder
+    texts: TextFiles
+    loading: Mapping[str, Any]
+    how: Mapping[str, Any]
+    fingerprint: str
+    block: int = 1024
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the numbers depend on: another one is another folder's."""
+        texts, model = self.texts, dict(self.loading)
+        return {
+            "format": FORMAT,
+            "model": model.pop("name"),
+            "fingerprint": self.fingerprint,
+            "device": model.pop("device").partition(":")[0],
+            **{name: _plain(value) for name, value in (model | dict(self.how)).items()},
+            "block": self.block,
+            "text": "+".join(texts.columns),
+            "keep": ",".join(texts.kept.names),
+            "limit": texts.limit,
+            "files": {one.file.path: f"{one.rows} rows, {one.digest}" for one in texts.sources},
+            "versions": versions(),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """Names all that the numbers depend on."""
+        return hashlib.sha256(json_text(self.settings, sort_keys=True).encode()).hexdigest()
+
+    def begin(self, device: str) -> Callable[[Block], dict[str, Any]]:
+        """Load the model, and try it on a short text: what is wrong for that is wrong for all."""
+        mapper = Mapper(self.texts.text, self.how, {**self.loading, "device": device})
+        try:
+            explainer = mapper.explainer
+            if mapper.fingerprint != self.fingerprint:
+                name = self.loading["name"]
+                raise BadInput(f"{name} is not what it was when this job was begun; put it back.")
+            text, usual = sample(explainer)
+            asked = {**self.how, "long": "truncate", "progress": False}
+            if explainer.live.head.reads != "text" or explainer.live.head.kind == "span":
+                asked["target"] = usual  # what is asked of such a model depends on the text
+            explainer.explain([text], **asked)
+        except Exception as refused:
+            raise Hopeless(in_words(refused)) from refused
+        return partial(self._made, Reader(self.texts), mapper)
+
+    def _made(self, reader: Reader, mapper: Mapper, task: Block) -> dict[str, Any]:
+        """Explain a block and write it: what was refused first, then the rows, which make it count.
+        A block that is there already, since a lost worker made it, gets the same bytes again."""
+        rows, kept = reader.read(task)
+        source = self.texts.sources[task.source].file
+        kind = "line" if source.name.endswith((".jsonl", ".txt")) else "row"
+        places = [f"{kind} {number} of {source.name}" for number, _ in rows]
+        columns = mapper.columns(list(zip(places, (row for _, row in rows), strict=True)))
+        where = {"source": [source.path] * len(rows), "row": [number for number, _ in rows]}
+        table = table_of({**where, **columns}, kept)
+        said = {"job": self.digest, "block": task.number}
+        refused = table.filter(table["refused"].is_valid())
+        refused = refused.select([*kept.column_names, *PLACE, *REASON])
+        if len(refused):
+            self.folder.write(f"refused/{task.name}", parquet_of(refused, said))
+        good = table.filter(table["refused"].is_null()).drop_columns(list(REASON))
+        content = parquet_of(good, {**said, "texts": task.count, "refused": len(refused)})
+        self.folder.write(f"rows/{task.name}", content)
+        with suppress(OSError, AttributeError):  # only glibc keeps what was freed, and has this
+            ctypes.CDLL(None).malloc_trim(0)
+        return {"rows": len(good), "refused": len(refused), "bytes": len(content)}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; of what JSON does not have, its own words."""
+    if isinstance(value, tuple) and value[1:] == ({},):  # a method without options
+        return value[0]
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
 @dataclass(frozen=True)
@@ -77,50 +167,19 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     texts = TextFiles.found(str(source), text, keep, limit)
     usual = "tokenlight/qa" if texts.columns == QUESTION else "tokenlight/sentiment"
     named = {"name": model or usual, "device": device, **(loading or {})}
-    job = job_of(str(folder), texts, named, {"method": method, **USUAL, **how}, block)
+    asked, weights = {"method": method, **USUAL, **how}, folder_digest(named["name"])
+    job = ExplainJob(Folder(str(folder)), texts, named, asked, weights, block)
     here = job.folder.here
-    with _told_when_full(job.folder), locked(here, crew.crew) if here else nullcontext():
-        _begin(job)
+    with writing(job.folder.place), locked(here, crew.crew) if here else nullcontext():
+        if not (job.folder.sizes("rows") or job.folder.sizes("refused")):
+            settings = json.dumps(job.settings, ensure_ascii=False, indent=1)
+            job.folder.write(JOB, settings.encode())
+        elif job.folder.read(JOB) is None:
+            raise BadInput(f"{folder} holds rows, but no {JOB}; give another folder with -o.")
+        claim("a job", job.folder, JOB, job.settings)
         if here:
             tidy(here)
         return _Run(job, crew, tell or (lambda _: None)).all(progress)
-
-
-def _begin(job: ExplainJob) -> None:
-    """Write what the job is into its folder; one that holds rows of another job is refused."""
-    folder = job.folder
-    if not (folder.sizes("rows") or folder.sizes("refused")):
-        text = json.dumps(job.settings, ensure_ascii=False, indent=1)
-        folder.write(JOB, text.encode())
-        return
-    found = folder.read(JOB)
-    if found is None:
-        raise BadInput(f"{folder.place} holds rows, but no {JOB}; give another folder with -o.")
-    try:
-        before = json.loads(found)
-    except ValueError as broken:
-        raise DamagedFile(f"{folder.place}/{JOB} is damaged ({broken}); delete it.") from broken
-    refuse_other(f"{folder.place} holds a job", before, json.loads(json.dumps(job.settings)))
-
-
-@contextmanager
-def _told_when_full(folder: Folder) -> Iterator[None]:
-    try:
-        yield
-    except TokenlightError:
-        raise
-    except OSError as broken:
-        if broken.errno in FULL:
-            raise DiskFull(_full(folder)) from broken
-        why = broken.strerror or broken
-        raise BadInput(f"cannot write in {folder.place}: {why}. Give a folder with -o.") from broken
-
-
-def _full(folder: Folder) -> str:
-    return (
-        f"the disk of {folder.place} is full. What is finished is kept: free some room, then give the "
-        "same command; it goes on from there."
-    )
 
 
 @dataclass
@@ -138,27 +197,30 @@ class _Run:
         begun = time.monotonic()
         blocks = self.job.texts.blocks(self.job.block)
         self.done = self._finished(blocks)
-        before, there = len(self.done), sum(self._counts())
+        before, there = len(self.done), self._count("rows") + self._count("refused")
         waiting = [one for one in blocks if one.number not in self.done]
         texts = sum(one.count for one in blocks)
         if there and waiting:
             self.tell(f"{there:,} of {texts:,} texts are there; the rest follows.")
-        if waiting:
-            self._make(waiting, progress)
+        self._make(waiting, progress)
         self._write_manifest()
-        rows, refused = self._counts()
-        made, seconds = len(self.done) - before, time.monotonic() - begun
         return JobSummary(
-            self.job.folder.place, texts, rows, refused, there, made, tuple(self.failed), seconds
+            folder=self.job.folder.place,
+            texts=texts,
+            rows=self._count("rows"),
+            refused=self._count("refused"),
+            there=there,
+            made=len(self.done) - before,
+            failed=tuple(self.failed),
+            seconds=time.monotonic() - begun,
         )
 
-    def _counts(self) -> tuple[int, int]:
-        """Texts that have rows, and those that were refused."""
-        known = self.done.values()
-        return sum(one["rows"] for one in known), sum(one["refused"] for one in known)
+    def _count(self, kind: str) -> int:
+        return sum(one[kind] for one in self.done.values())
 
     def _make(self, waiting: list[Block], progress: bool | None) -> None:
-        results = self.engine.results(self.job, waiting, self.job.loading["device"])
+        where = (self.job.loading["device"], self.job.folder.place)
+        results = outcomes(self.engine, self.job, waiting, where)
         total, done, first, said = sum(one.count for one in waiting), 0, 0.0, 0.0
         with closing(results), progress_bar("explaining", total, progress) as advance:
             for outcome in results:
@@ -175,33 +237,25 @@ class _Run:
                     self.tell(f"{done:,} of {total:,} texts, {rate:.1f} texts/s, {left} left")
 
     def _take(self, block: Block, outcome: Outcome) -> None:
-        if outcome.full:
-            raise DiskFull(_full(self.job.folder))
-        if outcome.hopeless:
-            raise TokenlightError(outcome.trouble)
-        if outcome.trouble:
-            self.failed.append((block.number, outcome.trouble))
-            if len(self.failed) >= GIVEN_UP and not self.done:
-                raise TokenlightError(
-                    f"the first {GIVEN_UP} blocks all failed, so the job was stopped: {outcome.trouble}"
-                )
+        if not outcome.trouble:
+            self.done[block.number] = {"seconds": round(outcome.seconds, 3), **outcome.said}
+            when, took = self.written
+            if time.monotonic() - when > SHARE * took:
+                self._write_manifest()
             return
-        self.done[block.number] = {"seconds": round(outcome.seconds, 3), **outcome.said}
-        when, took = self.written
-        if time.monotonic() - when > SHARE * took:
-            self._write_manifest()
+        self.failed.append((block.number, outcome.trouble))
+        if len(self.failed) >= GIVEN_UP and not self.done:
+            raise TokenlightError(
+                f"the first {GIVEN_UP} blocks all failed, so the job was stopped: {outcome.trouble}"
+            )
 
     def _finished(self, blocks: list[Block]) -> dict[int, dict[str, Any]]:
         """Blocks that the manifest names and whose rows stand whole in the folder."""
         sizes = self.job.folder.sizes("rows")
         lines = (self.job.folder.read(MANIFEST) or b"").splitlines()
         known = {one.pop("block"): one for one in map(json.loads, lines)}
-        return {
-            block.number: known[block.number]
-            for block in blocks
-            if block.number in known
-            and known[block.number]["bytes"] == sizes.get(f"rows/{block.name}")
-        }
+        there = {block.number: sizes.get(f"rows/{block.name}") for block in blocks}
+        return {n: known[n] for n in there if n in known and known[n]["bytes"] == there[n]}
 
     def _write_manifest(self) -> None:
         begun = time.monotonic()

@@ -45,14 +45,12 @@ class Source:
         import pyarrow
         import pyarrow.parquet
 
+        how: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
         try:
-            return pyarrow.parquet.ParquetFile(
-                self.file.open(), buffer_size=1 << 20, pre_buffer=False
-            )
+            return pyarrow.parquet.ParquetFile(self.file.open(), **how)
         except (pyarrow.ArrowException, OSError) as broken:
-            raise DamagedFile(
-                f"{self.file.path} is not a readable Parquet file: {broken}."
-            ) from broken
+            why = f"{self.file.path} is not a readable Parquet file: {broken}."
+            raise DamagedFile(why) from broken
 
     def chunks(self, names: Sequence[str] = ()) -> Iterator[Any]:
         """Its rows as Arrow batches of the columns ``names``; of a text file, as lists of (number, row)."""
@@ -192,9 +190,9 @@ class Reader:
         StoredFile.at(source.file.root, source.file.path)  # says so, where it is gone
         try:
             parts = list(self._parts(block, source))
-        except TokenlightError:
-            raise
         except OSError as broken:
+            if isinstance(broken, TokenlightError):
+                raise
             raise DamagedFile(f"{source.file.path} cannot be read: {broken}.") from broken
         if StoredFile.at(source.file.root, source.file.path) != source.file:
             raise BadInput(

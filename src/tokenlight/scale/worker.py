@@ -3,23 +3,44 @@
 import errno
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
 from transformers.utils import logging
 
-from tokenlight.errors import TokenlightError, in_words
+from tokenlight.errors import BadInput, TokenlightError, in_words
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default import sample
 
+TRIES = 3  # a task whose worker dies so often is given up
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # how a disk says that it takes no more
 
 
 class DiskFull(TokenlightError):
     """The disk took no more; what is finished is kept."""
+
+    def __init__(self, folder: object) -> None:
+        super().__init__(
+            f"the disk of {folder} is full. What is finished is kept: free some room, then give the same "
+            "command; it goes on from there."
+        )
+
+
+@contextmanager
+def writing(folder: object) -> Iterator[None]:
+    """A folder that cannot be written in is refused in words; so is a disk that is full."""
+    try:
+        yield
+    except TokenlightError:
+        raise
+    except OSError as broken:
+        if broken.errno in FULL:
+            raise DiskFull(folder) from broken
+        why = broken.strerror or broken
+        raise BadInput(f"cannot write in {folder}: {why}. Give a folder with -o.") from broken
 
 
 class Hopeless(TokenlightError):
@@ -44,6 +65,12 @@ class Outcome:
     trouble: str = ""
     full: bool = False
     hopeless: bool = False
+
+
+def lost(task: int, how: str) -> Outcome:
+    """Of a task that was given up."""
+    told = f"its worker died {TRIES} times ({how}); most often the memory does not suffice"
+    return Outcome(task, trouble=f"{told}: run with fewer --workers or smaller batches.")
 
 
 class TaskWorker:
