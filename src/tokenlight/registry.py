@@ -8,21 +8,13 @@ import dataclasses
 import importlib
 import pkgutil
 import types
+import typing
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Union,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, Union, dataclass_transform, get_args, get_origin
 
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 
@@ -189,7 +181,7 @@ def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> An
             raise UnknownName.among(f"preset of {name}", preset, presets)
         settings |= presets[preset]
     settings |= given
-    hints = get_type_hints(cls) if settings else {}  # slow: it compiles every hint
+    hints = typing.get_type_hints(cls) if settings else {}  # slow: it compiles every hint
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     for option in settings:
         if option not in fields:
@@ -236,7 +228,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 def options_of(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:
     """Option name to (type in words, default)."""
     cls = find(kind, name)
-    hints = get_type_hints(cls)
+    hints = typing.get_type_hints(cls)
     found: dict[str, tuple[str, Any]] = {}
     for field in (field for field in dataclasses.fields(cls) if field.init):
         made = field.default_factory

@@ -398,7 +398,7 @@ class TestVocabulary:
     @given(st.integers(0, len(WORDS) - 1))
     @settings(max_examples=60, deadline=None)
     def test_a_whole_word_is_found_by_its_own_text(self, number):
-        from tokenlight.data.vocabulary import Vocabulary
+        from tokenlight.data.tokenizer import Vocabulary
 
         vocabulary = Vocabulary(tiny_tokenizer(), len(WORDS))
         word = WORDS[number]
@@ -407,7 +407,7 @@ class TestVocabulary:
         assert vocabulary.id_of(vocabulary[number]) == number
 
     def test_without_a_tokenizer_numbers_name_the_tokens(self):
-        from tokenlight.data.vocabulary import Vocabulary
+        from tokenlight.data.tokenizer import Vocabulary
 
         assert Vocabulary(None, 5)[3] == "#3"
         with pytest.raises(BadTarget, match="without a tokenizer"):

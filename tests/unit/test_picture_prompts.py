@@ -29,7 +29,7 @@ from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, close
 from tokenlight import Attribution, Chat, Continuation, Explainer, NextToken, Picture
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.inputs.picture import pixels_of
+from tokenlight.inputs.picture import seen
 from tokenlight.plots.colours import STEPS, VEIL, step
 from tokenlight.plots.figures import heat_maps
 from tokenlight.plots.html import page
@@ -271,8 +271,9 @@ def test_pixels_laid_out_by_qwen_s_processor_are_read_back_and_laid_out_the_same
     reader = transformers.Qwen2VLImageProcessorPil(
         patch_size=PATCH, merge_size=2, temporal_patch_size=2, min_pixels=64, max_pixels=1024
     )
-    found = reader(images=[Image.fromarray(CATS)], return_tensors="pt")
-    values = pixels_of(found, reader)
+    image = Image.fromarray(CATS)
+    found = reader(images=[image], return_tensors="pt")
+    values = seen(found, reader, image).pixels
     assert values.shape == (3, 24, 32)
     again = Explainer(build("qwen2-vl", torch.float32), reading()).live.sight.laid(
         torch.from_numpy(values)[None]

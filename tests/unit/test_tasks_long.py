@@ -18,7 +18,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.hand_made import attribution_of, row_of, sample, split
 from tests.unit.reading_html import Reader
 from tokenlight import Explainer
-from tokenlight.data.sentences import sentence_spans
+from tokenlight.data.units import sentence_spans
 from tokenlight.evaluation.removal import Asked, Watched
 from tokenlight.evaluation.trust import trusted
 from tokenlight.inputs.encode import encode_windows

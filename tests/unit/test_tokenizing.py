@@ -15,8 +15,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tiny_bytes import tiny_bytes
 from tokenlight import Explainer
 from tokenlight.data import tokenizer as tokenizing
-from tokenlight.data.tokenizer import apart
-from tokenlight.data.vocabulary import Vocabulary
+from tokenlight.data.tokenizer import Vocabulary, apart
 from tokenlight.inputs.encode import encode, encoded_together
 from tokenlight.inputs.prompt import encode_prompt
 

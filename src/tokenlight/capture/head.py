@@ -13,7 +13,7 @@ from tokenlight.capture.rewired import reads_pictures
 from tokenlight.capture.sight import image_token
 from tokenlight.capture.turns import lent
 from tokenlight.data.target import Head, Reads
-from tokenlight.data.vocabulary import Vocabulary
+from tokenlight.data.tokenizer import Vocabulary
 from tokenlight.errors import UnsupportedModel
 
 # How the names of transformers' classes end, by what their head does.

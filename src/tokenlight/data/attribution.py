@@ -13,7 +13,6 @@ import numpy as np
 
 from tokenlight.data import units, validation
 from tokenlight.data.later import Later
-from tokenlight.data.sentences import Sentence, sentences_of
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
@@ -28,8 +27,7 @@ class Shown:
     __slots__ = ()
 
     def _all(self) -> list[Any]:
-        """The Attributions that are meant."""
-        raise NotImplementedError
+        return self if isinstance(self, list) else [self]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write ``.json``, ``.html``, ``.csv``, ``.parquet``, ``.png``, ``.svg`` or ``.pdf``, by the file's
@@ -174,10 +172,10 @@ class Attribution(Later, Shown):
         labels = self.prediction.labels
         return units.segment_names(self.row, span=self.target.kind == "span", labels=labels)
 
-    def sentences(self) -> list[Sentence]:
+    def sentences(self) -> list[units.Sentence]:
         """The sentences of the text in order, each with the sum of its tokens' scores; those of which
         no token was read are left out."""
-        return sentences_of(self.row, self.scores)
+        return units.sentences_of(self.row, self.scores)
 
     # --- files and tables -------------------------------------------------------------------------
 
@@ -247,15 +245,9 @@ class Attribution(Later, Shown):
             raise BadInput(f"{path} holds {len(found)} attributions; use tokenlight.load.")
         return found[0]
 
-    def _all(self) -> list["Attribution"]:
-        return [self]
-
 
 class Attributions(list[Attribution], Shown):
     """What explain() gives for several: a list that shows and saves itself."""
-
-    def _all(self) -> list[Attribution]:
-        return self
 
 
 def frozen(values: Any) -> np.ndarray:

@@ -5,7 +5,7 @@ import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -71,11 +71,6 @@ class PatchImage:
         """``… token`` to ``… row column``: what belongs to the patches."""
         own = values[..., self.positions(values.shape[-1])]
         return own.reshape(*values.shape[:-1], self.rows, self.columns)
-
-    def moved(self, kept: list[int]) -> "PatchImage":
-        """The picture in a row of which the tokens ``kept`` are left, all its patches among them."""
-        places = tuple(kept.index(place) for place in self.places)
-        return self if places == self.places else replace(self, places=places)
 
     @property
     def rows(self) -> int:

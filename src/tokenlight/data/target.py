@@ -15,8 +15,8 @@ import numpy as np
 from tokenlight.data.answers import SpanTarget, answer_text, as_span, best_span, span_terms
 from tokenlight.data.chances import log_probability, softmax
 from tokenlight.data.entities import type_name
+from tokenlight.data.tokenizer import Vocabulary
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.vocabulary import Vocabulary
 from tokenlight.errors import BadTarget, UnknownName, few, way
 
 LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
@@ -334,10 +334,8 @@ class Head:
             sought = label if label in self.labels else label.casefold()
             places = [str(place) for place, name in enumerate(names) if name == sought]
             if len(places) > 1:
-                numbers = " or ".join(places)
-                raise BadTarget(
-                    f"{len(places)} labels are named {label!r}; give a number: {numbers}."
-                )
+                same = f"{len(places)} labels of this model are named {label!r}"
+                raise BadTarget(f"{same}; give a number: {' or '.join(places)}.")
             if places:
                 return int(places[0])
             if not is_number(label):

@@ -1,4 +1,4 @@
-"""The user's tokenizer, so that nobody else switches it while it reads.
+"""The user's tokenizer, so that nobody else switches it while it reads, and its tokens as labels.
 
 A fast tokenizer keeps in itself whether it cuts and pads, and every call switches that for all who hold
 it: a thread that asks for ``truncation=True`` would cut the texts that another explains. So each reading
@@ -7,11 +7,16 @@ added tokens are apart. Thousands of added tokens take milliseconds, so one serv
 explain(); none is kept longer, so what the user changes later holds from the next call on.
 """
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, overload
+
+from tokenlight.data.tokens import is_half
+from tokenlight.errors import BadTarget, way
 
 _made: ContextVar[dict[int, tuple[Any, Any]] | None] = ContextVar("made", default=None)
 
@@ -57,3 +62,86 @@ def _inner_apart(inner: Any) -> Any:
         return inner  # ids that no adding gives, nor a file of this tokenizer: the user's own it is
     made.encode_special_tokens = inner.encode_special_tokens
     return made
+
+
+class Vocabulary(Sequence[str]):
+    """Token ids as labels. ``vocabulary[id]`` is the token as it reads behind other text, with its leading
+    blank, if any; its piece where it is no text of its own.
+
+    Read from the tokenizer when asked, since most of the many labels never are.
+    """
+
+    def __init__(self, tokenizer: Any, size: int) -> None:
+        self.tokenizer, self.size = tokenizer, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.size))]
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        piece = self.tokenizer.convert_ids_to_tokens(index) if self.tokenizer is not None else None
+        if piece is None:  # ids behind the tokenizer's last, or no tokenizer at all
+            return f"#{index}"
+        alone, behind = (
+            str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+            for ids in (self._letter, [*self._letter, index])
+        )
+        text = behind.removeprefix(alone) if behind.startswith(alone) else ""
+        # Half of a character and control tokens have no text of their own: their piece names them.
+        return text if text and "\ufffd" not in text else str(piece)
+
+    def __contains__(self, label: object) -> bool:
+        return isinstance(label, str) and self._find(label) is not None
+
+    def id_of(self, label: str, *, blank: bool = True) -> int:
+        """The one token that ``label`` is; ``blank``: a word begins here, so a blank comes first."""
+        if not label or is_half(label):
+            raise BadTarget(f"{label!r} is not a text that a token could represent; give a word.")
+        found = self._find(label, blank=blank)
+        if found is not None:
+            return found
+        if self.tokenizer is None:
+            raise BadTarget(f"{label!r} is not known without a tokenizer; give the token's number.")
+        # Behind a prompt that ends in a word, the blank belongs to the continuation.
+        written = f" {label}" if blank and label[:1].isalnum() else label
+        whole = way(f"Continuation({written!r})", f"--continue {shlex.quote(written)}")
+        pieces = self.tokenizer.convert_ids_to_tokens(self._behind(label, blank=blank))
+        raise BadTarget(
+            f"{label!r} is {len(pieces)} tokens of this model ({', '.join(map(str, pieces))}), and a "
+            "target is one. Give one of them, a shorter word, or, for a model that writes on, "
+            f"{whole}, which explains them one by one."
+        )
+
+    def _find(self, label: str, *, blank: bool = True) -> int | None:
+        if self.tokenizer is None or not label:
+            return None
+        behind = self._behind(label, blank=blank)
+        if len(behind) == 1 and behind[0] != getattr(self.tokenizer, "unk_token_id", None):
+            return int(behind[0])
+        known = self.tokenizer.get_vocab().get(label)  # a piece by the tokenizer's own name
+        return None if known is None else int(known)
+
+    def _behind(self, label: str, *, blank: bool) -> list[int]:
+        """The tokens of ``label`` behind other text: most tokenizers read a first word otherwise."""
+        if blank and not label[0].isspace() and label[0].isalnum():
+            label = f" {label}"
+        before, both = self._ids("a"), self._ids("a" + label)
+        if both[: len(before)] == before and len(both) > len(before):
+            return both[len(before) :]
+        known = self.tokenizer.get_vocab().get(label)
+        return self._ids(label) if known is None else [int(known)]
+
+    def _ids(self, text: str) -> list[int]:
+        reading = apart(self.tokenizer)
+        return list(reading(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    @cached_property
+    def _letter(self) -> list[int]:
+        return self._ids("a")

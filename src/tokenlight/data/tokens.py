@@ -140,7 +140,9 @@ class TokenRow(Later):
             taken["asked"] = tuple(kept.index(i) for i in self.asked) if whole else ()
             taken["answer"] = self.answer if whole else ()
         if self.image is not None and self.image.places:
-            taken["image"] = self.image.moved(kept)
+            places = tuple(map(kept.index, self.image.places))
+            same = places == self.image.places
+            taken["image"] = self.image if same else replace(self.image, places=places)
         return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
 
     def joined(self, behind: "TokenRow", **changed: Any) -> "TokenRow":

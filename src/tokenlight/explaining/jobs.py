@@ -15,12 +15,11 @@ from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.token_labels import labelled, masked
 from tokenlight.inputs.context import Context
-from tokenlight.inputs.encode import Encoding, encode, encoded_together
+from tokenlight.inputs.encode import Encoding, beginning, encode, encoded_together
 from tokenlight.inputs.picture import Picture, is_picture
 from tokenlight.inputs.picture_prompt import PictureReader
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
 from tokenlight.inputs.source import begun, foretold
-from tokenlight.inputs.truncation import beginning
 from tokenlight.progress import progress as progress_bar
 
 ONE_TEXT = ("next", "mask", "token")

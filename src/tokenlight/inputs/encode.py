@@ -1,4 +1,8 @@
-"""From text to tokens: what a tokenizer makes of a text, a pair or a question, and never a silent cut."""
+"""From text to tokens: what a tokenizer makes of a text, a pair or a question, and never a silent cut.
+
+What is too long is cut here and not by the tokenizer, which would cut for every thread that reads with
+it; and tokenizers 0.23.1 and 0.23.2 lose what comes after the second window (their issue 2091).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +13,10 @@ from tokenlight.data.tokenizer import apart
 from tokenlight.data.tokens import Long, Question, Span, TextInput, TokenRow, is_half
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer, long_way
 from tokenlight.inputs.accents import carries_on, is_inside_word, with_marks
-from tokenlight.inputs.truncation import beginning, windows
 
 Encoding = Any  # tokenizers.Encoding: what a fast tokenizer made of one text
 ASKED = {"return_attention_mask": False, "verbose": False}  # all else stands in the encodings
+FULL = "what must stay, special tokens and the first of two parts, fills the window with {}; shorten it."
 
 
 def encode(
@@ -171,14 +175,49 @@ def encode_windows(
 ) -> list[tuple[TokenRow, tuple[int, ...]]]:
     """Overlapping windows of a long text, each with the places of its tokens in the whole text.
 
-    Of a pair or question the second part is cut into windows, the first stands in every window, and
-    so do special tokens.
+    Of a pair or question the second part is cut into windows, each of which shares ``overlap`` tokens
+    with the next; the first part stands in every window, and so do special tokens.
     """
     texts = _parts(text)
     piece = encodings(tokenizer, *texts)[0]
     whole = laid_row(piece, texts, typed="token_type_ids" in tokenizer.model_input_names)
-    found = windows(piece.sequence_ids, len(texts), limit, overlap)
+    cut = [place for place, part in enumerate(piece.sequence_ids) if part == len(texts) - 1]
+    others = {*range(len(whole))}.difference(cut)
+    room = limit - len(others)
+    if room <= overlap:
+        raise TextTooLong(
+            f"cannot cut this input into windows of {limit} tokens that share {overlap}: "
+            f"{FULL.format(len(others))}"
+        )
+    starts = range(0, max(1, len(cut) - overlap), room - overlap)
+    found = (sorted(others.union(cut[start : start + room])) for start in starts)
     return [(whole.take(places), tuple(places)) for places in found]
+
+
+def beginning(
+    parts: Sequence[int | None], texts: int, limit: int, *, last_only: bool, from_left: bool = False
+) -> list[int]:
+    """Places of the ``limit`` tokens that stay, special ones among them; ``parts``: for each token the
+    text it stands in, 0 or 1, None where it is special.
+
+    Of two texts the longer is cut until both are as long, then both, as tokenizers do it
+    (``longest_first``); ``last_only`` cuts the second alone. ``from_left``: the ends stay.
+    """
+    places = [[i for i, part in enumerate(parts) if part == text] for text in range(texts)]
+    lengths = [len(own) for own in places]
+    room = limit - (len(parts) - sum(lengths))
+    kept = [*lengths[:-1], room - sum(lengths[:-1])]
+    if texts > 1 and not last_only:
+        short = min(*lengths, room // 2)  # the odd token goes to the longer text, or the second
+        kept = [short, room - short] if lengths[0] <= lengths[1] else [room - short, short]
+    # A text may have no token at all, such as one of a zero-width space.
+    if any(count < min(1, length) for count, length in zip(kept, lengths, strict=True)):
+        taken = len(parts) - lengths[-1]
+        raise TextTooLong(f"cannot cut this input to {limit} tokens: {FULL.format(taken)}")
+    stay = {place for place, part in enumerate(parts) if part is None}
+    for own, count in zip(places, kept, strict=True):
+        stay.update(own[-count:] if from_left else own[:count])
+    return sorted(stay)
 
 
 def number_words(
@@ -193,7 +232,7 @@ def number_words(
     """
     numbers: list[int | None] = []
     current, before = -1, None
-    for position, (segment, span) in enumerate(zip(segments, spans, strict=True)):
+    for segment, span, word in zip(segments, spans, word_ids, strict=True):
         if segment is None or span is None:
             numbers.append(None)
             before = None
@@ -202,18 +241,16 @@ def number_words(
         start, end = span
         while start < end and text[start].isspace():
             start += 1
-        own = word_ids[position]
         joined = (
             before is not None
             and segment == before[0]
-            and (own == before[1] or (not text.isascii() and is_inside_word(text, start)))
+            and (word == before[1] or (not text.isascii() and is_inside_word(text, start)))
             and start == span[0]
-            and (start <= before[2] or not any(map(str.isspace, text[before[2] : start])))
+            and not any(map(str.isspace, text[before[2] : start]))
         )
-        if not joined:
-            current += 1
-        elif before is not None and not text.isascii() and carries_on(text, start):
-            own = before[1]  # some tokenizers put an accent and what is behind it into one word
+        current += not joined
         numbers.append(current)
-        before = (segment, own, end)
+        # Some tokenizers put an accent and what is behind it into one word.
+        marked = joined and not text.isascii() and carries_on(text, start)
+        before = (segment, before[1] if before and marked else word, end)
     return tuple(numbers)

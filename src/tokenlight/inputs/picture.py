@@ -85,9 +85,7 @@ def opened(given: Any, processor: Any, patch: tuple[int, int]) -> PatchImage:
         image, name = read(made)
         processor = picture.processor or processor
         found = processed(processor, image, "AutoImageProcessor.from_pretrained(…, backend='pil')")
-        pixels = pixels_of(found, processor)
-        scale = scale_of(processor, len(pixels))
-        made = PatchImage(pixels, scale, name=name, size=image.size)
+        made = seen(found, processor, image, name)
     return cut(picture, made, patch)
 
 
@@ -159,8 +157,8 @@ def processed(processor: Any, image: Any, usual: str, **beside: Any) -> Any:
         raise BadInput(f"{type(processor).__name__} refuses this image: {reason}") from refused
 
 
-def pixels_of(found: Mapping[str, Any], reader: Any) -> np.ndarray:
-    """``channel height width`` of the one picture that a processor read."""
+def seen(found: Mapping[str, Any], reader: Any, image: Any, name: str = "") -> PatchImage:
+    """The one picture that a processor read, not cut yet."""
     values: np.ndarray = found["pixel_values"].float().numpy()
     if "image_grid_thw" in found:
         _, down, across = map(int, found["image_grid_thw"][0])
@@ -171,7 +169,7 @@ def pixels_of(found: Mapping[str, Any], reader: Any) -> np.ndarray:
         )[..., 0, :, :]  # fmt: skip
         # block row, block column, row, column, channel, and height and width of a patch
         turned = values.transpose(4, 0, 2, 5, 1, 3, 6)
-        return np.ascontiguousarray(turned.reshape(-1, down * side, across * side))
+        values = np.ascontiguousarray(turned.reshape(-1, down * side, across * side))
     while values.ndim > 3 and len(values) == 1:
         values = values[0]
     mask = found.get("pixel_attention_mask")
@@ -181,18 +179,14 @@ def pixels_of(found: Mapping[str, Any], reader: Any) -> np.ndarray:
             "it; tokenlight explains one view: switch off its crops (do_image_splitting=False, "
             "crop_to_patches=False)."
         )
-    return values
-
-
-def scale_of(processor: Any, channels: int) -> Scale:
-    """How an image processor makes pixel values of brightness."""
-    normalised = getattr(processor, "do_normalize", True)
-    mean, std = (processor.image_mean, processor.image_std) if normalised else (0.0, 1.0)
+    normalised = getattr(reader, "do_normalize", True)
+    mean, std = (reader.image_mean, reader.image_std) if normalised else (0.0, 1.0)
     # What full brightness became before the mean was taken off: usually 255 · 1/255.
-    rescaled = getattr(processor, "do_rescale", True)
-    whole = 255 * (float(getattr(processor, "rescale_factor", 1 / 255)) if rescaled else 1.0)
-    scale = Scale.of(mean, std, channels)
-    return Scale(tuple(m / whole for m in scale.mean), tuple(s / whole for s in scale.std))
+    rescaled = getattr(reader, "do_rescale", True)
+    whole = 255 * (float(getattr(reader, "rescale_factor", 1 / 255)) if rescaled else 1.0)
+    scale = Scale.of(mean, std, len(values))
+    scale = Scale(tuple(m / whole for m in scale.mean), tuple(s / whole for s in scale.std))
+    return PatchImage(values, scale, name=name, size=image.size)
 
 
 def patch_row(image: PatchImage, special: Sequence[str]) -> TokenRow:

@@ -10,7 +10,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong, way
 from tokenlight.inputs.context import Laid
 from tokenlight.inputs.encode import check_tokenizer, readable
-from tokenlight.inputs.picture import Picture, cut, pixels_of, processed, read, scale_of
+from tokenlight.inputs.picture import Picture, cut, processed, read, seen
 from tokenlight.inputs.prompt import Chat, encode_prompt, laid_chat, located
 
 IMAGE = "image"  # the name of the picture among a row's texts
@@ -106,11 +106,8 @@ class PictureReader:
         if unknown:
             kind = type(processor).__name__
             raise BadInput(f"{kind} gives {unknown[0]!r}, whose meaning tokenlight does not know.")
-        reader = processor.image_processor
-        pixels = pixels_of(found, reader)
-        scale, ids = scale_of(reader, len(pixels)), tuple(map(int, found["input_ids"][0]))
-        made = PatchImage(pixels, scale, name=name, size=image.size)
-        return made, heard.text, not heard.adds, ids
+        made = seen(found, processor.image_processor, image, name)
+        return made, heard.text, not heard.adds, tuple(map(int, found["input_ids"][0]))
 
     def _patched(self, row: TokenRow, image: PatchImage) -> TokenRow:
         """The row with its patches as its first segment, each named ``row,column``."""

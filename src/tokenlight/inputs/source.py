@@ -28,11 +28,10 @@ def foretold(
     """What a decoder begins with, and a given text as it would have written it: a row of its own."""
     readable(text)
     encoded = encodings(tokenizer, text_target=text)[0]
-    added = list(encoded.special_tokens_mask)
-    first = added.index(0) if 0 in added else len(added)
-    last = len(added) - (added[::-1].index(0) if 0 in added else 0)
-    if first == last:
+    own = [place for place, added in enumerate(encoded.special_tokens_mask) if not added]
+    if not own:
         raise BadInput(f"the continuation {text!r} has no token of its own; give a word.")
+    first, last = own[0], own[-1] + 1
     if limit is not None and last > limit:
         said = f"the continuation has {last} tokens but this model writes at most {limit}"
         raise TextTooLong(f"{said}; give a shorter one.")
