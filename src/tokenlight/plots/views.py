@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.sentences import sentence_spans
-from tokenlight.data.units import SegmentShare
+from tokenlight.data.units import SegmentShare, sentence_spans
 from tokenlight.plots import facts
 from tokenlight.plots.colours import step
 from tokenlight.plots.facts import number
