@@ -45,15 +45,19 @@ def cascade(live: LiveModel, seed: int = 0) -> Iterator[tuple[str, Any]]:
     generator = torch.Generator().manual_seed(seed)
     for name, members in stages(live):
         with torch.no_grad():
-            for member in members:
-                _draw(weights[member], generator)
+            for weight in map(weights.__getitem__, members):
+                mean, spread = float(weight.float().mean()), float(weight.float().std(correction=0))
+                drawn = torch.randn(weight.shape, generator=generator) * spread + mean
+                weight.copy_(drawn.to(weight.device, weight.dtype))
         yield name, forgetful
 
 
 def stages(live: LiveModel) -> list[tuple[str, list[str]]]:
     """Names of the weights of each stage; a model whose blocks cannot be told apart has one."""
     names = [name for name, weight in live.model.named_parameters() if weight.is_floating_point()]
-    blocks = _blocks(live)
+    count = getattr(live.model.config.get_text_config(), "num_hidden_layers", None)
+    lists = (item for item in live.model.named_modules() if isinstance(item[1], nn.ModuleList))
+    blocks = next((path for path, module in lists if len(module) == count), None)
     if not blocks:
         return [("all weights", names)]
     inside = [i for i, name in enumerate(names) if name.startswith(blocks + ".")]
@@ -64,21 +68,6 @@ def stages(live: LiveModel) -> list[tuple[str, list[str]]]:
         found.append((f"block {number}", [name for name in names if name.startswith(start)]))
     found.append(("embeddings", names[: inside[0]]))
     return [(name, members) for name, members in found if members]
-
-
-def _blocks(live: LiveModel) -> str | None:
-    """The path of the list of blocks in the model."""
-    config = live.model.config.get_text_config()
-    for path, module in live.model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == config.num_hidden_layers:
-            return str(path)
-    return None
-
-
-def _draw(weight: torch.Tensor, generator: torch.Generator) -> None:
-    spread = float(weight.float().std(correction=0))
-    drawn = torch.randn(weight.shape, generator=generator) * spread + float(weight.float().mean())
-    weight.copy_(drawn.to(weight.device, weight.dtype))
 
 
 class _Rescaled(torch.autograd.Function):

@@ -144,20 +144,16 @@ def _tables(
             f"the decoder of {type(live.model).__name__} does not read the text one token later than "
             "its encoder, so what it reads could not be laid over the text's tokens."
         )
-    return tuple(doors), _start(live, row, tuple(doors), int(ids[0]))
-
-
-def _start(live: LiveModel, row: TokenRow, doors: tuple[Door, ...], first: int) -> int | None:
-    """``first``, the decoder's first id, unless it moves with the text's last."""
+    # Does the decoder's first id move with the text's last?
     changed = replace(row, ids=(*row.ids[:-1], other_row(live, row, ends=True).ids[-1]))
     seen: list[int] = []
 
     def note(_module: nn.Module, arguments: Any, named: Any) -> None:
         seen.append(int((arguments or [*named.values()])[0][0, 0]))
 
-    with hooked([live.model.get_submodule(doors[1].path)], entering=note):
-        embedded(live, [changed], len(row), Entrance(doors), own=True)
-    return first if seen[-1] == first else None
+    with hooked([modules[1]], entering=note):
+        embedded(live, [changed], len(row), Entrance(tuple(doors)), own=True)
+    return tuple(doors), seen[-1] if seen[-1] == int(ids[0]) else None
 
 
 def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entrance) -> bool:

@@ -8,6 +8,7 @@ comes after (BERT) or before (GPT-2).
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -87,10 +88,8 @@ class MixingListener:
 
     def found(self, hidden: Sequence[Tensor]) -> tuple[Mixing, ...]:
         """The mixing of every block, given h^0 … h^L."""
-        return tuple(
-            self._mixing(block, state.detach(), hidden[block + 1].detach())
-            for block, state in enumerate(hidden[:-1])
-        )
+        pairs = pairwise(state.detach() for state in hidden)
+        return tuple(self._mixing(block, *pair) for block, pair in enumerate(pairs))
 
     def _mixing(self, block: int, given: Tensor, leaving: Tensor) -> Mixing:
         before = [e for e in self._events if e.block == block]
