@@ -8,6 +8,7 @@ import torch
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
+from tokenlight.capture import transfer
 from tokenlight.capture.objective import Predicted
 from tokenlight.capture.transfer import Fetched
 from tokenlight.errors import NotFinite, TextTooLong
@@ -135,3 +136,24 @@ def test_where_the_model_gives_nan_it_is_named_for_a_predicted_class(explainer):
         explainer.model.bert.encoder.layer[1].output.dense.weight.fill_(torch.nan)
     with pytest.raises(NotFinite, match=r"hidden state 2 \(0 is the embedding\) of text 0"):
         explainer.explain(TEXTS, "attcat", **ONE_EACH)
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 32])
+def test_maps_too_large_to_be_kept_twice_give_the_same_scores(explainer, monkeypatch, kept):
+    expected = explainer.explain(TEXTS, ["gae", "transatt", "rollout"], batch_tokens=64)
+    monkeypatch.setattr(transfer, "KEPT", kept)
+    found = explainer.explain(TEXTS, ["gae", "transatt", "rollout"], batch_tokens=64)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours.scores, theirs.scores)
+
+
+def test_large_maps_are_widened_one_at_a_time(monkeypatch):
+    made = []
+    tensors = {number: torch.ones(2) * number for number in range(3)}
+    monkeypatch.setattr(transfer, "KEPT", 0)
+    maps = transfer.Widened(tensors, lambda number, one: made.append(number) or one.double())
+    assert not made
+    assert [int(one[0]) for one in maps] == [0, 1, 2]
+    assert [int(one[0]) for one in maps[1:]] == [1, 2]
+    assert made == [0, 1, 2, 1, 2]
+    assert len(maps[1:]) == 2

@@ -29,7 +29,7 @@ from tokenlight.capture.objective import (
 )
 from tokenlight.capture.parts import Parts
 from tokenlight.capture.rerun import Rerun
-from tokenlight.capture.transfer import Answer, Fetched, dotted, sent, widened
+from tokenlight.capture.transfer import Answer, Fetched, Widened, dotted, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
@@ -136,6 +136,11 @@ class Recording:
             gradients[kind][layer] = gradient.to(tensor.dtype)
         return Tape(self, targets, gradients)
 
+    def laid(self, number: int, maps: Tensor) -> Tensor:
+        """A map or its gradient over all tokens, half precision in float32."""
+        found = widened(maps.detach(), self.logits.device)
+        return found if self.parts is None else self.parts.map(number, found)
+
     def _goes_down_again(self, targets: Sequence[ResolvedTarget]) -> bool:
         """Whether the graph has a use after the gradients: relevance, a rerun, an answer's sides."""
         sides = self.live.head.kind == "span" and any(len(target.terms) > 1 for target in targets)
@@ -205,19 +210,23 @@ class Tape:
         return self.real.sum(dim=1)
 
     @cached_property
-    def attention(self) -> list[Tensor]:
+    def attention(self) -> Sequence[Tensor]:
         """A^1 … A^L, each ``batch head query key``."""
-        return [self._map(i, maps) for i, maps in enumerate(self.recording.attention)]
+        recording = self.recording  # and not this tape, which would hold itself
+        return Widened(dict(enumerate(recording.attention)), recording.laid)
 
     @cached_property
-    def attention_gradient(self) -> list[Tensor]:
+    def attention_gradient(self) -> Sequence[Tensor]:
         """∂y/∂A^1 … ∂y/∂A^L, each ``batch head query key``."""
-        found = self._gradients["attention map"]
-        gradients = [self._map(i, found[i]) for i in sorted(found)]
+        recording, padding = self.recording, None
         if self.recording.padded:  # a padded key has attention 0 but not gradient 0
             padding = ~(self.real[:, None, :, None] & self.real[:, None, None, :])
-            gradients = [gradient.masked_fill(padding, 0.0) for gradient in gradients]
-        return gradients
+
+        def widen(number: int, gradient: Tensor) -> Tensor:
+            found = recording.laid(number, gradient)
+            return found if padding is None else found.masked_fill(padding, 0.0)
+
+        return Widened(self._gradients["attention map"], widen)
 
     @cached_property
     def received(self) -> Tensor:
@@ -382,10 +391,6 @@ class Tape:
     def _state(self, layer: int, tensor: Tensor) -> Tensor:
         parts, tensor = self.recording.parts, self._out(tensor)
         return tensor if parts is None else parts.state(layer, tensor)
-
-    def _map(self, number: int, tensor: Tensor) -> Tensor:
-        parts, tensor = self.recording.parts, self._out(tensor)
-        return tensor if parts is None else parts.map(number, tensor)
 
     def _out(self, tensor: Tensor) -> Tensor:
         return widened(tensor.detach(), self.recording.logits.device)

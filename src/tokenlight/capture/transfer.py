@@ -1,7 +1,7 @@
 """Numbers on their way to a device and from it, on which nobody waits before they are read."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +84,33 @@ def widened(tensor: Tensor, device: torch.device | None = None) -> Tensor:
     return tensor.to(device or tensor.device, torch.promote_types(tensor.dtype, torch.float32))
 
 
+class Widened(Sequence[Tensor]):
+    """Tensors as ``widen`` gives them by number: each when it is asked for, and then kept unless all of
+    them would take more than KEPT bytes, which maps of long texts do."""
+
+    def __init__(
+        self, tensors: Mapping[int, Tensor], widen: Callable[[int, Tensor], Tensor]
+    ) -> None:
+        self._tensors, self._widen = tensors, widen
+        self._numbers, self._made = sorted(tensors), dict[int, Tensor]()
+        self._keeps = 4 * sum(one.numel() for one in tensors.values()) <= KEPT
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        number = self._numbers[place]
+        if isinstance(number, list):
+            return Widened({i: self._tensors[i] for i in number}, self._widen)
+        if number in self._made:
+            return self._made[number]
+        found = self._widen(number, self._tensors[number])
+        if self._keeps:
+            self._made[number] = found
+        return found
+
+
+KEPT = 1 << 32
 # A GPU likes few large steps: so many numbers are laid side by side; elsewhere that is one more copy.
 STACKED = {"cuda": 1 << 28}
 
