@@ -103,9 +103,15 @@ def asked_about(given: Mapping[str, Any]) -> Any:
     if given["image"] is not None:
         beside = given["text"] if given["chat"] is None else _chat(given)
         return Picture(given["image"], fill=given["fill"] or "mean", text=beside)
-    if given["document"]:
-        return _documents(given["document"], given["question"])
-    return _texts(given) if given["chat"] is None else _chat(given)
+    if not given["document"]:
+        return _texts(given) if given["chat"] is None else _chat(given)
+    texts: dict[str, str] = {}
+    for number, file in enumerate(given["document"]):
+        twice = f"--document {file} is given twice; leave one out."
+        refuse(file in given["document"][:number], twice)
+        with reading("--document", file, "text"):
+            texts[file.name if file.name not in texts else str(file)] = text_of(file).strip()
+    return Context(texts, given["question"])
 
 
 def _texts(given: Mapping[str, Any]) -> Any:
@@ -150,15 +156,6 @@ def _chat(given: Mapping[str, Any]) -> Chat:
         with reading("--chat-template", layout, "a Jinja template"):
             layout = text_of(layout)
     return Chat(messages, template=layout)
-
-
-def _documents(files: list[Path], question: str | None) -> Context:
-    texts: dict[str, str] = {}
-    for number, file in enumerate(files):
-        refuse(file in files[:number], f"--document {file} is given twice; leave one out.")
-        with reading("--document", file, "a text"):
-            texts[file.name if file.name not in texts else str(file)] = text_of(file).strip()
-    return Context(texts, question)
 
 
 class TextFile:

@@ -10,6 +10,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.units import word_groups
 from tokenlight.errors import BadInput
+from tokenlight.evaluation.method_names import spelled
 from tokenlight.files.write import json_text
 from tokenlight.metrics._agreement import unit_ranks
 from tokenlight.plots.charts import plain_png, svg
@@ -47,12 +48,10 @@ def shown(entry: Entry, *, words: bool = False, layers: bool = True) -> dict[str
 
 
 def method_name(attribution: Attribution) -> str:
-    """Method with its options and steps; a head map is not written out."""
-    options = ", ".join(
-        f"{name}={'given' if isinstance(value, dict | list) else value}"
-        for name, value in attribution.options.items()
-    )
-    return f"{attribution.method}({options})" if options else attribution.method
+    """Method with its options; a head map is not written out."""
+    options = attribution.options.items()
+    told = {name: "given" if isinstance(v, dict | list) else v for name, v in options}
+    return spelled(attribution.method, told)
 
 
 def agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | None:
