@@ -22,9 +22,9 @@ from tokenlight.explaining.batch import explain_packed, method_by_method
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason, sample
 from tokenlight.explaining.jobs import jobs, together
 from tokenlight.explaining.options import (
-    ExplainKeywords,
     How,
     Job,
+    Keywords,
     OneText,
     listed,
     naming,
@@ -36,7 +36,7 @@ from tokenlight.explaining.options import (
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.stream import answered
 from tokenlight.explaining.token_labels import ENTITIES
-from tokenlight.explaining.two_passes import differences, explain_likeness, two_passes
+from tokenlight.explaining.two_passes import difference, explain_likeness, two_passes
 from tokenlight.explaining.windows import explain_long, is_long
 from tokenlight.explaining.written import explain_written, share_a_forward
 from tokenlight.files.tables import Example
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from tokenlight.scale.mapper import Mapper  # what mapper() hands back
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
+Methods = MethodLike | Sequence[MethodLike]
+Targets = TargetLike | Sequence[TargetLike]
+Several = Literal["all", "entities"] | Continuation  # targets that one text has more than one of
 
 
 class Explainer(Session):
@@ -94,26 +97,17 @@ class Explainer(Session):
     def explain(
         self,
         inputs: Iterator[Any],
-        method: MethodLike | Sequence[MethodLike] = ...,
+        method: Methods = ...,
         target: TargetLike = ...,
-        **how: Unpack[ExplainKeywords],
+        **how: Unpack[Keywords],
     ) -> Iterator[Attribution]: ...
     @overload
     def explain(  # type: ignore[overload-overlap]  # "all" is a str, and the one that gives a list
-        self,
-        inputs: OneText,
-        method: MethodLike = ...,
-        *,
-        target: Literal["all", "entities"] | Continuation,
-        **how: Unpack[ExplainKeywords],
+        self, inputs: OneText, method: MethodLike = ..., *, target: Several, **how: Unpack[Keywords]
     ) -> list[Attribution]: ...
     @overload
     def explain(  # type: ignore[overload-overlap]
-        self,
-        inputs: OneText,
-        method: MethodLike,
-        target: Literal["all", "entities"] | Continuation,
-        **how: Unpack[ExplainKeywords],
+        self, inputs: OneText, method: MethodLike, target: Several, **how: Unpack[Keywords]
     ) -> list[Attribution]: ...
     @overload
     def explain(
@@ -121,38 +115,30 @@ class Explainer(Session):
         inputs: OneText,
         method: MethodLike = ...,
         target: TargetLike = ...,
-        **how: Unpack[ExplainKeywords],
+        **how: Unpack[Keywords],
     ) -> Attribution: ...
     @overload
     def explain(
-        self,
-        inputs: OneText,
-        method: list[Any],
-        target: TargetLike = ...,
-        **how: Unpack[ExplainKeywords],
+        self, inputs: OneText, method: list[Any], target: TargetLike = ..., **how: Unpack[Keywords]
     ) -> list[Attribution]: ...
     @overload
     def explain(
         self,
         inputs: list[Any],
-        method: MethodLike | Sequence[MethodLike] = ...,
-        target: TargetLike | Sequence[TargetLike] = ...,
-        **how: Unpack[ExplainKeywords],
+        method: Methods = ...,
+        target: Targets = ...,
+        **how: Unpack[Keywords],
     ) -> list[Attribution]: ...
     @overload
     def explain(
-        self,
-        inputs: Any,
-        method: MethodLike | Sequence[MethodLike] = ...,
-        target: TargetLike | Sequence[TargetLike] = ...,
-        **how: Unpack[ExplainKeywords],
+        self, inputs: Any, method: Methods = ..., target: Targets = ..., **how: Unpack[Keywords]
     ) -> Attribution | list[Attribution]: ...
 
     def explain(  # noqa: PLR0913 - the keywords users set, each by name
         self,
         inputs: Any,
-        method: MethodLike | Sequence[MethodLike] = AUTO,
-        target: TargetLike | Sequence[TargetLike] = "predicted",
+        method: Methods = AUTO,
+        target: Targets = "predicted",
         *,
         explain_mask: ExplainMask = "none",
         token_types: Literal["tokenizer", "zeros"] = "tokenizer",
@@ -193,7 +179,7 @@ class Explainer(Session):
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
 
-            decided = set(ExplainKeywords.__annotations__) - {"text"}  # which is read by now
+            decided = set(Keywords.__annotations__) - {"text"}  # which is read by now
             keywords = {name: getattr(how, name) for name in decided}
             return explain_best(self, inputs, target, **keywords)
         if any(map(is_auto, method if isinstance(method, list) else [method])):
@@ -303,7 +289,7 @@ class Explainer(Session):
         column: str | None = None,
         method: MethodLike = AUTO,
         target: TargetLike = "predicted",
-        **how: Unpack[ExplainKeywords],
+        **how: Unpack[Keywords],
     ) -> Mapper:
         """A function for ``datasets.map(…, batched=True)``, Ray Data and Spark: it adds the columns of
         docs/format.md to batches whose column ``column`` (two joined by ``+``) holds the texts."""
@@ -347,7 +333,8 @@ class Explainer(Session):
     def _explained_apart(self, text: Any, target: Any, how: How) -> list[Attribution]:
         """Of what several passes read, each a row of its own; nothing where one row does."""
         if sides := two_passes(self, text, target):
-            return differences(*self._explain(*sides, replace(how, progress=False)))
+            both = self._explain(*sides, replace(how, progress=False))
+            return [difference(*pair) for pair in zip(*both, strict=True)]
         if how.long == "stride" and is_long(self, text):
             return explain_long(self, text, target, how)
         if self.live.head.reads == "pair":
@@ -358,9 +345,7 @@ class Explainer(Session):
         given = method if isinstance(method, list) else [method]
         if not given:
             raise BadInput(f"no method was given; known: {', '.join(registry.names('methods'))}.")
-        asked = (
-            one if isinstance(one, Method) else registry.asked("methods", one) for one in given
-        )
+        asked = (m if isinstance(m, Method) else registry.asked("methods", m) for m in given)
         return tuple(
             one if isinstance(one, Method) else Method.asked(*one, seed=seed, model=self.live.model)
             for one in asked

@@ -249,7 +249,7 @@ def test_a_long_cell_is_read_and_the_limit_of_the_csv_module_stays(tmp_path):
         (1.5, "a number (1.5)"),
         (True, "true or false (True)"),
         (["a", "b"], "a list (['a', 'b'])"),
-        ({"a": 1}, "an object ({'a': 1})"),
+        ({"a": 1}, "a table ({'a': 1})"),
     ],
 )
 def test_what_is_no_text_is_not_taken_for_one(tmp_path, cell, kind):

@@ -35,9 +35,8 @@ def is_auto(method: Any) -> bool:
 @cache
 def table() -> dict[str, Any]:
     """What was measured: ``kinds`` (method, texts, means) and the method ``otherwise``."""
-    found: dict[str, Any] = json.loads(
-        Path(__file__).with_name("default.json").read_text(encoding="utf-8")
-    )
+    place = Path(__file__).with_name("default.json")
+    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
     return found
 
 

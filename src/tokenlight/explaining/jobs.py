@@ -64,9 +64,7 @@ def check_target(session: Session, target: Any) -> None:
         asked = way(repr(target), f"--token {target.at}")
         raise BadTarget(f"{asked} asks for one token's label, but {name} gives none: {head.does}.")
     elif head.reads == "pair" and target not in ("predicted", "all", 0, head.labels[0]):
-        raise BadTarget(
-            f"target {target!r} is none: {head.does}; what is explained is the {head.labels[0]}."
-        )
+        raise BadTarget(f"target {target!r} is none: {head.does}, by the {head.labels[0]}.")
 
 
 def read(session: Session, text: Any, how: How, whole: Encoding = None) -> TokenRow:
@@ -140,9 +138,7 @@ def _fitting(session: Session, row: TokenRow, how: How) -> TokenRow:
         return row
     said = f"the row has {len(row)} tokens but this model reads at most {limit}."
     if session.tokenizer is None:
-        raise TextTooLong(
-            f"{said} Give fewer ids: without a tokenizer it is not known which must stay."
-        )
+        raise TextTooLong(f"{said} Give fewer: without a tokenizer it is not known which to cut.")
     if how.long != "truncate":
         windows = "" if how.long == "error" else " Windows are made of texts, not of ids."
         raise TextTooLong(
@@ -184,9 +180,7 @@ def _sighted(session: Session, given: Any, how: How, continuation: str | None = 
     sight = session.live.sight
     assert sight is not None
     if how.explain_mask != "none" or how.token_types == "zeros" or how.long == "stride":
-        raise BadInput(
-            "explain_mask, token_types and long='stride' are of texts alone; leave them out."
-        )
+        raise BadInput("explain_mask, token_types and long='stride' are of texts; leave them out.")
     if not is_picture(given):
         give = way("Picture('cat.png', text='What is this?')", "--image FILE beside the text")
         raise BadInput(f"{name_of(session)} reads a picture with a text; give {give}.")

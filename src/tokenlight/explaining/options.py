@@ -35,7 +35,7 @@ class How:
     why: tuple[str, str] | None = None  # the method taken by default, and the reason
 
 
-class ExplainKeywords(TypedDict, total=False):
+class Keywords(TypedDict, total=False):
     """The keywords of explain(), as users may set them."""
 
     explain_mask: ExplainMask
@@ -53,9 +53,7 @@ def refuse_arrays(target: Any) -> None:
     parts = [getattr(target, one.name) for one in fields(target)] if is_dataclass(target) else []
     for one in (target, *parts):
         if getattr(one, "shape", ()) != ():
-            raise BadTarget(
-                f"an array of shape {tuple(one.shape)} is not a target; give one, or a list: one a text."
-            )
+            raise BadTarget(f"an array of shape {tuple(one.shape)} is no target; give one a text.")
 
 
 @contextmanager
@@ -95,9 +93,8 @@ def tabled(inputs: Any, column: str | None) -> Any:
     if isinstance(inputs, Mapping) and {*inputs} == {"image", "text"}:
         return Picture(inputs["image"], text=inputs["text"])
     if isinstance(inputs, Mapping) and "input_ids" in inputs:  # what a tokenizer returned
-        values: list[Any] = [
-            inputs.get(name) for name in ("input_ids", "attention_mask", "token_type_ids")
-        ]
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        values: list[Any] = [inputs.get(name) for name in names]
         if np.ndim(values[0][0]) == 0:  # of one text
             values = [v if v is None else [v] if isinstance(v, list) else v[None] for v in values]
         return Tokens.from_ids(*values)
@@ -112,10 +109,8 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
         return list(inputs), False
     if isinstance(inputs, np.ndarray) and inputs.ndim == 1 and inputs.dtype.kind in "UO":
         inputs = inputs.tolist()
-    single = isinstance(
-        inputs, str | tuple | Question | Chat | Context | TokenRow | Example | np.ndarray
-    )
-    if single or is_picture(inputs):
+    kinds = (str, tuple, Question, Chat, Context, TokenRow, Example, np.ndarray)
+    if isinstance(inputs, kinds) or is_picture(inputs):
         return [inputs], True
     # To go through a mapping or a table gives the names of its columns, which nobody means.
     names = inputs if isinstance(inputs, Mapping) else getattr(inputs, "columns", None)

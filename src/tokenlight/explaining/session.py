@@ -95,9 +95,8 @@ class Session:
         if how.token_types == "zeros" and row.token_types is not None:
             row = dataclasses.replace(row, token_types=(0,) * len(row))
         if self.live.ends:
-            special = (
-                own or i in self.live.ends for own, i in zip(row.special, row.ids, strict=True)
-            )
+            ends, both = self.live.ends, zip(row.special, row.ids, strict=True)
+            special = (own or i in ends for own, i in both)
             row = dataclasses.replace(row, special=tuple(special))
         if not any(self.masked(row, how).attention):
             raise BadInput("every token of the text is masked out; no token is left to explain.")

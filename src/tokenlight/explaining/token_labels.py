@@ -101,9 +101,8 @@ def _asked(session: Session, row: TokenRow, firsts: list[int], label: Any) -> Jo
         for side in range(len(chosen))
         for word in range(len(firsts))
     )
-    row = replace(
-        row, asked=tuple(firsts) * len(chosen), answer=tuple(i for own in chosen for i in own)
-    )
+    answer = tuple(i for own in chosen for i in own)
+    row = replace(row, asked=tuple(firsts) * len(chosen), answer=answer)
     name = " rather than ".join(names)
     return row, ResolvedTarget("contrast" if len(chosen) > 1 else "answer", name, terms)
 
@@ -116,9 +115,8 @@ def _logits_at(session: Session, row: TokenRow, places: Sequence[int]) -> list[n
 
 def _words(row: TokenRow) -> list[list[int]]:
     """The places of each word's tokens; special tokens are no words."""
-    return [
-        own for own in word_groups(row) if row.words[own[0]] is not None and not row.special[own[0]]
-    ]
+    words, special = row.words, row.special
+    return [o for o in word_groups(row) if words[o[0]] is not None and not special[o[0]]]
 
 
 def _text(row: TokenRow, places: Sequence[int]) -> str:
@@ -130,9 +128,7 @@ def _firsts_of(row: TokenRow, target: TokenTarget) -> list[int]:
     at = target.at
     if isinstance(at, int) and not isinstance(at, bool):
         if not 0 <= at < len(row):
-            raise BadTarget(
-                f"token {at} is outside the text, which has tokens 0 to {len(row) - 1}."
-            )
+            raise BadTarget(f"token {at} is outside the text of tokens 0 to {len(row) - 1}.")
         return [at]
     at, words = str(at), _words(row)
     found: dict[int, list[int]] = {}
@@ -151,6 +147,5 @@ def _firsts_of(row: TokenRow, target: TokenTarget) -> list[int]:
     if not found:
         named = ", ".join(_text(row, word) for word in words[:20])
         raise BadTarget(f"the text has no word {at!r}; its words: {named}.")
-    return found[
-        one_place(list(found), target.occurrence, f"the word {at!r}", "the text", "tokens")
-    ]
+    sought = f"the word {at!r}"
+    return found[one_place(list(found), target.occurrence, sought, "the text", "tokens")]

@@ -31,24 +31,19 @@ from tokenlight.inputs.encode import encode
 INSTEAD = "instead"  # the name of what might have been written
 
 
-def _merged(
-    first: Attribution, second: Attribution, border: int, sign: float, **others: Any
-) -> Attribution:
+def _merged(a: Attribution, b: Attribution, border: int, sign: float, **own: Any) -> Attribution:
     """One Attribution over the tokens of both, of which those before ``border`` are the same."""
 
-    def both(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        b = sign * b
-        alone = a[..., border:], b[..., border:]
-        return np.concatenate([a[..., :border] + b[..., :border], *alone], axis=-1)
+    def both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        alone = one[..., border:], sign * other[..., border:]
+        return np.concatenate([one[..., :border] + sign * other[..., :border], *alone], axis=-1)
 
-    layered = first.layers is not None and second.layers is not None
-    return dataclasses.replace(
-        first,
-        scores=both(first.scores, second.scores),
-        layers=both(first.layers, second.layers) if layered else None,  # type: ignore[arg-type]
-        notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
-        **others,
-    )
+    layers = None
+    if a.layers is not None and b.layers is not None:
+        layers = both(a.layers, b.layers)
+    notes = tuple(dict.fromkeys((*a.notes, *b.notes)))
+    scores = both(a.scores, b.scores)
+    return dataclasses.replace(a, scores=scores, layers=layers, notes=notes, **own)
 
 
 def explain_likeness(session: Session, text: Any, target: Any, how: How) -> list[Attribution]:
@@ -61,9 +56,8 @@ def explain_likeness(session: Session, text: Any, target: Any, how: How) -> list
         )
     check_target(session, target)
     tokenizer, limit = session.tokenizer, session.max_tokens
-    rows = [
-        session.prepared(encode(part, tokenizer, limit=limit, long=how.long), how) for part in text
-    ]
+    read = [encode(part, tokenizer, limit=limit, long=how.long) for part in text]
+    rows = [session.prepared(row, how) for row in read]
     vectors = _vectors(session, [session.masked(row, how) for row in rows])
     anchored = [
         dataclasses.replace(row, anchor=tuple(map(float, vector)))
@@ -119,9 +113,7 @@ def two_passes(
     if not any(writes):
         return None
     if not all(writes):
-        raise BadTarget(
-            f"{target!r} compares a continuation with something else; give two continuations or two tokens."
-        )
+        raise BadTarget(f"{target!r} is not of two continuations; give two, or two tokens.")
     this, that = (dataclasses.replace(one, together=True) for one in both)  # type: ignore[type-var]
     return (text, text), (this, that)
 
@@ -144,17 +136,11 @@ def _ranked(session: Session, text: Any, target: Above) -> tuple[tuple[Any, Any]
     return (text, (text[0], target.than)), (label, label)
 
 
-def differences(these: list[Attribution], those: list[Attribution]) -> list[Attribution]:
-    """The first minus the second, over the tokens of both, method by method."""
-    return [_difference(this, that) for this, that in zip(these, those, strict=True)]
-
-
-def _difference(this: Attribution, that: Attribution) -> Attribution:
+def difference(this: Attribution, that: Attribution) -> Attribution:
+    """The first minus the second, over the tokens of both."""
     a, b = this.row, that.row
     if a.texts == b.texts:
-        raise BadTarget(
-            f"both sides of the contrast are {a.texts[-1][:40]!r}; give two that differ."
-        )
+        raise BadTarget(f"both sides of the contrast are {a.texts[-1][:40]!r}; give others.")
     pairs = zip(zip(a.texts, a.names or a.texts), zip(b.texts, b.names or b.texts))  # noqa: B905
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     border, other = (
@@ -162,9 +148,7 @@ def _difference(this: Attribution, that: Attribution) -> Attribution:
         for r in (a, b)
     )
     if a.ids[:border] != b.ids[:other]:
-        raise BadInput(
-            "the two passes differ before what they should differ in: one was cut; give texts that fit."
-        )
+        raise BadInput("one of the two was cut before what they differ in; give texts that fit.")
     tail = b.take(range(border, len(b)))
     segments = tuple(None if own is None else own - shared for own in tail.segments)
     tail = dataclasses.replace(tail, segments=segments, texts=b.texts[shared:])

@@ -64,16 +64,12 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
         prediction = head.predict(mean, rows[0])
         # The classes of the whole text's target, so that no window puts its own prediction there.
         asked = [[at[0] for at, _ in one.terms] for one in head.resolve(target, mean, rows[0])]
-        chosen, targets = (
-            [*range(len(cut))],
-            [Contrast(*own[:2]) if own[1:] else own[0] for own in asked],
-        )
+        targets = [Contrast(*own[:2]) if own[1:] else own[0] for own in asked]
+        chosen = [*range(len(cut))]
         note = f"{len(cut)} overlapping windows, scores added with weight 1/{len(cut)} each"
     quiet = dataclasses.replace(how, progress=False)
     found = [explain_packed(session, [(rows[i], t) for i in chosen], quiet) for t in targets]
-    said = {
-        one for row in rows for one in session.row_notes(row)
-    }  # of the windows, not of the whole
+    said = {one for row in rows for one in session.row_notes(row)}  # of windows, not of the whole
     places = [list(cut[i][1]) for i in chosen]
     part = max(segment or 0 for segment in whole.segments)  # the one that was cut
     extents = []

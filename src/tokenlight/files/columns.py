@@ -21,13 +21,7 @@ MARKS = {
     "rationales": "[[FIRST, END], …] in words",
     "answers": '[{"text": …, "answer_start": …}, …]',
 }
-KINDS = {
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-}
+KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +93,7 @@ def given_text(row: Mapping[str, Any], columns: Columns, *, named: bool, where: 
     a pair, whatever they are called."""
     for name in columns.text:
         if row[name] is None:
-            raise BadInput(
-                f"{where} has no text: its {name!r} is null. Write a text there, or take it out."
-            )
+            raise BadInput(f"{where} has no text: its {name!r} is null. Write one, or take it out.")
     _refuse_other_kinds(row, columns.text, where)
     if not named and columns.text == QUESTION:
         return Question(question=row["question"], context=row["context"])

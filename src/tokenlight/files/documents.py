@@ -91,9 +91,7 @@ def yaml_of(text: str) -> Any:
 
 def _whole(digits: str) -> int:
     if len(digits) > DIGITS:
-        raise ValueError(
-            f"a number in it has {len(digits):,} digits, and at most {DIGITS} are read"
-        )
+        raise ValueError(f"a number in it has {len(digits):,} digits, and at most {DIGITS} count")
     return int(digits)
 
 

@@ -127,9 +127,7 @@ def attribution_of(row: Mapping[str, Any]) -> Attribution:
         for name in ("segments", "words"):
             values["row"][name] = [None if one == NOWHERE else one for one in row[name]]
         spans = zip(row["starts"], row["ends"], strict=True)
-        values["row"]["spans"] = [
-            None if first == NOWHERE else [first, end] for first, end in spans
-        ]
+        values["row"]["spans"] = [None if own[0] == NOWHERE else list(own) for own in spans]
     except (KeyError, TypeError, ValueError) as broken:
         raise DamagedFile(
             f"this row is no explanation, or one of another version ({broken!r}); explain it again."
@@ -157,9 +155,7 @@ class Explanations(Sequence[Attribution]):
                 "or what tokenlight explain --file DATA -o FOLDER has written."
             ) from broken
         if known != FORMAT:
-            raise DamagedFile(
-                f"{place} has columns of format {known}, and this version of tokenlight reads {FORMAT}."
-            )
+            raise DamagedFile(f"{place} has format {known}, and this tokenlight reads {FORMAT}.")
 
     def __repr__(self) -> str:
         return f"<Explanations of {len(self)} texts in {self.folder.place}>"
@@ -232,6 +228,4 @@ def _asked(file: Any, question: str, **how: Any) -> Any:
     try:
         return getattr(file, question)(**how)
     except (pyarrow.ArrowException, OSError) as broken:
-        raise DamagedFile(
-            f"{file.path} is damaged ({broken}); delete it and give the same command again."
-        ) from broken
+        raise DamagedFile(f"{file.path} is damaged ({broken}); delete it, run again.") from broken

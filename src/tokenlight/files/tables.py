@@ -304,9 +304,7 @@ def _parquet(place: Path) -> Numbered:
 
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
     if name == "-":
-        raise BadInput(
-            "'-' is not a file: standard input holds one text (tokenlight explain -). Give a file."
-        )
+        raise BadInput("'-' is not a file: standard input holds one text (tokenlight explain -).")
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as missing:

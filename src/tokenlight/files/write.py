@@ -50,10 +50,10 @@ def json_text(content: Any, **how: Any) -> str:
     """``content`` as JSON, which has no word for NaN and infinity: they are refused."""
     try:
         return json.dumps(content, allow_nan=False, **{"ensure_ascii": False, **how})
-    except ValueError as wrong:
+    except ValueError as odd:
         raise NotFinite(
-            "the numbers include NaN or infinity, which JSON cannot hold; compute in a wider dtype."
-        ) from wrong
+            "NaN or infinity arose, which JSON cannot hold; use a wider dtype."
+        ) from odd
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]], end: str = "\n") -> str:

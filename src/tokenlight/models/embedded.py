@@ -60,9 +60,7 @@ def resolve(name_or_path: str | Path) -> str:
     it was given."""
     given = str(name_or_path)
     if "\x00" in given or len(given) > 4096 or any(len(part) > 255 for part in given.split("/")):
-        raise UnknownName(
-            f"no model can be called {shown(given)}; give an embedded model, a folder or a hub id."
-        )
+        raise UnknownName(f"no model can be called {shown(given)}; give a folder or a hub id.")
     if not given.startswith(PREFIX):
         return given
     verify(given)

@@ -70,9 +70,7 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
                 "comes with a model. Load the model yourself and give Explainer(model, tokenizer)."
             )
     if not isinstance(hub.get("subfolder"), str | None):
-        raise BadInput(
-            f"subfolder={shown(hub['subfolder'])} is not the name of a folder; give a text."
-        )
+        raise BadInput(f"subfolder={shown(hub['subfolder'])} is no name of a folder; give a text.")
     folder = Path(place, hub.get("subfolder") or "")
     here = folder.is_dir()
     if here:
@@ -135,10 +133,8 @@ def opening(name: str, what: str) -> Iterator[None]:
         yield
     except TokenlightError:
         raise
-    except ImportError as missing:
-        raise UnsupportedModel(
-            f"{what} of {name} needs a library that is not here: {first_line(missing)}"
-        ) from missing
+    except ImportError as lost:
+        raise UnsupportedModel(f"{what} of {name} needs a library: {first_line(lost)}") from lost
     except Exception as broken:  # other libraries' readers raise anything, bare Exception included
         raise DamagedFile(f"{what} of {name} cannot be read: {first_line(broken)}") from broken
 
@@ -178,17 +174,13 @@ def _only_safetensors(index: Path, folder: Path | None) -> None:
     content = _json(index)
     shards = content.get("weight_map")
     if not isinstance(shards, dict) or not isinstance(content.get("metadata", {}), dict):
-        raise DamagedFile(
-            f"{index} is not an index of weights: it has no weight_map of names to files."
-        )
+        raise DamagedFile(f"{index} is no index of weights: it has no weight_map to files.")
     for shard in sorted({str(shard) for shard in shards.values()}):
         if folder and shard == f"../{ENCODER}" and folder.resolve().parent == FOLDER.resolve():
             continue
         _plain_name(index, shard, ".safetensors")
         if folder and not (folder / shard).is_file():
-            raise DamagedFile(
-                f"{index} names {shard!r}, and there is no such file beside it; copy it again."
-            )
+            raise DamagedFile(f"{index} names {shard!r}, and there is no such file; copy it there.")
 
 
 def _plain_name(file: Path, weights: str, *endings: str) -> None:
