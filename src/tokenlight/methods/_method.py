@@ -12,19 +12,8 @@ from tokenlight.capture.tape import GRADIENTS, Site, Tape
 from tokenlight.capture.transfer import Answer, Fetched
 from tokenlight.registry import Count, Share
 
-__all__ = [
-    "FAMILIES",
-    "Answer",
-    "Cost",
-    "Count",
-    "Extras",
-    "Fetched",
-    "Method",
-    "Presets",
-    "Share",
-    "Site",
-    "Tape",
-]
+# Beside what is written here: what the files of methods import.
+__all__ = ["Answer", "Count", "Fetched", "Share", "Site", "Tape"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,12 +26,9 @@ class Cost:
     @staticmethod
     def in_words(method: "Method") -> str:
         """Such as ``1F + 1B`` or ``(n − 1)F``: a line in the number n of the text's tokens."""
-        here, there = method.cost(100), method.cost(200)
+        here, there = (dataclasses.astuple(method.cost(tokens)) for tokens in (100, 200))
         parts = []
-        for letter, low, high in (
-            ("F", here.forwards, there.forwards),
-            ("B", here.backwards, there.backwards),
-        ):
+        for letter, low, high in zip("FB", here, there, strict=True):
             slope = (high - low) // 100
             rest = low - 100 * slope
             line = f"{slope}n" if slope > 1 else "n"

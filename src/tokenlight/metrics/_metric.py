@@ -18,7 +18,8 @@ from tokenlight.data.target import Head
 from tokenlight.metrics._interval import Interval, curve_intervals, mean_interval
 from tokenlight.registry import Count, Registered
 
-__all__ = ["Answers", "Better", "Case", "Count", "Head", "Measured", "Metric", "Variant"]
+# Beside what is written here: what the files of metrics import.
+__all__ = ["Count", "Head", "Variant"]
 
 Better = Literal["higher", "lower", "neither"]
 ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
