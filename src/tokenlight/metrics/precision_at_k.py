@@ -34,29 +34,21 @@ class PrecisionAtK(Metric):
     presets = {"paper": {}, "attcat": {}, "mask_lrp": {"report": "ratio"}}
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
-        gold = self._gold(case)
-        top = ranking(case.attribution.scores)[: self.k]
-        count = int(gold[top].sum())
-        return Measured(float(count), detail={"count": count, "length": int(gold.sum())})
-
-    def _gold(self, case: Case) -> np.ndarray:
-        row, spans = case.attribution.row, case.spans or ()
-        first_token: np.ndarray = np.arange(len(row)) == 0
-        if not spans:
-            if self.drop_unanswerable:
-                raise BadInput("the question has no answer.")
-            return first_token
-        answer = spans[:1]
+        row, answer = case.attribution.row, (case.spans or ())[:1]
+        if not answer and self.drop_unanswerable:
+            raise BadInput("the question has no answer.")
         gold = marked_tokens(row, answer)
-        if seen_share(row, answer) < 1 or not gold.any():
-            if self.drop_truncated:
+        if not gold.any() or seen_share(row, answer) < 1:
+            if answer and self.drop_truncated:
                 raise BadInput(
                     "the answer was cut off with the end of the context."
                     if row.cut
                     else "the answer covers no token of the context, say a blank alone."
                 )
-            return first_token
-        return gold
+            gold = np.arange(len(row)) == 0
+        top = ranking(case.attribution.scores)[: self.k]
+        count = int(gold[top].sum())
+        return Measured(float(count), detail={"count": count, "length": int(gold.sum())})
 
     def summarise(self, measured: Sequence[Measured], *, seed: int = 0, **_: Any) -> MetricSummary:
         if self.report == "count":
