@@ -21,8 +21,7 @@ from tokenlight.inputs.accents import is_mark, with_marks
 from tokenlight.inputs.encode import encode
 from tokenlight.inputs.prompt import encode_prompt
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.passages import passages
-from tokenlight.plots.pieces import piece_in_word
+from tokenlight.plots.passages import passages, piece_in_word
 from tokenlight.plots.terminal import show
 
 TOKENIZER = tiny_tokenizer()  # it strips accents, as all embedded models do

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.unit.hand_made import attribution_of, row_of, sample
 from tokenlight.plots.figures import bars
 from tokenlight.plots.html import page
-from tokenlight.plots.pieces import Piece, piece_in_word, strongest_pieces
+from tokenlight.plots.passages import Piece, piece_in_word, strongest_pieces
 from tokenlight.plots.terminal import show
 
 THRILLER = row_of(["a thriller"], [[(0, 1), (2, 6), (6, 10)]], words=[0, 1, 1])
@@ -32,7 +32,7 @@ def test_a_piece_knows_the_rest_of_its_word():
     assert piece_in_word(THRILLER, 3) == Piece("thri", "ller", "")
     assert piece_in_word(THRILLER, 2) == Piece("", "thri", "ller")
     assert piece_in_word(THRILLER, 3).bracketed == "thri[ller]"
-    assert piece_in_word(THRILLER, 1).is_whole
+    assert piece_in_word(THRILLER, 1) == Piece("", THRILLER.surface[1], "")
     assert piece_in_word(THRILLER, 1).bracketed == "a"
 
 
@@ -59,7 +59,7 @@ def test_a_very_long_word_shows_what_is_next_to_the_piece():
 
 def test_a_row_from_ids_shows_its_pieces_alone():
     bare = replace(THRILLER, texts=(), spans=(None,) * 5, segments=(None,) * 5)
-    assert piece_in_word(bare, 3).is_whole
+    assert piece_in_word(bare, 3) == Piece("", bare.surface[3], "")
 
 
 def test_the_order_is_that_of_top():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -40,15 +40,13 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figu
     grey."""
     MissingExtra.check(["matplotlib"], "plots", "a figure")
     wanted = evaluation.metrics if metrics is None else metrics
-    panels, axis, keys = {}, {}, _with_curve(evaluation, wanted)
+    panels, axis, keys = {}, {}, [key for key in wanted if _curves(evaluation, key)]
     for key in keys:
         metric = evaluation.metrics[key]
         title = f"{in_line(key)} {ARROWS[metric.direction]}".rstrip()
-        parts = evaluation.by_method.items()
-        curves = {name: part.curves[key] for name, part in parts if key in part.curves}
         panels[title] = {
             name: Line(points, *zip(*((i.mean, i.low, i.high) for i in found), strict=True))
-            for name, (points, found) in curves.items()
+            for name, (points, found) in _curves(evaluation, key).items()
         }
         axis[title] = AXES.get(metric.name, "share of tokens removed")
     drawn: Figure = lines(panels, axis, _named(evaluation, keys)) or sheet(6.2, 4.2)
@@ -64,21 +62,18 @@ def _named(evaluation: Evaluation, keys: Sequence[str]) -> list[str]:
     places = dict.fromkeys(evaluation.methods, 0)
     for key in keys:
         sign = 1 if evaluation.metrics[key].direction == "lower" else -1
-        heights = {
-            name: sign * fmean(interval.mean for interval in part.curves[key][1])
-            for name, part in evaluation.by_method.items()
-            if key in part.curves
-        }
-        for place, name in enumerate(sorted(heights, key=lambda name: heights[name])):
+        curves = _curves(evaluation, key)
+        heights = {name: sign * fmean(i.mean for i in own) for name, (_, own) in curves.items()}
+        for place, name in enumerate(sorted(heights, key=heights.__getitem__)):
             places[name] += place
-    best = sorted(places, key=lambda name: places[name])[:NAMED]
+    best = sorted(places, key=places.__getitem__)[:NAMED]
     return [*best, *(name for name in places if name == "random" and name not in best)]
 
 
-def _with_curve(evaluation: Evaluation, keys: Iterable[str]) -> list[str]:
-    """Those of the metrics that any method has a curve of."""
-    parts = evaluation.by_method.values()
-    return [key for key in keys if any(key in part.curves for part in parts)]
+def _curves(evaluation: Evaluation, key: str) -> dict[str, Any]:
+    """Points and intervals of a metric, of each method that has a curve of it."""
+    parts = evaluation.by_method.items()
+    return {name: part.curves[key] for name, part in parts if key in part.curves}
 
 
 def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
@@ -106,9 +101,8 @@ def _warnings(evaluation: Evaluation) -> list[str]:
 
 def _png(evaluation: Evaluation) -> bytes:
     """The figure; empty where no metric has a curve."""
-    if not _with_curve(evaluation, evaluation.metrics):
-        return b""
-    return plain_png(figure(evaluation), 150)
+    drawn = any(_curves(evaluation, key) for key in evaluation.metrics)
+    return plain_png(figure(evaluation), 150) if drawn else b""
 
 
 def _texts(evaluation: Evaluation) -> Report:

@@ -3,7 +3,7 @@ the caller saves it."""
 
 import io
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -76,8 +76,8 @@ def lines(
 ) -> Any:
     """One panel a title, one line a method, the 95 % interval as a band; ``axis``: title to what
     its x stands for. ``named``: the methods with a colour and a name; all others are grey."""
-
-    def draw(axes: Any, panel: Mapping[str, Line], title: str) -> None:
+    figure, panes = _panes(panels)
+    for axes, title, panel in panes:
         known = list(panel) if named is None else named
         others = [line for name, line in panel.items() if name not in known]
         for place, line in enumerate(others):
@@ -91,15 +91,14 @@ def lines(
                 axes.fill_between(line.points, line.lows, line.highs, **style)
         axes.set_xlabel((axis or {}).get(title, "share of tokens removed"))
         axes.legend(fontsize=6 if len(panel) > MANY else 7, ncols=2 if len(panel) > MANY else 1)
-
-    return _drawn(panels, draw)
+    return figure
 
 
 def bands(panels: Mapping[str, Band], axis: str) -> Any:
     """A mean with the spread of several draws as a band, between fixed methods as dashed lines
     (Mask-LRP, figure 4)."""
-
-    def draw(axes: Any, band: Band, _: str) -> None:
+    figure, panes = _panes(panels)
+    for axes, _, band in panes:
         axes.plot(band.x, band.means, color=OURS, marker="o", markersize=3.5, label="mean")
         ends = [np.add(band.means, np.multiply(sign, band.spreads)) for sign in (-1, 1)]
         style = {"color": OURS, "alpha": 0.2, "linewidth": 0, "label": "± one standard deviation"}
@@ -109,16 +108,16 @@ def bands(panels: Mapping[str, Band], axis: str) -> Any:
             axes.axhline(level, color=f"C{place + 1}", linestyle=dash, label=in_line(name))
         axes.set_xlabel(axis)
         axes.legend(fontsize=7)
-
-    return _drawn(panels, draw)
+    return figure
 
 
 def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None] = ()) -> Any:
     """One panel a title, one bar a method; a diamond is the published number, a dashed line the
     largest value there can be."""
     largest = dict(zip(panels, limits, strict=False))
-
-    def draw(axes: Any, panel: Mapping[str, Bar], title: str) -> None:
+    most = max(map(len, panels.values()), default=1)
+    figure, panes = _panes(panels, across=3, size=(4.4, 1.3 + 0.3 * most), grid="x")
+    for axes, title, panel in panes:
         for place, bar in enumerate(panel.values()):
             if bar.mean is not None:
                 axes.barh(place, bar.mean, height=0.7, color=OURS, alpha=0.85)
@@ -133,16 +132,14 @@ def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None]
         named(axes, "y", list(panel), fontsize=8)
         axes.invert_yaxis()  # the first method on top, as in the tables
         axes.axvline(0, color="black", linewidth=0.8)
-
-    most = max((len(panel) for panel in panels.values()), default=1)
-    return _drawn(panels, draw, across=3, size=(4.4, 1.3 + 0.3 * most), grid="x")
+    return figure
 
 
 def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: bool = False) -> Any:
     """One panel a kind of cost, one mark a method; the line joins the methods that none
     is both cheaper and better than. ``lower``: smaller values are better."""
-
-    def draw(axes: Any, panel: Mapping[str, Place], _: str) -> None:
+    figure, panes = _panes(panels)
+    for axes, _, panel in panes:
         for order, (name, place) in enumerate(panel.items()):
             how = _style(order) | {"linestyle": "none"}
             axes.plot(place.cost, place.value, markersize=7, label=in_line(name), **how)
@@ -154,8 +151,7 @@ def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: b
             axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel(in_line(metric), parse_math=False)
         axes.legend(fontsize=6 if len(panel) > MANY else 7, ncols=2 if len(panel) > 6 else 1)
-
-    return _drawn(panels, draw)
+    return figure
 
 
 def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str]:
@@ -169,26 +165,27 @@ def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str
     return found
 
 
-def _drawn(
+def _panes(
     panels: Mapping[str, T],
-    draw: Callable[[Any, T, str], None],
     *,
     across: int = 2,
     size: tuple[float, float] = (6.2, 4.2),
     grid: str = "both",
-) -> Any:
-    """A figure with a panel a title, at most ``across`` side by side; None where there is none."""
-    if not panels:
-        return None
-    across = min(across, len(panels))
+) -> tuple[Any, Iterator[tuple[Any, str, T]]]:
+    """A figure with a panel a title, at most ``across`` side by side, None where there is none; and the
+    axes, title and content of each, which gets its grid and title once it is drawn."""
+    across = max(1, min(across, len(panels)))
     down = -(-len(panels) // across)
-    figure = sheet(size[0] * across, size[1] * down)
-    for number, (title, panel) in enumerate(panels.items()):
-        axes = figure.add_subplot(down, across, number + 1)
-        draw(axes, panel, title)
-        axes.grid(axis=grid, alpha=0.25)
-        titled(axes, title)
-    return figure
+    figure: Any = sheet(size[0] * across, size[1] * down) if panels else None
+
+    def drawn() -> Iterator[tuple[Any, str, T]]:
+        for number, (title, panel) in enumerate(panels.items(), 1):
+            axes = figure.add_subplot(down, across, number)
+            yield axes, title, panel
+            axes.grid(axis=grid, alpha=0.25)
+            titled(axes, title)
+
+    return figure, drawn()
 
 
 def _style(number: int) -> dict[str, Any]:

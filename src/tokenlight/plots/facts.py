@@ -44,11 +44,9 @@ def null_line(attribution: Attribution) -> str:
     said = attribution.prediction
     if said.null_score is None or said.answer_score is None:
         return ""
-    null, answer = (f"{s:.2f}".replace("-", "−") for s in (said.null_score, said.answer_score))
-    scores = f"“no answer” scores {null}, the answer {answer}"
-    if said.unanswered:
-        return f"{scores}: a model trained on unanswerable questions says that there is none"
-    return scores
+    none = ": a model trained on unanswerable questions says that there is none"
+    scores = f"“no answer” scores {said.null_score:.2f}, the answer {said.answer_score:.2f}"
+    return scores.replace("-", "−") + (none if said.unanswered else "")
 
 
 def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
@@ -75,10 +73,10 @@ def prediction_bars(first: Attribution, targets: Sequence[str]) -> tuple[list[Ch
     ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
     bars = []
     for index, chance in ranked[:MOST_LABELS]:
-        name = prediction.labels[index]
-        look = "predicted" if index == prediction.place else ""
-        look += " explained" if name in targets else ""
-        bars.append(ChanceBar(shown[index], percent(chance), round(100 * chance, 2), look.strip()))
+        looks = ["predicted"] * (index == prediction.place)
+        looks += ["explained"] * (prediction.labels[index] in targets)
+        width = round(100 * chance, 2)
+        bars.append(ChanceBar(shown[index], percent(chance), width, " ".join(looks)))
     return bars, max(0, len(ranked) - MOST_LABELS)
 
 
@@ -121,11 +119,10 @@ def special_line(attribution: Attribution, own: SegmentShare) -> str:
     row = attribution.row
     places = [i for i, special in enumerate(row.special) if special and attribution.scores[i]]
     *others, last = dict.fromkeys(row.pieces[i] for i in places)
-    named = f"{', '.join(others)} and {last}" if others else last
-    said = f"{named}, which {'are not words' if others else 'is not a word'}"
-    whole = f"what {attribution.method} sees"
-    if "difference" in attribution.steps:
-        whole = "this difference"
+    named = f"{', '.join(others)} and {last}, which are not" if others else f"{last}, which is not"
+    said = f"{named} {'words' if others else 'a word'}"
+    alone = "difference" in attribution.steps
+    whole = "this difference" if alone else f"what {attribution.method} sees"
     return f"most of {whole} ({100 * own.share:.0f} %) lies on {said}"
 
 
@@ -150,10 +147,10 @@ def kind_of_scores(attribution: Attribution) -> str:
         return ""
     method: Any = registry.find("methods", attribution.method)
     classes = attribution.target.kind == "class" and not attribution.prediction.ids
-    said = "" if getattr(method, "signed", True) else "no sign"
+    said = [] if getattr(method, "signed", True) else ["no sign"]
     if getattr(method, "class_agnostic", False):
-        said += f"{', ' if said else ''}same for every {'class' if classes else 'target'}"
-    return said
+        said.append(f"same for every {'class' if classes else 'target'}")
+    return ", ".join(said)
 
 
 def grade(attribution: Attribution) -> str:
@@ -196,16 +193,10 @@ def badges(attribution: Attribution) -> tuple[str, ...]:
 
 def provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:
     """All that is needed to make it again, as name and value."""
-    options = ", ".join(f"{name}={value}" for name, value in attribution.options.items())
-    versions = ", ".join(f"{name} {version}" for name, version in attribution.versions.items())
-    given = {
-        "method": attribution.method,
-        "options": options or "defaults",
-        "target": attribution.target.name,
-        "model": attribution.model,
-        "tokens": str(len(attribution)),
-        "seed": str(attribution.seed),
-        "steps": ", ".join(attribution.steps),
-        "versions": versions,
-    }
+    a = attribution
+    options = ", ".join(f"{name}={value}" for name, value in a.options.items())
+    versions = ", ".join(f"{name} {version}" for name, version in a.versions.items())
+    given = {"method": a.method, "options": options or "defaults", "target": a.target.name}
+    given |= {"model": a.model, "tokens": str(len(a)), "seed": str(a.seed)}
+    given |= {"steps": ", ".join(a.steps), "versions": versions}
     return tuple((name, value) for name, value in given.items() if value)

@@ -14,7 +14,7 @@ from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import named, plain_png, sheet, svg, titled
 from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, VEIL, hexadecimal, ink, shade, step
-from tokenlight.plots.pieces import strongest_pieces
+from tokenlight.plots.passages import strongest_pieces
 from tokenlight.plots.scene import WORDS, MethodScene, TextScene, scenes
 from tokenlight.plots.tables import SUM, layer_table
 from tokenlight.plots.views import Mark

@@ -12,8 +12,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import WRITTEN, word_groups
-from tokenlight.plots.passages import SegmentText, Stretch
-from tokenlight.plots.pieces import goes_on, piece_in_word
+from tokenlight.plots.passages import SegmentText, Stretch, goes_on, piece_in_word
 
 ANSWER, RIVAL = "answer", "rival"
 EXPLAINED, LATER = "explained", "later"
@@ -113,14 +112,12 @@ def with_roles(
     """The stretches of a passage with their roles; text behind the last token is cut where the
     explained token ends."""
     row = attribution.row
-    last = max(
-        (n for n, s in enumerate(passage.stretches) if s.positions and not s.special), default=-1
-    )
+    own = [n for n, one in enumerate(passage.stretches) if one.positions and not one.special]
     written = is_continuation(attribution) and passage.segment == len(row.names) - 1
     for place, stretch in enumerate(passage.stretches):
         if stretch.positions:
             yield stretch, tuple(r for r, places in roles.items() if places & {*stretch.positions})
-        elif place <= last or not stretch.text.strip():
+        elif place < max(own, default=0) or not stretch.text.strip():
             yield stretch, ()
         elif written:
             yield from _behind(attribution, stretch.text, roles)
@@ -130,16 +127,11 @@ def with_roles(
 
 def _behind(
     attribution: Attribution, text: str, roles: Roles
-) -> Iterator[tuple[Stretch, tuple[str, ...]]]:
+) -> list[tuple[Stretch, tuple[str, ...]]]:
     """Written text that is no token of the row: the last token of all is explained, never read."""
     core = text.lstrip()
     own = "" if EXPLAINED in roles else explained_text(attribution)
-    if not core.startswith(own):
-        own = ""  # a part of a character
-    lead = len(text) - len(core)
-    if lead:
-        yield Stretch(text[:lead]), ()
-    if own:
-        yield Stretch(own), (EXPLAINED,)
-    if len(core) > len(own):
-        yield Stretch(core[len(own) :]), (LATER,)
+    own = own if core.startswith(own) else ""  # a part of a character
+    parts = text[: len(text) - len(core)], own, core[len(own) :]
+    played = (), (EXPLAINED,), (LATER,)
+    return [(Stretch(part), role) for part, role in zip(parts, played, strict=True) if part]

@@ -14,7 +14,7 @@ from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.plots.pieces import piece_in_word
+from tokenlight.plots.passages import piece_in_word
 from tokenlight.plots.roles import is_continuation, laid_over
 from tokenlight.plots.tables import ScoreTable, class_table
 from tokenlight.plots.views import View

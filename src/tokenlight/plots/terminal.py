@@ -26,7 +26,7 @@ from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import Paint, painter, reading_aid
 from tokenlight.plots.roles import EXPLAINED, LATER, is_continuation
 from tokenlight.plots.terminal_tables import blocks, class_tables, layer_tables, legend, top_tables
-from tokenlight.plots.views import Line, View
+from tokenlight.plots.views import MarkedLine, View
 
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
 VERDICTS = {
@@ -191,7 +191,7 @@ def _weight(part: SegmentShare) -> str:
     return f"{in_line(part.name)} {100 * part.share:.0f} % ({part.total:+.2g})"
 
 
-def _append(text: Text, line: Line, paint: Paint | None) -> None:
+def _append(text: Text, line: MarkedLine, paint: Paint | None) -> None:
     """Special tokens and what is not yet written are left out."""
     for mark in line.marks:
         if mark.special or LATER in mark.roles:

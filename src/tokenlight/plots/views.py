@@ -4,22 +4,21 @@ from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import SegmentShare, sentence_spans
 from tokenlight.plots import facts
 from tokenlight.plots.colours import step
 from tokenlight.plots.facts import number
-from tokenlight.plots.passages import SegmentText, Stretch, passages
-from tokenlight.plots.pieces import TOP, Piece, strongest_pieces
+from tokenlight.plots.passages import TOP, Piece, SegmentText, Stretch, passages, strongest_pieces
 from tokenlight.plots.roles import EXPLAINED, LATER, Roles, roles_of, unread, with_roles
 from tokenlight.plots.tables import ScoreTable, layer_table
 
 LONG = 250  # tokens from which a text is shown by sentences first
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Characters in a row with the score of the tokens on them; text between tokens has none."""
 
     text: str
@@ -31,8 +30,7 @@ class Mark:
     hover: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class MarkedLine(NamedTuple):
     """A segment or a sentence, numbered from 1; ``share``: what the segment that begins with it weighs,
     where the input has several."""
 
@@ -104,7 +102,7 @@ class View:
         return None if a.layers is None or a.row.image is not None else layer_table(a)
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[MarkedLine, ...]:
         """The segments."""
         return tuple(self._lines(self._passages))
 
@@ -116,7 +114,7 @@ class View:
         return len(self.attribution) - patches > LONG or "windows" in self.attribution.extras
 
     @cached_property
-    def sentences(self) -> tuple[Line, ...]:
+    def sentences(self) -> tuple[MarkedLine, ...]:
         """Of a long text; none where there is just one."""
         found = [one for passage in self._passages if self.long for one in self._cut(passage)]
         return tuple(self._lines(found)) if len(found) > 1 else ()
@@ -127,7 +125,7 @@ class View:
         return max((abs(one.score) for one in self.sentences), default=0.0)
 
     @property
-    def strongest(self) -> list[Line]:
+    def strongest(self) -> list[MarkedLine]:
         """The strongest sentences that were read, in the order of the text."""
         found = [one for one in self.sentences if one.scores]
         few = sorted(found, key=lambda one: -abs(one.score))[:TOP]
@@ -148,14 +146,14 @@ class View:
                 offset += len(stretch.text)
         return [SegmentText(passage.segment, tuple(group)) for group in groups]
 
-    def _lines(self, found: list[SegmentText]) -> Iterator[Line]:
+    def _lines(self, found: list[SegmentText]) -> Iterator[MarkedLine]:
         a, shares = self.attribution, dict(self._shares)
         homes = a.row.segments
         read = {home for home, new in zip(homes, unread(a), strict=True) if not new}
         for place, one in enumerate(found, 1):
             marks = tuple(self._mark(*pair) for pair in with_roles(a, one, self._roles))
             later = one.segment in homes and one.segment not in read
-            yield Line(place, marks, shares.pop(one.segment, None), later)
+            yield MarkedLine(place, marks, shares.pop(one.segment, None), later)
 
     def _mark(self, stretch: Stretch, roles: tuple[str, ...]) -> Mark:
         a, later = self.attribution, None  # what hovering says of a token that was not read

@@ -75,13 +75,8 @@ class SuiteReport:
 
     def compared(self, metric: str | None = None) -> bool:
         """Whether a panel with numbers has a published one too (of ``metric``)."""
-        return any(
-            score.published is not None
-            for panel in self.ran
-            for row in panel.rows.values()
-            for name, score in row.items()
-            if metric in (None, name)
-        )
+        columns = (one for panel in self.ran for one in panel.columns(self.better))
+        return any(one.compared for one in columns if metric in (None, one.metric))
 
     @property
     def faithful(self) -> str:

@@ -1,10 +1,11 @@
 """The report in plain words: what was run, what holds, what does not, what can be compared."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench.entries import MetricEntry
@@ -192,10 +193,9 @@ def _checkpoint(report: SuiteReport, panel: Panel) -> str:
 
 def protocol(report: SuiteReport) -> list[str]:
     """How texts were explained and measured, then the suite's own notes."""
-    chosen = asdict(report.suite.protocol)
-    words = ", ".join(f"{key}={value}" for key, value in chosen.items())
-    metrics = "; ".join(map(_measured, report.suite.metrics))
-    return [f"Explained with {words}.", f"Measured: {metrics}.", *report.suite.notes]
+    explained = f"Explained with {_options(asdict(report.suite.protocol))}."
+    measured = f"Measured: {'; '.join(map(_measured, report.suite.metrics))}."
+    return [explained, measured, *report.suite.notes]
 
 
 def _measured(metric: MetricEntry) -> str:
@@ -203,8 +203,7 @@ def _measured(metric: MetricEntry) -> str:
     if metric.label.startswith(f"{metric.name}:"):
         return metric.label  # written with its options
     said = metric.name if metric.label == metric.name else f"{metric.label} is {metric.name}"
-    options = ", ".join(f"{name}={value}" for name, value in metric.options.items())
-    return f"{said} ({options})" if options else said
+    return f"{said} ({_options(metric.options)})" if metric.options else said
 
 
 def renamed(report: SuiteReport) -> list[tuple[str, str]]:
@@ -215,8 +214,7 @@ def renamed(report: SuiteReport) -> list[tuple[str, str]]:
     found = []
     for label, entry in report.suite.rows.items():
         chosen = entry.options | (entry.twin if stands_in else {})
-        options = ", ".join(f"{name}={value}" for name, value in chosen.items())
-        method = f"{entry.name}({options})" if options else entry.name
+        method = f"{entry.name}({_options(chosen)})" if chosen else entry.name
         # A bare name, or one written with its options, says itself what it runs.
         if label in shown and label != method and not label.startswith(f"{entry.name}:"):
             found.append((label, method))
@@ -226,6 +224,10 @@ def renamed(report: SuiteReport) -> list[tuple[str, str]]:
 def _names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:MOST])
     return f"{shown} and {len(names) - MOST} more" if len(names) > MOST else shown
+
+
+def _options(given: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,13 +1,13 @@
 """From a run's folder to a report in one of the formats. The same report gives the same bytes."""
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template
 from markupsafe import Markup
 
 from tokenlight.bench.report import words
@@ -99,7 +99,7 @@ def report(
 
 def markdown(report: SuiteReport, pictures: Sequence[tuple[str, str]] = ()) -> str:
     """The report as Markdown; ``pictures``: (title, path) of figures to link."""
-    return _filled(_template("report.md.j2", md), report, table=md_table, pictures=pictures) + "\n"
+    return _rendered(report, "report.md.j2", md, table=md_table, pictures=pictures) + "\n"
 
 
 def latex(report: SuiteReport) -> str:
@@ -111,19 +111,18 @@ def latex(report: SuiteReport) -> str:
     def plain(text: str) -> Markup:  # of a comment
         return Markup(in_line(text))
 
-    return _filled(_template("report.tex.j2", tex, TEX_MARKS), report, math=math, plain=plain)
+    return _rendered(report, "report.tex.j2", tex, math=math, plain=plain)
 
 
 def page(report: SuiteReport, drawings: Sequence[Drawing]) -> str:
     """One self-contained HTML page, figures inside: no script, no outside resource, all escaped."""
-    return _filled(
-        _template("report.html.j2", in_line),
-        report,
-        drawings=drawings,
-        encoded=lambda content: Markup(base64.b64encode(content).decode("ascii")),
-        tones=TONES,
-        **sealed(_template("report.css.j2", str).render(), pictures=True),
-    )
+
+    def encoded(content: bytes) -> Markup:
+        return Markup(base64.b64encode(content).decode("ascii"))
+
+    more = {"drawings": drawings, "encoded": encoded, "tones": TONES}
+    more |= sealed(_rendered(report, "report.css.j2", str), pictures=True)
+    return _rendered(report, "report.html.j2", in_line, **more)
 
 
 def comma_separated(report: SuiteReport) -> str:
@@ -143,29 +142,22 @@ def comma_separated(report: SuiteReport) -> str:
     )
 
 
-def _template(
-    name: str, escape: Callable[[str], str], marks: Mapping[str, str] | None = None
-) -> Template:
-    """A template whose every value goes through ``escape``; ``marks``: what it begins values with."""
+def _rendered(report: SuiteReport, name: str, escape: Callable[[str], str], **more: Any) -> str:
+    """A template whose every value goes through ``escape``."""
 
     def finalize(value: Any) -> str:
         return value if isinstance(value, Markup) else escape(str(value))
 
-    made = environment("tokenlight.bench.report", finalize=finalize, **(marks or {}))
-    return made.get_template(name)
-
-
-def _filled(template: Template, report: SuiteReport, **more: Any) -> str:
+    marks = TEX_MARKS if name.endswith(".tex.j2") else {}
+    made = environment("tokenlight.bench.report", finalize=finalize, **marks)
     title = report.suite.title or report.suite.name
-    return template.render(report=report, words=words, digits=digits, title=title, **more)
+    known = {"report": report, "words": words, "digits": digits, "title": title}
+    return made.get_template(name).render(known, **more)
 
 
 def md(text: str) -> Markup:
     """One line of Markdown that shows ``text`` as it is."""
-    plain = in_line(text).replace("\\", "\\\\")
-    for mark in "|`*_[]<>":
-        plain = plain.replace(mark, f"\\{mark}")
-    return Markup(plain)
+    return Markup(re.sub(r"[\\|`*_\[\]<>]", r"\\\g<0>", in_line(text)))
 
 
 def md_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
