@@ -48,9 +48,15 @@ def merged(run: RunFolder) -> Tables:
 
 def write(run: RunFolder) -> Tables:
     """Write cells, scores, curves, failures and timings as CSV files into the run's folder."""
-    tables = merged(run)
+    tables, cells = merged(run), []
+    for cell in run.cells:
+        options = json.dumps(cell.options, ensure_ascii=False, sort_keys=True, default=str)
+        told = {"options": options if cell.options else "", "status": "run"}
+        cells.append(
+            asdict(cell) | told | ({} if cell.runs else {"status": "not run", "examples": 0})
+        )
     content: dict[str, tuple[Sequence[str], list[dict[str, Any]]]] = {
-        "cells": (CELLS, list(map(_told, run.cells))),
+        "cells": (CELLS, cells),
         "scores": (SCORES, tables.scores),
         "curves": (CURVES, tables.curves),
         "failures": (FAILURES, tables.failures),
@@ -59,15 +65,6 @@ def write(run: RunFolder) -> Tables:
     for name, (columns, rows) in content.items():
         write_text(run.folder / f"{name}.csv", csv_text(columns, rows))
     return tables
-
-
-def _told(cell: Cell) -> dict[str, Any]:
-    options = json.dumps(cell.options, ensure_ascii=False, sort_keys=True, default=str)
-    return asdict(cell) | {
-        "status": "run" if cell.runs else "not run",
-        "examples": cell.examples if cell.runs else 0,
-        "options": options if cell.options else "",
-    }
 
 
 def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:

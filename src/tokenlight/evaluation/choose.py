@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,18 @@ def best(
             return replace(
                 chosen, reason=f"{chosen.reason}; measured earlier, maybe on other texts"
             )
-    choice = _measured(explainer, _sample(texts, seed), candidates or CANDIDATES, seed)
+    if not texts:
+        raise BadInput("method='best' compares methods on texts; give at least one.")
+    sample = list(texts)
+    if len(texts) > SAMPLE:
+        drawn = np.random.default_rng(seed).choice(len(texts), SAMPLE, replace=False)
+        sample = [texts[i] for i in sorted(drawn)]
+    choice = _measured(explainer, sample, candidates or CANDIDATES, seed)
     floor = choice.measured.get("random", float("-inf"))
     if candidates is None and choice.texts >= KEPT_FROM and choice.measured[choice.method] > floor:
-        _keep(key, choice)
+        content = json.dumps(_kept() | {key: asdict(choice)}, ensure_ascii=False, indent=1)
+        with suppress(OSError):  # costs the next run a minute, not this one its answer
+            write_text(cache_folder() / "choices.json", content)
     return choice
 
 
@@ -84,15 +93,6 @@ def explain_best(
     single, note = isinstance(found, Attribution), f"method='best': {choice.reason}"
     noted = [replace(one, notes=(*one.notes, note)) for one in ([found] if single else found)]
     return noted[0] if single else Attributions(noted)
-
-
-def _sample(texts: Sequence[Any], seed: int) -> list[Any]:
-    if not texts:
-        raise BadInput("method='best' compares methods on texts; give at least one.")
-    if len(texts) <= SAMPLE:
-        return list(texts)
-    chosen = np.random.default_rng(seed).choice(len(texts), SAMPLE, replace=False)
-    return [texts[i] for i in sorted(chosen)]
 
 
 def _measured(
@@ -165,12 +165,3 @@ def _kept() -> dict[str, Any]:
     fields = set(BestMethod.__dataclass_fields__)
     known = content.items() if isinstance(content, dict) else ()
     return {key: one for key, one in known if isinstance(one, dict) and set(one) == fields}
-
-
-def _keep(key: str, choice: BestMethod) -> None:
-    place = cache_folder() / "choices.json"
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_text(place, json.dumps(_kept() | {key: asdict(choice)}, ensure_ascii=False, indent=1))
-    except OSError:
-        return  # a folder that cannot be written costs the next run a minute, not this one its answer

@@ -125,18 +125,15 @@ def _span(terms: Terms, sign: int) -> SpanTarget:
     return SpanTarget(start=sides.get(0), end=sides.get(1))
 
 
-def _key(case: Case, metric: Metric) -> Key:
-    """Equal for explanations of one target of one text. The logits tell a model whose weights have
-    changed; rounded, since another batch gives other last digits."""
-    one = case.attribution
-    return metric.label, one.row.fingerprint, one.target.name, one.logits.round(1).tobytes()
-
-
 def extremes(
     explainer: Explainer, cases: Sequence[Case], metric: Metric, batch_tokens: int | None
 ) -> list[Bounds | TokenlightError]:
     """What the metric's search finds for each case; once for all explanations of one target."""
-    keys = [_key(case, metric) for case in cases]
+    # The logits tell a model whose weights have changed; rounded: another batch, other last digits.
+    keys: list[Key] = [
+        (metric.label, one.row.fingerprint, one.target.name, one.logits.round(1).tobytes())
+        for one in (case.attribution for case in cases)
+    ]
     found = _found.setdefault(explainer, {})
     if len(found) > MOST:
         found.clear()

@@ -58,7 +58,14 @@ def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
     if special is not None:
         row = replace(row, special=tuple(map(bool, special)))
     row = row if pieces is None else replace(row, pieces=tuple(pieces))
-    _refuse_padding(row)
+    # Tokens hidden at an end, unless they are special ones that an explanation pass masks.
+    hidden = [not seen and not own for seen, own in zip(row.attention, row.special, strict=True)]
+    if hidden[0] or hidden[-1]:
+        raise BadInput(
+            f"attention_mask hides {sum(hidden)} of {len(row)} tokens up to an end of the text: that is "
+            "padding, which no explanation holds; cut it off ids, scores and mask. Special tokens that "
+            "are masked on purpose are named by special=…"
+        )
     head = Head("classification", names)
     asked = "predicted" if target is None else target
     return _made(head, row, scores, values, asked, method, model)
@@ -146,14 +153,3 @@ def _line(values: Any) -> Any:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     return values if values is None else np.atleast_2d(np.asarray(values))
-
-
-def _refuse_padding(row: TokenRow) -> None:
-    """Tokens hidden at an end, unless they are special ones that an explanation pass masks."""
-    hidden = [not seen and not own for seen, own in zip(row.attention, row.special, strict=True)]
-    if hidden[0] or hidden[-1]:
-        raise BadInput(
-            f"attention_mask hides {sum(hidden)} of {len(row)} tokens up to an end of the text: that is "
-            "padding, which no explanation holds; cut it off ids, scores and mask. Special tokens that "
-            "are masked on purpose are named by special=…"
-        )

@@ -189,7 +189,18 @@ class Evaluation:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """One flat row an explanation: its numbers, their parts and curves, or why there are none."""
-        return [_flat(record, self.metrics) for record in self.records]
+        names, found = ("text", "method", "target", "predicted", "label", "tokens"), []
+        for record in self.records:
+            row: dict[str, Any] = {name: getattr(record, name) for name in names}
+            for key in self.metrics:
+                one = record.measured.get(key)
+                row[key] = None if one is None or isnan(one.value) else one.value
+                if one is not None:
+                    row |= {f"{key}.{part}": number for part, number in one.parts.items()}
+                    row |= {f"{key}.curve": list(one.curve)} if one.curve else {}
+                row[f"{key}.skipped"] = record.skipped.get(key)
+            found.append(row)
+        return found
 
     def to_pandas(self) -> DataFrame:
         """The rows as a data frame."""
@@ -358,17 +369,3 @@ def _cell(numbers: Mapping[str, Any] | None) -> str:
         return "–"
     # z: a number that rounds to zero has no sign.
     return f"{numbers['mean']:z.3f} [{numbers['low']:z.3f}, {numbers['high']:z.3f}]"
-
-
-def _flat(record: Record, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    names = ("text", "method", "target", "predicted", "label", "tokens")
-    row: dict[str, Any] = {name: getattr(record, name) for name in names}
-    for key in metrics:
-        measured = record.measured.get(key)
-        row[key] = None if measured is None or isnan(measured.value) else measured.value
-        if measured is not None:
-            row |= {f"{key}.{part}": number for part, number in measured.parts.items()}
-            if measured.curve:
-                row[f"{key}.curve"] = list(measured.curve)
-        row[f"{key}.skipped"] = record.skipped.get(key)
-    return row

@@ -116,7 +116,7 @@ def _shard(
     names: Named,
     first: int,
 ) -> Iterator[dict[str, Any]]:
-    made, refusals = explained(explainer, shard, job, names)
+    made, refusals = explained(explainer, shard, job)
     records, broken = measured(explainer, shard, made, metrics, names=names.of)
     told = {one.text for one in records} | {one.text for one in (*refusals, *broken)}
     missing = [

@@ -14,7 +14,7 @@ from tokenlight.data.target import Continuation
 from tokenlight.errors import in_words
 from tokenlight.evaluation.labels import read_labels, read_spans
 from tokenlight.evaluation.measure import Failure, Known, Record, measure
-from tokenlight.evaluation.method_names import Kind, Named, kind_of, method_names, named
+from tokenlight.evaluation.method_names import Kind, kind_of, method_names, named
 from tokenlight.evaluation.results import MetricLike
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.files.tables import Example
@@ -40,10 +40,9 @@ class Experiment:
 
 
 def explained(
-    explainer: Explainer, examples: Sequence[Example], job: Experiment, names: Named | None = None
+    explainer: Explainer, examples: Sequence[Example], job: Experiment
 ) -> tuple[dict[int, list[Attribution]], list[Failure]]:
-    """Explanations of each text by its number, and what was refused. ``names``: of the job's methods,
-    where they are known already."""
+    """Explanations of each text by its number, and what was refused."""
     texts = list(examples)  # with what is known of them, which their explanations keep
     how = {"seed": job.seed, "progress": False, **job.how}
     own = [how.get("target", "predicted")] * len(texts)
@@ -53,10 +52,10 @@ def explained(
         return dict(enumerate(text_by_text(explainer, texts, list(job.methods), how))), []
     except Exception:  # noqa: BLE001 - whatever it is, it is met again and told below
         pass
-    names = names or named(explainer, job.methods, how["seed"])
+    names = named(explainer, job.methods, how["seed"]).names
     made: dict[int, list[Attribution]] = {i: [] for i in range(len(texts))}
     refused: list[Failure] = []
-    for name, method in zip(names.names, job.methods, strict=True):
+    for name, method in zip(names, job.methods, strict=True):
         for i, text in enumerate(texts):
             try:
                 asked = how | {"target": own[i]}
