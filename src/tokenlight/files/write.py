@@ -91,20 +91,12 @@ def parquet_bytes(table: Any, **how: Any) -> bytes:
     return content
 
 
-def write_parquet(
-    place: Path, rows: Sequence[Mapping[str, Any]], *, kinds: Mapping[str, str] | None = None
-) -> bytes:
-    """Rows as a Parquet file with the columns that any row has; its bytes are handed back. ``kinds``: column
-    to its :func:`arrow_type`, so that the file is the same whichever values are missing."""
+def write_parquet(place: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as a Parquet file with the columns that any row has."""
     arrow = MissingExtra.importing("pyarrow", "bench", "Parquet output")
-    columns = kinds or dict.fromkeys((name for row in rows for name in row), "")
-    table = {
-        name: arrow.array([row.get(name) for row in rows], arrow_type(kind) if kind else None)
-        for name, kind in columns.items()
-    }
-    content = parquet_bytes(arrow.table(table))
-    write_bytes(place, content)
-    return content
+    columns = dict.fromkeys(name for row in rows for name in row)
+    table = {name: arrow.array([row.get(name) for row in rows]) for name in columns}
+    write_bytes(place, parquet_bytes(arrow.table(table)))
 
 
 def filesystem(place: str) -> tuple[Any, str]:
