@@ -4,7 +4,6 @@ Readable YAML. What a suite leaves out has a default, so that one of a user's ow
 fits in ten lines; all that is wrong with it is told at once, with the nearest name.
 """
 
-import copy
 import hashlib
 import json
 import re
@@ -156,7 +155,7 @@ def read(place: Path) -> tuple[Suite, list[str]]:
 def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Suite, list[str]]:
     """A suite from the mapping in its file, and every problem found. What is refused is taken out,
     and the rest read once more."""
-    given = {str(key): copy.deepcopy(value) for key, value in content.items() if value is not None}
+    given = {key: value for key, value in _copied(content).items() if value is not None}
     for key in LISTS:  # one entry may stand without the list
         if key in given and not isinstance(given[key], list):
             given[key] = [given[key]]
@@ -171,7 +170,17 @@ def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Su
         except ValidationError as refused:
             errors = refused.errors(include_url=False)
         problems += map(_told, errors)
+        before = repr(given)
         _take_out(given, {e["loc"][: -1 if e["type"] == "missing" else None] for e in errors})
+        if repr(given) == before:  # a place that cannot be reached: all of its key goes
+            _take_out(given, {e["loc"][:1] for e in errors})
+
+
+def _copied(value: Any) -> Any:
+    """A copy whose every key is a text: YAML reads 2024 and yes as something else."""
+    if isinstance(value, Mapping):
+        return {str(key): _copied(inner) for key, inner in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 LISTS = ("data", "models", "methods", "metrics", "expect")
@@ -202,7 +211,8 @@ def _told(error: Any) -> str:
             said = ": ".join(filter(None, (name, str(error["ctx"]["error"]))))
         case kind:
             known = re.findall(r"'([^']*)'", said) if kind == "literal_error" else ()
-            said = f"{name} is {shown(found)}; {said}.{meant(str(found), known)}".lstrip()
+            said = re.sub(r"a dictionary or an instance of \w+", "a text or a mapping", said)
+            said = f"{name or 'it'} is {shown(found)}; {said}.{meant(str(found), known)}"
     return f"{place}: {said}" if place else said
 
 
