@@ -14,6 +14,7 @@ import torch
 from tokenlight import registry
 from tokenlight.capture.head import TAKEN
 from tokenlight.data.attribution import Attribution, Attributions
+from tokenlight.data.later import making
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
 from tokenlight.data.tokens import ExplainMask, Long, real_tokens
@@ -255,14 +256,16 @@ class Explainer(Session):
             quiet = replace(how, progress=False)
 
             def explain(window: list[Any], first: int) -> list[list[Attribution]]:
-                return self._explain(window, [target] * len(window), quiet, first=first)
+                with making(len(window)):
+                    return self._explain(window, [target] * len(window), quiet, first=first)
 
             return answered(unrolled(inputs), explain, how.batch_tokens)
         texts, single_text = listed(inputs)
         targets = target if isinstance(target, list) else [target] * len(texts)
         if len(targets) != len(texts):
             raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
-        found = Attributions(chain.from_iterable(self._explain(texts, targets, how)))
+        with making(len(texts)):
+            found = Attributions(chain.from_iterable(self._explain(texts, targets, how)))
         single = single_text and not isinstance(method, list) and len(found) == 1
         several = target in ("all", ENTITIES) or isinstance(target, Continuation)
         return found[0] if single and not several else found
@@ -305,14 +308,17 @@ class Explainer(Session):
         results: list[list[Attribution]] = [[] for _ in texts]
         work: dict[int, list[Job]] = {}  # by text
         bare = [text.text if isinstance(text, Example) else text for text in texts]
-        alone = first is None and len(texts) == 1
+        alone, whole = first is None and len(texts) == 1, self.live.head.reads == "text"
         asked_of = zip(bare, targets, together(self, bare, how), strict=True)
-        for number, (text, target, whole) in enumerate(asked_of):
+        for number, (text, target, row) in enumerate(asked_of):
+            if whole and row is not None and isinstance(target, str | int):
+                work[number] = [(row, target)]
+                continue
             with naming(None if alone else (first or 0) + number):
                 results[number] = self._explained_apart(text, target, how)
                 if results[number]:
                     continue
-                asked = jobs(self, text, target, how, whole)
+                asked = jobs(self, text, target, how, row)
                 if share_a_forward(self, asked, how):
                     results[number] = explain_written(self, asked, how)
                 else:
@@ -323,7 +329,8 @@ class Explainer(Session):
         done = iter(explain_packed(self, rows, how))
         for number, asked in work.items():
             found = list(islice(done, len(asked)))
-            results[number] = method_by_method(found, len(how.methods))
+            several = len(found) > 1
+            results[number] = method_by_method(found, len(how.methods)) if several else found[0]
         for number, text in enumerate(texts):
             if isinstance(text, Example):
                 made, known = results[number], text.known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
+from tokenlight.data.later import MANY, making
 from tokenlight.errors import BadInput
 from tokenlight.explaining.stream import SIZES, _windows
 from tokenlight.inputs.encode import encode, encoded_together
@@ -116,3 +118,18 @@ def test_a_model_is_quantised_as_it_is_loaded(tmp_path):
     explainer = Explainer.from_pretrained(folder, quantize="8bit")
     assert {type(m).__name__ for m in explainer.model.modules()} >= {"Linear8bitLt"}
     assert np.isfinite(explainer.explain("a great film", "attnlrp").scores).all()
+
+
+def test_what_was_there_before_is_set_aside_while_many_values_are_made_and_given_back():
+    assert gc.get_freeze_count() == 0
+    with making(MANY):
+        assert gc.get_freeze_count() > 0
+        with making(MANY):  # within another, or beside one that its user set aside
+            pass
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+    with making(MANY - 1):
+        assert gc.get_freeze_count() == 0
+    with pytest.raises(ValueError, match="on the way"), making(MANY):
+        raise ValueError("on the way")
+    assert gc.get_freeze_count() == 0

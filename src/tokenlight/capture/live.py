@@ -98,7 +98,7 @@ class LiveModel:
     @property
     def ends(self) -> set[int]:
         """Ids at which an encoder-decoder classifier finds what it reads: its text may not lose them."""
-        if not self.model.config.is_encoder_decoder or self.head.reads != "text":
+        if self.encoder is self.model or self.head.reads != "text":
             return set()
         found = self.model.config.eos_token_id
         return set(found) if isinstance(found, list) else {found}

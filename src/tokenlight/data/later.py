@@ -1,7 +1,11 @@
 """Later: values of which some fields are made when one of them is first read."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
+
+MANY = 500
 
 
 class Later:
@@ -32,3 +36,17 @@ class Later:
             known.update(fields())  # before the way to them goes, for another thread's sake
             known.pop("_fields", None)
         return known
+
+
+@contextmanager
+def making(count: int) -> Iterator[None]:
+    """Within, so many values are made and kept, for each of which Python would sooner or later look through
+    all that it holds, for cycles: what was there before is not looked at, unless its owner set it aside."""
+    aside = count >= MANY and gc.get_freeze_count() == 0
+    if aside:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if aside:
+            gc.unfreeze()

@@ -99,7 +99,8 @@ def queue_batch(
 ) -> "Batch":
     """All that the device shall do for a batch; it is waited for where a target, or a method, must know
     what the model says before it can go on."""
-    masked = [session.masked(row, how) for row in rows]
+    whole = how.explain_mask == "none"
+    masked = rows if whole else [session.masked(row, how) for row in rows]
     live, repeat = session.live, repeat_of(session.live, masked, targets, how)
     if repeat is None or recompute:
         return _queued(session, (rows, masked), targets, how, recompute=recompute)
@@ -241,18 +242,20 @@ class Batch:
         if self.plain.logits is not self.own.logits:
             said = self.plain.read(session.live, frozenset())
         seen = session, rows, logits, said, self.own.sunk
-        found: list[dict[tuple[int, int], Attribution]] = [{} for _ in rows]
+        found: dict[tuple[int, int], BatchColumns] = {}
         for turn, (targets, scores, checks) in enumerate(self.queued):
             for check in checks:
                 check()
             for number, one in enumerate(scores):
                 shared = shared_by(session, self.how, number, [one.note, *self.notes])
                 extras = one.extras() if isinstance(one.extras, Answer) else one.extras
-                columns = BatchColumns(*seen, shared, targets, *one.arrived(rows), extras)
-                for i, count in enumerate(self.counts):
-                    if turn < count:
-                        found[i][number, turn] = Attribution.later(partial(columns.fields, i))
-        return [[entry[key] for key in sorted(entry)] for entry in found]
+                numbers = one.arrived(rows)
+                found[number, turn] = BatchColumns(*seen, shared, targets, *numbers, extras)
+        columns = [(turn, found[number, turn]) for number, turn in sorted(found)]
+        return [
+            [Attribution.later(partial(own.fields, i)) for turn, own in columns if turn < count]
+            for i, count in enumerate(self.counts)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

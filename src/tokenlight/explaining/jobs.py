@@ -1,6 +1,7 @@
 """From what a person gives to what one model reads: rows of tokens, each with the target asked of it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,15 @@ from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data.target import Continuation, NextToken, ResolvedTarget, TokenTarget
 from tokenlight.data.tokens import Question, TokenRow, named, trimmed
 from tokenlight.data.units import WRITTEN, segments_of
-from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel, long_way, way
+from tokenlight.errors import (
+    BadInput,
+    BadTarget,
+    TextTooLong,
+    TokenlightError,
+    UnsupportedModel,
+    long_way,
+    way,
+)
 from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.token_labels import labelled, masked
@@ -25,22 +34,30 @@ from tokenlight.progress import progress as progress_bar
 ONE_TEXT = ("next", "mask", "token")
 
 
-def together(session: Session, texts: Sequence[Any], how: How) -> list[Encoding]:
-    """Texts as the tokenizer reads them, all in one call, where nothing but that is to be done with
-    them; None for each that has a way of its own."""
+def together(session: Session, texts: Sequence[Any], how: How) -> list[TokenRow | None]:
+    """Texts as the model will read them, all by one call of the tokenizer; None for each that has a way of
+    its own, or that is refused: read alone, it says why."""
+    rows: list[TokenRow | None] = [None] * len(texts)
     ways = session.live.head.reads, how.long
     if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
-        return [None] * len(texts)
-    return encoded_together(texts, session.tokenizer)
+        return rows
+    for place, whole in enumerate(encoded_together(texts, session.tokenizer)):
+        if whole is not None:
+            with suppress(TokenlightError):
+                rows[place] = read(session, texts[place], how, whole)
+    return rows
 
 
-def jobs(session: Session, text: Any, target: Any, how: How, whole: Encoding = None) -> list[Job]:
+def jobs(
+    session: Session, text: Any, target: Any, how: How, row: TokenRow | None = None
+) -> list[Job]:
     """The rows that answer one question about one text, each with its target: mostly one; a continuation has
-    a row for each of its tokens, a text labelled token by token one for each word when all are asked for."""
+    a row for each of its tokens, a text labelled token by token one for each word when all are asked for.
+    ``row``: the text as :func:`together` has it."""
     check_target(session, target)
     if isinstance(target, Continuation):
         return _continued(session, text, target, how)
-    row = read(session, text, how, whole)
+    row = read(session, text, how) if row is None else row
     match session.live.head.reads:
         case "mask":
             return [masked(session, row, target)]

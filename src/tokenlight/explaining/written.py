@@ -28,11 +28,13 @@ ALIKE = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT, Site.RELEVANCE_GRADIEN
 def share_a_forward(session: Session, asked: Sequence[Job], how: How) -> bool:
     """Whether these are beginnings of one text, and every method reads what beginnings have in common. What
     stands behind a token is padding to it: a model that is not proof against that gets a row for each."""
+    if len(asked) < 2:
+        return False
     whole = asked[-1][0]
     begun = all(isinstance(target, NextToken) and row.texts == whole.texts for row, target in asked)
     alike = all(map(reads_alike, how.methods))
     plain = whole.image is None and how.explain_mask == "none"
-    if len(asked) < 2 or not (begun and alike and plain):
+    if not (begun and alike and plain):
         return False
     session.verify(whole, how)
     return session.live.padding_proof
