@@ -29,16 +29,16 @@ class Crossings:
         return self.sent[self.read - 1][0]
 
 
-class _Running(threading.local):
+class _Thread(threading.local):
     crossings: Crossings | None = None
 
 
-_running = _Running()
+_thread = _Thread()
 
 
 def crossing(crossings: Crossings) -> AbstractContextManager[None]:
     """Within, on this thread: what is sent is kept in ``crossings``, or read from there again."""
-    return lent([_running], crossings=crossings)
+    return lent([_thread], crossings=crossings)
 
 
 class Unrepeatable(Exception):
@@ -47,7 +47,7 @@ class Unrepeatable(Exception):
 
 def repeating() -> bool:
     """Whether this thread records a pass for replay, when nothing can be asked of the device."""
-    return _running.crossings is not None and _running.crossings.repeating
+    return _thread.crossings is not None and _thread.crossings.repeating
 
 
 def sent(
@@ -60,7 +60,7 @@ def sent(
     """Numbers as a tensor on ``device``. A plain copy to a GPU waits for all that was queued there
     before; the GPU then waits in turn for what is queued next. ``by``: makes the numbers of ``values``,
     the targets of a batch, which are others in the next."""
-    kept = _running.crossings
+    kept = _thread.crossings
     if kept is not None and kept.repeating:
         return kept.next()
 
