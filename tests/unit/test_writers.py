@@ -42,6 +42,29 @@ def forced(model: Any, **flags: Any) -> tuple[Any, Tensor, Tensor]:
     return outputs, source, decoded
 
 
+@pytest.mark.parametrize("name", ["t5", "t5-gated"])
+def test_loss_gradients_at_the_token_tables_cover_source_and_what_was_written(name: str) -> None:
+    model = writer(name)
+    explainer = Explainer(model, writing_tokenizer())
+    (a, *_) = explainer.explain(SOURCE, ("simple", {"multiply": "none"}), Continuation(WRITTEN))
+    source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
+    start = torch.tensor([[model.config.decoder_start_token_id]])
+    tables = [part.get_input_embeddings() for part in (model.get_encoder(), model.get_decoder())]
+    kept: list[Tensor] = []
+
+    def keep(_module: Any, _args: Any, output: Tensor) -> Tensor:
+        kept.append(output.detach().requires_grad_())
+        return kept[-1].clone()
+
+    hooks = [table.register_forward_hook(keep) for table in dict.fromkeys(tables)]
+    logits = model(input_ids=source, decoder_input_ids=start, use_cache=False).logits[0, -1]
+    for hook in hooks:
+        hook.remove()
+    loss = -torch.log_softmax(logits, dim=-1)[WORDS.index(WRITTEN.split()[0])]
+    slopes = torch.cat(torch.autograd.grad(loss, kept), dim=1)[0].sum(dim=-1).abs()
+    np.testing.assert_allclose(a.scores, (slopes / slopes.sum()).numpy(), rtol=rounding(name) * 100)
+
+
 @pytest.mark.parametrize("name", TAKEN)
 def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ def word_embeddings(tape: Tape) -> Tensor:
 
 def _inside(tape: Tape) -> Tensor:
     """``batch place 1``: true where a table looks up no padding."""
-    return tape.real.repeat(1, len(tape.words.tensors))[..., None]
+    return tape.real.repeat(1, 1 + tape.words.entrance.twice)[..., None]
 
 
 class WordGradientMethod(Method, base=True):
