@@ -84,8 +84,11 @@ LONG = 5.0  # seconds; such a call is timed once
 WARM = 5  # calls before: a GPU records a pass when its shape has come three times
 
 
-def timed(call: Callable[[], Any], device: str, seconds: float = 1.0) -> tuple[float, float]:
-    """Median seconds of a call, and its peak memory in bytes above what was there before."""
+def timed(
+    call: Callable[[], Any], device: str, seconds: float = 1.0, warm: int = WARM
+) -> tuple[float, float]:
+    """Median seconds of a call, and its peak memory in bytes above what was there before. ``warm``: how
+    often it is called first."""
 
     def once() -> float:
         begin = time.perf_counter()
@@ -105,7 +108,7 @@ def timed(call: Callable[[], Any], device: str, seconds: float = 1.0) -> tuple[f
     base = fresh()
     times = [once()]
     if times[0] < LONG:  # else it is not for warming up
-        for _ in range(WARM):
+        for _ in range(warm):
             once()
         base, times = fresh(), []
     since = time.perf_counter()
@@ -148,9 +151,9 @@ def ratio(ours: tuple[float, float] | str, base: tuple[float, float] | str) -> d
     return found
 
 
-def tried(call: Callable[[], Any], device: str) -> tuple[float, float] | str:
+def tried(call: Callable[[], Any], device: str, warm: int = WARM) -> tuple[float, float] | str:
     try:
-        return timed(call, device)
+        return timed(call, device, warm=warm)
     except Exception as failed:  # noqa: BLE001 - a row that cannot be measured says why
         reason = f"{type(failed).__name__}: {str(failed)[:100]}"
     gc.collect()
@@ -242,7 +245,7 @@ def data_set(device: str, file: Path | None) -> Iterator[dict[str, Any]]:
         name = "BERT-base" if device == "cuda" else "BERT, 4 layers, 256 wide"
         row = {"model": name, "dtype": str(dtype)[6:], "shape": f"{len(texts)} texts"}
         loops = [
-            tried(partial(by_hand, model, tokenizer, texts, device, budget), device)
+            tried(partial(by_hand, model, tokenizer, texts, device, budget), device, warm=0)
             for budget in ((16384, 65536) if device == "cuda" else (2048,))
         ]
         base = min((one for one in loops if not isinstance(one, str)), key=lambda one: one[0])
@@ -251,8 +254,9 @@ def data_set(device: str, file: Path | None) -> Iterator[dict[str, Any]]:
             "attcat, list": partial(explainer.explain, texts, "attcat", progress=False),
             "attcat, stream": lambda ex=explainer: deque(ex.explain(iter(texts), "attcat"), 0),
         }
+        explainer.explain(texts[:2000], "attcat", progress=False)  # kernels are compiled by then
         for label, call in ways.items():
-            found = tried(call, device)
+            found = tried(call, device, warm=0)
             speed = (
                 {} if isinstance(found, str) else {"texts a second": round(len(texts) / found[0])}
             )

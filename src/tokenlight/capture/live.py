@@ -348,7 +348,7 @@ class LiveModel:
         a_token = 20 * (width or 0) * (blocks or 0) * self.dtype.itemsize
         room = torch.cuda.get_device_properties(self.device).total_memory // 4
         return max(
-            BATCH_TOKENS, min((16 if self.half else 8) * BATCH_TOKENS, room // max(1, a_token))
+            BATCH_TOKENS, min((32 if self.half else 16) * BATCH_TOKENS, room // max(1, a_token))
         )
 
     @cached_property
