@@ -108,7 +108,7 @@ def timed(
     base = fresh()
     times = [once()]
     if times[0] < LONG:  # else it is not for warming up
-        for _ in range(warm):
+        for _ in range(warm if times[0] < 1 else 1):
             once()
         base, times = fresh(), []
     since = time.perf_counter()

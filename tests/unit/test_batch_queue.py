@@ -9,6 +9,7 @@ import torch
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.capture import transfer
+from tokenlight.capture.live import STEP, LiveModel
 from tokenlight.capture.objective import Predicted
 from tokenlight.capture.transfer import Fetched
 from tokenlight.errors import NotFinite, TextTooLong
@@ -157,3 +158,26 @@ def test_large_maps_are_widened_one_at_a_time(monkeypatch):
     assert [int(one[0]) for one in maps[1:]] == [1, 2]
     assert made == [0, 1, 2, 1, 2]
     assert len(maps[1:]) == 2
+
+
+def test_widths_in_steps_give_the_same_scores(explainer, monkeypatch):
+    """As on a GPU, where shapes that return cost less."""
+    expected = explainer.explain(TEXTS, ["attcat", "gae", "attnlrp"])
+    monkeypatch.setattr(LiveModel, "steps", True)
+    widths = []
+    inputs = LiveModel.inputs
+    monkeypatch.setattr(
+        LiveModel,
+        "inputs",
+        lambda self, rows, width=None: (
+            (found := inputs(self, rows, width)),
+            widths.append(found[1].shape[1]),
+        )[0],
+    )
+    found = explainer.explain(TEXTS, ["attcat", "gae", "attnlrp"])
+    assert max(widths) % STEP == 0
+    assert max(widths) > max(len(a) for a in found)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(
+            ours.scores, theirs.scores, rtol=0, atol=1e-12 * np.abs(theirs.scores).max()
+        )

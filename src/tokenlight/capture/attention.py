@@ -1,5 +1,6 @@
 """Attention written out: maps, fused output, and the attention each token receives, under any mask."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention import SDPBackend
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from tokenlight.capture.transfer import repeating
@@ -208,11 +209,17 @@ def attend_fast(
         added = mask.added.to(query.dtype)
         if mask.allowed is not None:
             added = added.masked_fill(~mask.allowed, torch.finfo(query.dtype).min)
-    output: Tensor = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=added, is_causal=mask.causal,
-        scale=how.scaling, enable_gqa=grouped,
-    )  # fmt: skip
+    # With a mask cuDNN's kernel is planned anew for every shape of a batch, which takes longer than a pass.
+    masked = query.is_cuda and added is not None
+    with sdpa_kernel(UNPLANNED) if masked else nullcontext():
+        output: Tensor = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=added, is_causal=mask.causal,
+            scale=how.scaling, enable_gqa=grouped,
+        )  # fmt: skip
     return output, None
+
+
+UNPLANNED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def one_per_query_head(states: Tensor, heads: int) -> Tensor:

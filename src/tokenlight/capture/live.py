@@ -26,6 +26,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 
 OWN = ("at", "answer", "anchor")  # arguments that are read here and not handed to the model
+STEP = 8  # tokens
 BATCH_TOKENS = 2048  # on a processor; a GPU takes more
 Pooling = Literal["mean", "cls", "last", "max", "weightedmean", "mean_sqrt_len"]
 Similarity = Literal["cosine", "dot"]
@@ -139,7 +140,7 @@ class LiveModel:
         if self.patches is not None:
             pixels = self.patches.pixel_values(rows)
             return {"pixel_values": pixels}, pixels.new_ones(len(rows), len(rows[0])).bool(), None
-        width = width or max(len(row) for row in rows)
+        width = width or self._width(rows)
         filler = self.filler(rows)
         if filler is None:
             if any(len(row) < width for row in rows):
@@ -183,6 +184,20 @@ class LiveModel:
                 for name, given in arguments.items()
             }
         return arguments | self._asked(rows), real, filler
+
+    def _width(self, rows: Sequence[Any]) -> int:
+        """Of rows side by side. A GPU makes ready for every new shape: there a batch that is padded in
+        any case is padded to a multiple of STEP, so that shapes return."""
+        lengths = {len(row) for row in rows}
+        longest = max(lengths)
+        if len(lengths) == 1 or not self.steps or source_of(rows) is not None:
+            return longest
+        return min(-(-longest // STEP) * STEP, self.max_tokens or longest + STEP)
+
+    @property
+    def steps(self) -> bool:
+        """Whether widths of padded batches go in steps."""
+        return self.device.type == "cuda" and self.padding_proof and self.sight is None
 
     def check_ids(self, low: int, high: int) -> None:
         """Refuse ids outside the vocabulary: on a GPU they do not raise but kill its context."""

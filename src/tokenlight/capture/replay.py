@@ -205,9 +205,10 @@ class Replays:
 
 
 def _room() -> bool:
-    """Whether a pass, whose memory lies about now that it is over, may keep as much for itself."""
-    free = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return free <= torch.cuda.get_device_properties().total_memory // 8
+    """Whether a pass may keep its memory for itself: half of the device is free, what an earlier pass
+    left lying about not counted."""
+    free, whole = torch.cuda.mem_get_info()
+    return free > whole // 2
 
 
 @contextmanager
