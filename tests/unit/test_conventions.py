@@ -101,7 +101,7 @@ def test_a_label_is_found_whatever_its_case_where_only_one_can_be_meant(explaine
     assert explainer.explain("a good film", "grads", target="POSITIVE").target.name == "positive"
     twins = Explainer(tiny_bert(id2label={0: "Good", 1: "good"}), TOKENIZER)
     assert twins.explain("a good film", "grads", target="good").target.index == 1
-    with pytest.raises(errors.BadTarget, match="2 labels are named 'GOOD'"):
+    with pytest.raises(errors.BadTarget, match="2 labels of this model are named 'GOOD'"):
         twins.explain("a good film", "grads", target="GOOD")
 
 

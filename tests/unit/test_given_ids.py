@@ -122,7 +122,7 @@ class TestWithoutAPadId:
 def test_of_labels_with_one_name_the_number_must_be_given():
     names = {0: "a", 1: "b", 2: "a"}
     explainer = Explainer(tiny_bert(id2label=names, label2id={"a": 0, "b": 1}), TOKENIZER)
-    with pytest.raises(BadTarget, match="2 labels are named 'a'.* 0 or 2"):
+    with pytest.raises(BadTarget, match="2 labels of this model are named 'a'.* 0 or 2"):
         explainer.explain("good film", "random", target="a")
     assert explainer.explain("good film", "random", target="b").target.index == 1
     assert explainer.explain("good film", "random", target=2).target.index == 2

@@ -29,7 +29,7 @@ from tokenlight.capture.objective import (
 )
 from tokenlight.capture.parts import Parts
 from tokenlight.capture.rerun import Rerun
-from tokenlight.capture.transfer import Answer, Fetched, Widened, dotted, sent, widened
+from tokenlight.capture.transfer import Answer, Fetched, all_widened, dotted, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
@@ -213,7 +213,7 @@ class Tape:
     def attention(self) -> Sequence[Tensor]:
         """A^1 … A^L, each ``batch head query key``."""
         recording = self.recording  # and not this tape, which would hold itself
-        return Widened(dict(enumerate(recording.attention)), recording.laid)
+        return all_widened(dict(enumerate(recording.attention)), recording.laid)
 
     @cached_property
     def attention_gradient(self) -> Sequence[Tensor]:
@@ -226,7 +226,7 @@ class Tape:
             found = recording.laid(number, gradient)
             return found if padding is None else found.masked_fill(padding, 0.0)
 
-        return Widened(self._gradients["attention map"], widen)
+        return all_widened(self._gradients["attention map"], widen)
 
     @cached_property
     def received(self) -> Tensor:

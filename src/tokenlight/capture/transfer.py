@@ -84,16 +84,23 @@ def widened(tensor: Tensor, device: torch.device | None = None) -> Tensor:
     return tensor.to(device or tensor.device, torch.promote_types(tensor.dtype, torch.float32))
 
 
+def all_widened(
+    tensors: Mapping[int, Tensor], widen: Callable[[int, Tensor], Tensor]
+) -> Sequence[Tensor]:
+    """Tensors as ``widen`` gives them by number: in a list, unless all of them would take more than KEPT
+    bytes, which maps of long texts do."""
+    if 4 * sum(one.numel() for one in tensors.values()) <= KEPT:
+        return [widen(number, tensors[number]) for number in sorted(tensors)]
+    return Widened(tensors, widen)
+
+
 class Widened(Sequence[Tensor]):
-    """Tensors as ``widen`` gives them by number: each when it is asked for, and then kept unless all of
-    them would take more than KEPT bytes, which maps of long texts do."""
+    """Each of many tensors when it is asked for, and never kept."""
 
     def __init__(
         self, tensors: Mapping[int, Tensor], widen: Callable[[int, Tensor], Tensor]
     ) -> None:
-        self._tensors, self._widen = tensors, widen
-        self._numbers, self._made = sorted(tensors), dict[int, Tensor]()
-        self._keeps = 4 * sum(one.numel() for one in tensors.values()) <= KEPT
+        self._tensors, self._widen, self._numbers = tensors, widen, sorted(tensors)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -102,12 +109,7 @@ class Widened(Sequence[Tensor]):
         number = self._numbers[place]
         if isinstance(number, list):
             return Widened({i: self._tensors[i] for i in number}, self._widen)
-        if number in self._made:
-            return self._made[number]
-        found = self._widen(number, self._tensors[number])
-        if self._keeps:
-            self._made[number] = found
-        return found
+        return self._widen(number, self._tensors[number])
 
 
 KEPT = 1 << 32

@@ -15,7 +15,8 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.options import How
 from tokenlight.methods._method import Method
 
-# Weights × tokens of a pass that is worth replaying: beyond, the device computes longer than Python.
+# Products of a pass that is worth replaying, with weights and in attention: beyond, the device computes
+# longer than Python.
 SMALL = 2e13
 
 
@@ -79,9 +80,15 @@ def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
         and live.sight is None
         and not live.writes_from_source
         and not any(row.asked or row.answer for row in rows)
-        and live.replays.size * len(rows) * max(map(len, rows)) <= SMALL
+        and _products(live, len(rows), max(map(len, rows))) <= SMALL
         and all(map(_once, how.methods))
     )
+
+
+def _products(live: LiveModel, rows: int, tokens: int) -> float:
+    config = live.model.config.get_text_config()
+    width, blocks = (getattr(config, n, 0) or 0 for n in ("hidden_size", "num_hidden_layers"))
+    return float(rows * tokens * (live.replays.size + 2 * blocks * width * tokens))
 
 
 def _once(method: Method) -> bool:
