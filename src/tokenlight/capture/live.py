@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cached_property
-from struct import pack
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from tokenlight.capture.probe import is_verified, verified
 from tokenlight.capture.replay import Replays
 from tokenlight.capture.rewired import locked, rewired, takes_seam, token_embeddings
 from tokenlight.capture.sight import TYPES, Sight, image_token
-from tokenlight.capture.transfer import sent
+from tokenlight.capture.transfer import joined, sent
 from tokenlight.capture.turns import lent
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
@@ -399,11 +398,3 @@ def _foretold(logits: Tensor, answer: Tensor, others: bool) -> Tensor:
     ids = sent(answer, logits.device)[..., None]
     rest = (logits if others else logits.detach()).scatter(-1, ids, -torch.inf)
     return torch.cat((logits.gather(-1, ids), rest.logsumexp(dim=-1, keepdim=True)), dim=-1)
-
-
-def joined(values: Sequence[Any]) -> np.ndarray:
-    """All numbers of ``values`` in one array. A batch waits for this before its first kernel, and
-    numpy takes four times as long as struct to read tuples."""
-    if any(isinstance(row, np.ndarray) for row in values):
-        return np.concatenate(values)
-    return np.frombuffer(b"".join([pack(f"{len(row)}q", *row) for row in values]), dtype=np.int64)
