@@ -361,9 +361,8 @@ class LiveModel:
         width, blocks = (getattr(config, n, 0) for n in ("hidden_size", "num_hidden_layers"))
         a_token = 20 * (width or 0) * (blocks or 0) * self.dtype.itemsize
         room = torch.cuda.get_device_properties(self.device).total_memory // 4
-        return max(
-            BATCH_TOKENS, min((32 if self.half else 16) * BATCH_TOKENS, room // max(1, a_token))
-        )
+        most = (32 if self.half else 16) * BATCH_TOKENS
+        return max(BATCH_TOKENS, min(most, room // max(1, a_token)))
 
     @cached_property
     def replays(self) -> Replays:
