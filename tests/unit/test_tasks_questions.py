@@ -23,6 +23,7 @@ from tests.unit.reading_html import Reader
 from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
 from tokenlight.data.answers import best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
+from tokenlight.evaluation.labels import read_labels
 from tokenlight.evaluation.removal import Asked, Watched
 from tokenlight.evaluation.trust import trusted
 from tokenlight.inputs.encode import encode_windows
@@ -409,3 +410,11 @@ class TestWrongUses:
     def test_all_classes_of_a_model_without_classes(self):
         with pytest.raises(BadTarget, match="has none: it answers with a span"):
             BERT.explain(ASKED, target="all")
+
+
+def test_a_true_label_is_refused_where_there_are_only_answers():
+    head = Explainer(tiny_bert_qa(), tiny_tokenizer()).live.head
+    with pytest.raises(
+        BadInput, match="label 'positive' has no use: it answers questions.*labels out"
+    ):
+        read_labels(["positive"], head)

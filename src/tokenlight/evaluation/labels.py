@@ -36,6 +36,8 @@ def _true_label(label: Any, head: Head) -> int:
             )
         label = str(label)
     named = isinstance(label, str) and not head.writes and not is_number(label)
+    if named and not head.labels:
+        raise BadInput(f"the true label {label!r} has no use: {head.does}. Leave the labels out.")
     if named and label not in head.labels:
         empty = way("give None", "leave the cell empty")
         remedy = f"Rename it to one of these, or {empty} where a text has no label."
