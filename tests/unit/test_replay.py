@@ -16,6 +16,7 @@ from tokenlight.capture.transfer import (
     repeating,
     sent,
 )
+from tokenlight.errors import NotFinite
 from tokenlight.explaining import repeat
 
 CPU = torch.device("cpu")
@@ -52,6 +53,18 @@ def test_an_answer_of_a_recorded_pass_reads_what_stands_there_now():
         answer = Answer(Fetched(place), lambda values: values.sum())
     place += 1
     assert answer.again()() == 5.0
+
+
+def test_an_answer_is_asked_with_what_is_known_by_then():
+    answer = Answer(Fetched(torch.tensor([1.0])), lambda values, targets: (values[0], targets))
+    assert answer(["positive"]) == (1.0, ["positive"])
+
+
+@pytest.mark.parametrize("config", [None, {"width": 3}])
+def test_a_module_may_call_anything_its_config(config):
+    model = torch.nn.Linear(2, 2)
+    model.config = config
+    assert replay._same(replay._look(model), replay._look(model))
 
 
 def test_texts_of_a_recorded_pass_can_be_counted_and_not_read():
@@ -123,6 +136,17 @@ def test_a_replayed_pass_gives_the_numbers_of_the_plain_one(method, target, monk
             )
     known = list(explainer.live.replays._known.values())
     assert any(isinstance(one, replay.Recorded) and one.trials == {True} for one in known)
+
+
+@needs_gpu
+def test_a_check_of_a_replayed_pass_names_the_target_of_its_own_batch():
+    model = tiny_bert().cuda()
+    explainer = Explainer(model)
+    for tokens in batches(6):
+        explainer.explain(tokens, "rollout")
+    model.classifier.weight.data.zero_()  # in place: the same model to a replay
+    with pytest.raises(NotFinite, match=r"target '\w+' has gradient zero at every token of text 0"):
+        explainer.explain(tokens, "rollout")
 
 
 @needs_gpu

@@ -1,6 +1,8 @@
 """Attention written out: maps, fused output, and the attention each token receives, under any mask."""
 
-from contextlib import nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -211,7 +213,7 @@ def attend_fast(
             added = added.masked_fill(~mask.allowed, torch.finfo(query.dtype).min)
     # With a mask cuDNN's kernel is planned anew for every shape of a batch, which takes longer than a pass.
     masked = query.is_cuda and added is not None
-    with sdpa_kernel(UNPLANNED) if masked else nullcontext():
+    with _unplanned() if masked else nullcontext():
         output: Tensor = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=added, is_causal=mask.causal,
             scale=how.scaling, enable_gqa=grouped,
@@ -219,7 +221,15 @@ def attend_fast(
     return output, None
 
 
-UNPLANNED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+@contextmanager
+def _unplanned() -> Iterator[None]:
+    """Within: kernels that need no plan. Which kernels there are is one switch for all threads, so that
+    two of them must not put it back across each other."""
+    with _switch, sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        yield
+
+
+_switch = threading.Lock()
 
 
 def one_per_query_head(states: Tensor, heads: int) -> Tensor:

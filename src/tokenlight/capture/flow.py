@@ -73,7 +73,7 @@ class Flow:
         return torch.stack([relevance.flatten(1).sum(dim=1) for relevance in self.hidden], dim=1)
 
 
-def _refuse_not_finite(rules: str, finite: np.ndarray) -> None:
+def _refuse_not_finite(rules: str, finite: np.ndarray, _targets: object = None) -> None:
     if not finite.all():
         layer, example = np.argwhere(finite == 0)[-1]
         raise NotFinite(

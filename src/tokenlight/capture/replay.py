@@ -14,7 +14,7 @@ import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -116,39 +116,27 @@ class Replays:
     ) -> Pass:
         """``work(given)``, or what it would leave. ``key``: all that shapes it, beside the numbers in
         ``given`` and ``targets``; ``texts``: what tells one batch from another."""
-        if not self._guard.acquire(blocking=False):
-            return work(given)  # another thread's numbers stand where ours would
-        try:
-            with torch.cuda.device(given[0].device):
-                return self._run(key, given, work, targets, texts)
-        finally:
-            self._guard.release()
-
-    def _run(
-        self,
-        key: Hashable,
-        given: Sequence[Tensor],
-        work: Callable[[Sequence[Tensor]], Pass],
-        targets: Any,
-        texts: Hashable,
-    ) -> Pass:
-        known = self._known.get(key)
-        if isinstance(known, Recorded):
-            if _same(known.model, _look(self._model)):
-                self._known.move_to_end(key)
-                found: Pass = self._replayed(key, known, given, work, targets, texts)
-                return found
-            self._known.clear()  # the model was changed
-            known = None
-        seen = known or 0
-        if seen == NEVER:
+        with ExitStack() as undo:
+            if not self._guard.acquire(blocking=False):
+                return work(given)  # another thread's numbers stand where ours would
+            undo.callback(self._guard.release)
+            undo.enter_context(torch.cuda.device(given[0].device))
+            known = self._known.get(key)
+            if isinstance(known, Recorded):
+                if _same(known.model, _look(self._model)):
+                    self._known.move_to_end(key)
+                    found: Pass = self._replayed(key, known, given, work, targets, texts)
+                    return found
+                self._known.clear()  # the model was changed
+                known = None
+            seen = known or 0
+            if seen >= OFTEN:
+                return self._learnt(key, given, work, texts)
+            if seen != NEVER:
+                self._known[key] = seen + 1
+            while len(self._known) > MOST:
+                self._known.popitem(last=False)
             return work(given)
-        if seen >= OFTEN:
-            return self._learnt(key, given, work, texts)
-        self._known[key] = seen + 1
-        while len(self._known) > MOST:
-            self._known.popitem(last=False)
-        return work(given)
 
     def _replayed(
         self,
@@ -164,7 +152,7 @@ class Replays:
         found = known.replay(given, targets)
         if plain is None:
             return found
-        if _equal(plain.numbers(), found.numbers(), TOLERANCE[self._dtype]):
+        if _equal(plain.numbers(), found.numbers(), TOLERANCE.get(self._dtype, 0.0)):
             known.trials |= trial
         else:
             self._known[key] = NEVER
@@ -268,9 +256,9 @@ def _look(model: nn.Module) -> tuple[list[object], list[int]]:
         own = module.__dict__
         found += own.values()
         for table in TABLES:
-            found += own[table].values()
-        places += [one.data_ptr() for one in own["_parameters"].values() if one is not None]
-        found += vars(own["config"]).values() if "config" in own else ()
+            found += own.get(table, {}).values()
+        places += [one.data_ptr() for one in own.get("_parameters", {}).values() if one is not None]
+        found += getattr(own.get("config"), "__dict__", {}).values()
     return found, places
 
 

@@ -7,7 +7,7 @@ one target an example: gradients are asked of recorded tensors only, never of we
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -174,7 +174,7 @@ class Tape:
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
     _parts: dict[tuple[object, ...], "Tape"] = field(default_factory=dict)
     rules: RuleSet | None = None  # by which its gradients are rewritten
-    # What is asked of the device's answers before any score is believed.
+    # What is asked of the device's answers, and of the targets, before any score is believed.
     checks: list[Answer] = field(default_factory=list)
 
     def rewritten(self, rules: RuleSet | None) -> "Tape":
@@ -292,7 +292,7 @@ class Tape:
         last = self._state(top, self._gradients["hidden state"][top])
         read = (last.abs().amax(dim=-1) > 0) & self.real
         count = read.sum(dim=1)
-        self.checks.append(Answer(Fetched(count), partial(read_somewhere, targets=self.targets)))
+        self.checks.append(Answer(Fetched(count), read_somewhere))
         count = count.clamp(min=1)
         weights = read.to(self._dtype) / count[:, None].to(self._dtype)
         return Readout(weights, count == 1)

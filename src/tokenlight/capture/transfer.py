@@ -67,9 +67,8 @@ def sent(
 
     def made(values: Any) -> Tensor:
         numbers = values if by is None else by(values)
-        found = torch.as_tensor(
-            numbers, dtype=dtype, device="cpu"
-        )  # whatever the default device is
+        # Made on the processor, whatever the default device is.
+        found = torch.as_tensor(numbers, dtype=dtype, device="cpu")
         if device.type != "cuda":
             return found.to(device)
         return found.pin_memory().to(device, non_blocking=True)
@@ -171,14 +170,14 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is made of fetched numbers once they are there; asked of each example of a batch."""
+    """What is made of fetched numbers once they are there, and of ``more`` that is known by then."""
 
     fetched: Fetched
-    read: Callable[[np.ndarray], Any]
+    read: Callable[..., Any]
 
     def again(self) -> "Answer":
         """Of the numbers that a recorded pass left now."""
         return Answer(self.fetched.again(), self.read)
 
-    def __call__(self) -> Any:
-        return self.read(self.fetched.arrived())
+    def __call__(self, *more: Any) -> Any:
+        return self.read(self.fetched.arrived(), *more)

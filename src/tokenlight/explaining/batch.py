@@ -245,7 +245,7 @@ class Batch:
         found: dict[tuple[int, int], BatchColumns] = {}
         for turn, (targets, scores, checks) in enumerate(self.queued):
             for check in checks:
-                check()
+                check(targets)
             for number, one in enumerate(scores):
                 shared = shared_by(session, self.how, number, [one.note, *self.notes])
                 extras = one.extras() if isinstance(one.extras, Answer) else one.extras

@@ -62,7 +62,7 @@ def explain_written(session: Session, jobs: Sequence[Job], how: How) -> list[Att
         tape = recording.tape([replace(target, terms=terms)], last=last)
         found.append([one.arrived([whole])[0][0] for one in queued_by(how.methods, tape)])
         for check in tape.checks:
-            check()
+            check(tape.targets)
         pause()
     seen = session, rows, logits, logits, recording.sunk
     made = []

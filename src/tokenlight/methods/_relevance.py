@@ -84,7 +84,9 @@ class RelevanceMethod(Method):
         whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
         kept = torch.stack([w[:, None] * flow.conservation for w, flow in flows]).sum(dim=0)
         kept = kept / whole[:, None]
-        return Answer(Fetched(kept), lambda all: [{"conservation": own} for own in all.tolist()])
+        return Answer(
+            Fetched(kept), lambda found: [{"conservation": own} for own in found.tolist()]
+        )
 
     def flow(self, tape: Tape) -> Flow:
         """The relevance of a tape of one logit; followed once."""
