@@ -211,7 +211,7 @@ def attend_fast(
         added = mask.added.to(query.dtype)
         if mask.allowed is not None:
             added = added.masked_fill(~mask.allowed, torch.finfo(query.dtype).min)
-    # With a mask cuDNN's kernel is planned anew for every shape of a batch, which takes longer than a pass.
+    # With a mask cuDNN would plan its kernel anew for every shape of a batch.
     masked = query.is_cuda and added is not None
     with _unplanned() if masked else nullcontext():
         output: Tensor = functional.scaled_dot_product_attention(
