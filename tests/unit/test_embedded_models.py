@@ -340,13 +340,10 @@ def test_a_missing_file_is_named_with_the_ways_to_get_it_back(copied, file):
     assert "training/README.md" in message
 
 
-def test_a_file_cut_short_is_named_with_both_sizes(copied):
+def test_a_file_cut_short_is_named(copied):
     path = copied / "encoder.safetensors"
-    size = path.stat().st_size
     os.truncate(path, 1000)
-    with pytest.raises(
-        DamagedFile, match=f"has 1,000 bytes where {size:,} were released"
-    ) as caught:
+    with pytest.raises(DamagedFile, match="was changed, or cut short") as caught:
         models.masked_lm()
     assert str(path) in str(caught.value)
 
@@ -356,7 +353,7 @@ def test_one_changed_byte_is_found(copied):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(DamagedFile, match=r"head\.safetensors has SHA-256 .* it was changed"):
+    with pytest.raises(DamagedFile, match=r"head\.safetensors was changed"):
         models.verify("tokenlight/topics")
     models.verify("tokenlight/sentiment")
 
@@ -364,8 +361,8 @@ def test_one_changed_byte_is_found(copied):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda path: path.unlink(), "is missing; the embedded models cannot be checked"),
-        (lambda path: path.write_text("{"), "is not JSON"),
+        (lambda path: path.unlink(), "No such file.*the embedded models cannot be checked"),
+        (lambda path: path.write_text("{"), "line 1 column 2.*cannot be checked"),
     ],
 )
 def test_damaged_checksums_are_named_too(copied, damage, words):

@@ -12,10 +12,9 @@ from transformers import PreTrainedModel
 
 from tokenlight.capture.head import PlainForSequenceClassification
 from tokenlight.capture.live import Pooling, Similarity
-from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
-from tokenlight.files.documents import json_in
+from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.models.embedded import resolve
-from tokenlight.models.folder import fetched, reaching
+from tokenlight.models.folder import document, fetched, reaching
 
 KINDS = ("Pipeline", "CrossEncoder", "SentenceTransformer")
 POOLINGS: dict[str, Pooling] = {
@@ -65,23 +64,18 @@ def vectors(name: str, **hub: Any) -> tuple[Pooling, Similarity, int | None]:
 
     def said(file: str) -> Any:
         found = fetched(place, file, hub)
-        try:
-            return None if found is None else json_in(found)
-        except (OSError, ValueError) as broken:
-            raise DamagedFile(f"{found} is not a readable JSON file: {broken}.") from broken
+        return {} if found is None else document(found, list if file == "modules.json" else dict)
 
-    parts = {str(one["type"]).rpartition(".")[2]: one["path"] for one in said("modules.json") or ()}
-    likeness = (said("config_sentence_transformers.json") or {}).get("similarity_fn_name")
-    read = said("sentence_bert_config.json") or {}
+    parts = {str(one["type"]).rpartition(".")[2]: one["path"] for one in said("modules.json")}
+    read = said("sentence_bert_config.json")
     if read.get("do_lower_case"):
         raise UnsupportedModel(
             f"the sentence_bert_config.json of {name} lower-cases texts before its tokenizer reads "
             "them, which tokenlight does not; set do_lower_case in the tokenizer instead."
         )
     how = said(f"{parts.get('Pooling', '1_Pooling')}/config.json")
-    if how is not None and not isinstance(how, Mapping):
-        raise DamagedFile(f"the pooling file of {name} is no table.")
-    pooling = "mean" if how is None else _pooling(how, name)
+    likeness = said("config_sentence_transformers.json").get("similarity_fn_name")
+    pooling = _pooling(how, name) if how else "mean"
     return pooling, _similarity([*parts], likeness, name), read.get("max_seq_length")
 
 

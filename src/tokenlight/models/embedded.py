@@ -77,15 +77,10 @@ def verify(name: str) -> None:
         known = ", ".join(sorted(PREFIX + known for known in TASKS))
         raise UnknownName(f"unknown embedded model {name!r}.{hint} Known: {known}.")
     for relative, released in _files_of(task).items():
-        path, wrong = FOLDER / relative, "is missing"
-        if path.is_file():
-            size, digest = path.stat().st_size, digest_of(str(path))
-            if (size, digest) == (released["bytes"], released["sha256"]):
-                continue
-            wrong = (
-                f"has SHA-256 {digest[:12]}… where {released['sha256'][:12]}…, has {size:,} bytes where "
-                f"{released['bytes']:,} were released: it was changed, or cut short"
-            )
+        path = FOLDER / relative
+        if path.is_file() and digest_of(str(path)) == released["sha256"]:
+            continue
+        wrong = "was changed, or cut short" if path.is_file() else "is missing"
         raise DamagedFile(f"{path} {wrong}; {name!r} cannot be loaded. {_WAYS_BACK}")
 
 
@@ -144,13 +139,12 @@ def _files_of(task: str) -> dict[str, dict[str, Any]]:
 
 
 def _read(file_name: str) -> dict[str, Any]:
-    path = FOLDER / file_name
     try:
-        content: dict[str, Any] = json_in(path)
-    except (FileNotFoundError, ValueError) as broken:
-        wrong = f"is not JSON ({broken})" if path.is_file() else "is missing"
+        content: dict[str, Any] = json_in(FOLDER / file_name)
+    except (OSError, ValueError) as broken:
         raise DamagedFile(
-            f"{path} {wrong}; the embedded models cannot be checked. {_WAYS_BACK}"
+            f"{FOLDER / file_name} cannot be read ({broken}), so the embedded models cannot be checked. "
+            f"{_WAYS_BACK}"
         ) from broken
     return content
 

@@ -7,7 +7,7 @@ million layers or none. Nothing of it happens here.
 
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
@@ -38,26 +38,18 @@ FETCHED = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
 LAYERS = (
     "num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers", "decoder_layers",
 )  # fmt: skip
-HEADS = ("num_attention_heads", "n_heads", "n_head", "num_key_value_heads")
-WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "vocab_size")
+SIZES = (
+    "num_attention_heads", "n_heads", "n_head", "num_key_value_heads", "hidden_size", "d_model", "n_embd",
+    "dim", "intermediate_size", "vocab_size",
+)  # fmt: skip
 # The least and the most of a field: beyond it, building the model takes hours or cannot end.
 RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(LAYERS, (1, 1000)),
-    **dict.fromkeys(HEADS, (1, 1 << 16)),
-    **dict.fromkeys(WIDTHS, (1, 1 << 24)),
+    **dict.fromkeys(SIZES, (1, 1 << 24)),
     "num_labels": (1, 1 << 20),
+    "pad_token_id": (0, 1 << 24),
     "chunk_size_feed_forward": (0, 1),  # more cuts the tokens into parts that must come out even
 }
-TABLES = ("id2label", "label2id", "text_config", "quantization_config", "added_tokens_decoder")
-KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(TABLES, (dict,)),
-    **dict.fromkeys(("architectures", "model_input_names"), (list,)),
-    **dict.fromkeys(("model_type", "attn_implementation", "tokenizer_class"), (str,)),
-    "auto_map": (dict, list),
-    "model_max_length": (int, float),
-    "chat_template": (str, list, dict),
-}
-NAMES = {dict: "a table", list: "a list", str: "a text", int: "a number", float: "a number"}
 
 
 def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
@@ -72,29 +64,24 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
     if not isinstance(hub.get("subfolder"), str | None):
         raise BadInput(f"subfolder={shown(hub['subfolder'])} is no name of a folder; give a text.")
     folder = Path(place, hub.get("subfolder") or "")
-    here = folder.is_dir()
-    if here:
-        _only_own_files(folder)
-        indices = sorted(folder.glob("*.safetensors.index.json"))
-        unsafe = sorted(path.name for pattern in UNSAFE for path in folder.glob(pattern))
-        if weights and unsafe and not indices and not any(folder.glob("*.safetensors")):
-            raise DamagedFile(
-                f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code when "
-                "it is opened. Where you trust it, load it yourself and call model.save_pretrained(folder)."
-            )
-        files = [folder / file for file in CONTENT if (folder / file).is_file()]
-    else:
-        indices = [named] if (named := fetched(place, INDEX, hub)) else []
-        files = [found for file in CONTENT if (found := fetched(place, file, hub))]
-    for index in indices:
-        _only_safetensors(index, folder if here else None)
+    if folder.is_dir():
+        _only_own_files(folder, weights)
+    indices = sorted(path.name for path in folder.glob("*.safetensors.index.json")) or [INDEX]
     family = None
-    for file in files:
-        content = _json(file)
-        if file.name == "config.json":
-            family = content.get("model_type")
-        _only_safe_content(name, file, content, family)
-        _only_buildable(file, content)
+    for file in (*indices, *CONTENT):
+        found = fetched(place, file, hub)
+        if found is None:
+            continue
+        content = document(found)
+        if file in indices:
+            _only_safetensors(found, content, folder)
+            continue
+        family = content.get("model_type") if file == "config.json" else family
+        _only_safe_content(name, found, content, family)
+        for field, value in content.items():
+            if value is not None and (wanted := _wanted(field, value)):
+                said = f"{found} says {field} = {shown(value)}"
+                raise DamagedFile(f"{said}, where {wanted} belongs. Mend that field.")
 
 
 def reaching(hub: dict[str, Any]) -> dict[str, Any]:
@@ -151,8 +138,27 @@ def first_line(trouble: Exception) -> str:
     return said if said.endswith((".", "!", "?", "…")) else f"{said.rstrip(':;,')}."
 
 
-def _only_own_files(folder: Path) -> None:
-    """Regular files alone, and none that leads out of the folder: a pipe or device never ends."""
+def document(file: Path, kind: type = dict) -> Any:
+    """The JSON of a model's file, a table of names with values or a list."""
+    content, wrong = None, f"holds no {'table of names with values' if kind is dict else 'list'}"
+    try:
+        content = json_in(file)
+    except (OSError, ValueError) as broken:
+        wrong = f"cannot be read: {broken}"
+    if not isinstance(content, kind):
+        again = "Save the model again with model.save_pretrained(folder)."
+        raise DamagedFile(f"{file} {wrong}. {again}")
+    return content
+
+
+def _only_own_files(folder: Path, weights: bool) -> None:
+    """Regular files alone, none that leads out of the folder: a pipe or device never ends; no pickle."""
+    unsafe = sorted(path.name for pattern in UNSAFE for path in folder.glob(pattern))
+    if weights and unsafe and not any(folder.glob("*.safetensors*")):
+        raise DamagedFile(
+            f"{folder} holds its weights only as {', '.join(unsafe)}, a pickle, which can run code when "
+            "it is opened. Where you trust it, load it yourself and call model.save_pretrained(folder)."
+        )
     own = folder.resolve()
     blobs = own.parent.parent / "blobs" if own.parent.name == "snapshots" else None
     for file in (*folder.iterdir(), *folder.glob("1_Pooling/*"), *folder.glob("*/*.jinja")):
@@ -168,18 +174,17 @@ def _only_own_files(folder: Path) -> None:
             )
 
 
-def _only_safetensors(index: Path, folder: Path | None) -> None:
-    """Every shard that ``index`` names is a safetensors file beside it, and there; ``folder`` is None for a
-    hub's, whose files are not fetched yet."""
-    content = _json(index)
+def _only_safetensors(index: Path, content: dict[str, Any], folder: Path) -> None:
+    """Every shard that ``index`` names is a safetensors file beside it, and there; a hub's are not fetched
+    yet."""
     shards = content.get("weight_map")
     if not isinstance(shards, dict) or not isinstance(content.get("metadata", {}), dict):
         raise DamagedFile(f"{index} is no index of weights: it has no weight_map to files.")
     for shard in sorted({str(shard) for shard in shards.values()}):
-        if folder and shard == f"../{ENCODER}" and folder.resolve().parent == FOLDER.resolve():
+        if shard == f"../{ENCODER}" and folder.resolve().parent == FOLDER.resolve():
             continue
         _plain_name(index, shard, ".safetensors")
-        if folder and not (folder / shard).is_file():
+        if folder.is_dir() and not (folder / shard).is_file():
             raise DamagedFile(f"{index} names {shard!r}, and there is no such file; copy it there.")
 
 
@@ -195,7 +200,11 @@ def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: o
     """Refuse a file that names code, an adapter, or files elsewhere."""
     if file.name == "adapter_config.json":
         # Its weights may be a pickle, and its other fields name models and files elsewhere.
-        raise UnsupportedModel(_adapter(name, content))
+        raise UnsupportedModel(
+            f"{name} is a PEFT adapter of {content.get('base_model_name_or_path') or 'another model'}, not "
+            "a whole model. Load it in Python with peft's AutoPeftModelFor….from_pretrained, and give "
+            "Explainer(model, tokenizer), or a folder that its merge_and_unload() was saved to."
+        )
     # transformers takes a class of its own for a family or a tokenizer that it knows.
     known = isinstance(family, str) and family in transformers.CONFIG_MAPPING
     if file.name != "config.json":
@@ -222,22 +231,6 @@ def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: o
             )
 
 
-def _adapter(name: str, says: dict[str, Any]) -> str:
-    kinds = {
-        "SEQ_CLS": "ForSequenceClassification",
-        "TOKEN_CLS": "ForTokenClassification",
-        "CAUSAL_LM": "ForCausalLM",
-        "QUESTION_ANS": "ForQuestionAnswering",
-    }
-    loader = f"AutoPeftModel{kinds.get(str(says.get('task_type')), '')}"
-    base = says.get("base_model_name_or_path") or "another model"
-    return (
-        f"{name} is a PEFT adapter of {base}, not a whole model. Load it in Python: model = "
-        f"peft.{loader}.from_pretrained({name!r}), and give Explainer(model, tokenizer); or write "
-        "model.merge_and_unload().save_pretrained(folder) once and give that folder."
-    )
-
-
 def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
     """Every string of a document with the key it stands under."""
     if isinstance(value, str):
@@ -247,51 +240,23 @@ def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _strings(str(inner), one)
 
 
-def _only_buildable(file: Path, content: Mapping[str, Any]) -> None:
-    """Refuse fields that no model can be built by, each by its name."""
-    for field, value in content.items():
-        wanted = value is not None and (_of_its_kind(field, value) or _whole(field, value, content))
-        if wanted:
-            said = f"{file} says {field} = {shown(value)}"
-            raise DamagedFile(f"{said}, where {wanted} belongs. Mend that field.")
-
-
-def _of_its_kind(field: str, value: Any) -> str:
-    """What a field should be, in words; nothing where it is that."""
-    if field.endswith("_token") and not isinstance(value, str | dict | bool):
-        return "a text"
-    kinds = KINDS.get(field)
-    if kinds and (isinstance(value, bool) or not isinstance(value, kinds)):
-        return " or ".join(dict.fromkeys(NAMES[k] for k in kinds))
+def _wanted(field: str, value: Any) -> str:
+    """What should stand in a field that is read here, or that no model can be built by; nothing where it
+    does. Of all others transformers speaks."""
     if field in RANGES and isinstance(value, int | str):  # a list has one for each stage
         least, most = RANGES[field]
-        if isinstance(value, bool | str) or not least <= value <= most:
-            return f"a number from {least} to {most:,}"
-    return ""
-
-
-def _whole(field: str, value: Any, content: Mapping[str, Any]) -> str:
-    """The same of what stands in a field that is of its kind."""
+        right = type(value) is int and least <= value <= most
+        return "" if right else f"a number from {least} to {most:,}"
+    if field == "model_max_length":
+        return "" if isinstance(value, int | float) else "a number"
     if field in ("architectures", "model_input_names"):
-        return "" if all(isinstance(one, str) for one in value) else "a list of names"
+        return "" if isinstance(value, list) and _are_names(value) else "a list of names"
     if field == "id2label":
-        names, numbers = value.values(), {str(number) for number in range(len(value))}
-        if not value or set(value) != numbers or not all(isinstance(name, str) for name in names):
-            return 'a table of every class from 0 on with its name, such as {"0": "no", "1": "yes"}'
-    if field == "pad_token_id" and isinstance(value, int):
-        size = content.get("vocab_size")
-        if value < 0 or (isinstance(size, int) and value >= size):
-            return "a token id from 0 on, below vocab_size, or null"
+        known = isinstance(value, dict) and _are_names(value.values())
+        right = known and value and {*value} == {str(number) for number in range(len(value))}
+        return "" if right else 'a table of every class, such as {"0": "no", "1": "yes"}'
     return ""
 
 
-def _json(file: Path) -> dict[str, Any]:
-    content, wrong = None, "holds no table of names with values"
-    try:
-        content = json_in(file)
-    except (OSError, ValueError) as broken:
-        wrong = f"cannot be read: {broken}"
-    if not isinstance(content, dict):
-        again = "Save the model again with model.save_pretrained(folder)."
-        raise DamagedFile(f"{file} {wrong}. {again}")
-    return content
+def _are_names(values: Iterable[Any]) -> bool:
+    return all(isinstance(one, str) for one in values)

@@ -2,8 +2,7 @@
 
 import inspect
 import logging
-from contextlib import nullcontext, suppress
-from importlib.util import find_spec
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from tokenlight.capture.head import TAKEN, taken_in_words
 from tokenlight.capture.sight import image_token
 from tokenlight.data.image import pillow
 from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel, few, near_names
-from tokenlight.models.embedded import catalogue, quiet, resolve
+from tokenlight.models.embedded import PREFIX, TASKS, quiet, resolve
 from tokenlight.models.folder import SAFE, WEIGHTS, check, fetching, first_line, opening, reaching
 
 log = logging.getLogger("tokenlight")
@@ -23,6 +22,10 @@ TOKENIZERS = (
     "tokenizer.json", "vocab.txt", "tokenizer.model", "vocab.json", "spiece.model",
     "sentencepiece.bpe.model", "vocab.model", "merges.txt",
 )  # fmt: skip
+GIVE = (
+    "Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine can reach, "
+    f"or one of {', '.join(PREFIX + task for task in TASKS)}."
+)
 
 
 def load(
@@ -42,10 +45,11 @@ def load(
         refuse_missing_folder(name)
         hub = reaching(hub)
     check(name, place, **hub)
-    hub.pop("trust_remote_code", None)  # False, since it was not refused
+    handled = ("trust_remote_code", "quantize")  # the first is False, since it was not refused
+    quantize, hub = hub.get("quantize"), {k: v for k, v in hub.items() if k not in handled}
     with opening(name, "config.json"):
         config = _config(name, place, hub)
-    cls = _class(name, config)
+        cls = _class(name, config)
     # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
     bare = not cls.__name__.endswith(tuple(TAKEN))
     if bare and "add_pooling_layer" in inspect.signature(cls.__init__).parameters:
@@ -53,14 +57,13 @@ def load(
     writes = cls.__name__.endswith(("ForCausalLM", "LMHeadModel")) or (
         cls.__name__.endswith("ForConditionalGeneration") and not config.is_encoder_decoder
     )
-    quantize, hub = hub.get("quantize"), {k: v for k, v in hub.items() if k != "quantize"}
     how = {"dtype": _dtype(dtype or ("auto" if writes else torch.float32)), **hub}
-    if quantize is not None:
-        how |= _quantised(quantize, device)
-        device = None
     bar = quiet() if here else nullcontext()  # a download deserves one
     # Tensors made in inference mode could have no gradient ever.
     with opening(name, "the weights (model.safetensors)"), bar, torch.inference_mode(False):
+        if quantize is not None:
+            how |= _quantised(quantize, device)
+            device = None
         model, info = cls.from_pretrained(place, output_loading_info=True, **WEIGHTS, **how)
     if info["missing_keys"]:
         missing = few(sorted(info["missing_keys"]), 4)
@@ -72,20 +75,16 @@ def load(
         log.info("%s computes on %s", name, torch.cuda.get_device_name())
     put(model, device)
     _refuse_half_quantised(name, model)
-    if cls.main_input_name == "pixel_values" or image_token(model) is not None:
-        return model.eval(), _processor(place, name, hub, cls.main_input_name == "input_ids")
-    return model.eval(), _tokenizer(place, name, hub)
+    both = image_token(model) is not None
+    if not both and cls.main_input_name != "pixel_values":
+        return model.eval(), _tokenizer(place, name, hub)
+    return model.eval(), _processor(place, name, hub, both)
 
 
 def _quantised(quantize: str, device: str | torch.device | None) -> dict[str, Any]:
     """How transformers is asked for it."""
     if quantize not in ("4bit", "8bit"):
         raise BadInput(f"quantize={quantize!r} cannot be: give '4bit' or '8bit'.")
-    if find_spec("bitsandbytes") is None or find_spec("accelerate") is None:
-        raise BadInput(
-            f"quantize={quantize!r} needs bitsandbytes and accelerate: pip install bitsandbytes "
-            "accelerate, or load the model as it is."
-        )
     usual = "cuda" if torch.cuda.is_available() else "cpu"
     config = transformers.BitsAndBytesConfig(**{f"load_in_{quantize}": True})
     return {"quantization_config": config, "device_map": {"": str(device or usual)}}
@@ -104,20 +103,14 @@ def put(model: Any, device: str | torch.device | None) -> None:
     """Move a model to a device, and say in words why it cannot go there."""
     if device is None:
         return
-    if str(device).partition(":")[0] == "meta":
-        raise BadInput("the device 'meta' holds shapes and no numbers; give cpu or cuda.")
     try:
+        if str(device).partition(":")[0] == "meta":
+            raise TypeError("it holds shapes and no numbers")
         model.to(device)
-    except torch.OutOfMemoryError as full:
-        needed = sum(p.numel() * p.element_size() for p in model.parameters()) / 1e9
-        raise BadInput(
-            f"the device {str(device)!r} has no room left for this model, whose weights alone take "
-            f"{needed:.2g} GB. End what else fills it, or give another device or cpu."
-        ) from full
     except (AssertionError, RuntimeError, TypeError) as refused:
         raise BadInput(
             f"the model cannot go to device {str(device)!r}: {first_line(refused)} Give cpu, "
-            "or cuda on a machine whose torch sees a GPU."
+            "or cuda on a machine whose torch sees a GPU with room for it."
         ) from refused
 
 
@@ -141,11 +134,8 @@ def _processor(place: str, name: str, hub: dict[str, Any], both: bool) -> Any:
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
     reader = AutoProcessor if both else AutoImageProcessor
-    try:
-        with opening(name, "the processor"):
-            return reader.from_pretrained(place, backend="pil", **SAFE, **fetching(hub))
-    except DamagedFile as broken:
-        raise BadInput(f"{broken} processor.save_pretrained(folder) writes it.") from broken
+    with opening(name, "the processor, which processor.save_pretrained(folder) writes,"):
+        return reader.from_pretrained(place, backend="pil", **SAFE, **fetching(hub))
 
 
 def refuse_missing_folder(name: str) -> None:
@@ -159,44 +149,28 @@ def refuse_missing_folder(name: str) -> None:
     is_file = place.is_file() and (is_path or place.suffix)
     if is_file or is_path:
         wrong = "it is a file, not a folder" if is_file else "there is no such folder"
-        raise BadInput(f"no model found at {name!r}: {wrong}. {_what_to_give(name)}")
-    full = {entry.name.rpartition("/")[2]: entry.name for entry in catalogue()}
-    for near in near_names(name, full, likeness=0.8):
-        raise UnknownName(f"unknown model {name!r}. Did you mean {full[near]!r}?")
-
-
-def _what_to_give(name: str) -> str:
-    place, beside = Path(name), list[str]()
-    with suppress(OSError):
-        names = [other.parent.name for other in place.parent.glob("*/config.json")]
-        beside = near_names(place.name, names, likeness=0.6)
-    near = f"Did you mean the folder {str(place.parent / beside[0])!r}? " if beside else ""
-    return (
-        f"{near}Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine "
-        f"can reach, or one of {', '.join(entry.name for entry in catalogue())}."
-    )
+        raise BadInput(f"no model found at {name!r}: {wrong}. {GIVE}")
+    for near in near_names(name, TASKS, likeness=0.8):
+        raise UnknownName(f"unknown model {name!r}. Did you mean '{PREFIX}{near}'?")
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype | str:
-    if isinstance(dtype, torch.dtype) or dtype == "auto":
-        return dtype
-    found = getattr(torch, str(dtype), None)
-    if not isinstance(found, torch.dtype):
+    found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
+    if dtype != "auto" and not isinstance(found, torch.dtype):
         raise BadInput(f"dtype {dtype!r} is unknown; give float32, bfloat16, float16 or float64.")
-    return found
+    return found or "auto"
 
 
 def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
     try:
         return AutoConfig.from_pretrained(place, **SAFE, **fetching(hub))
     except (OSError, ValueError) as missing:
-        if Path(place, "config.json").is_file():
-            raise UnsupportedModel(
-                f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
-                f"{first_line(missing)} A newer transformers may know it, or you load it yourself."
-            ) from missing
-        raise BadInput(
-            f"no model found at {name!r}: {first_line(missing)} {_what_to_give(name)}"
+        if not Path(place, "config.json").is_file():
+            said = f"no model found at {name!r}: {first_line(missing)} {GIVE}"
+            raise BadInput(said) from missing
+        raise UnsupportedModel(
+            f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
+            f"{first_line(missing)} A newer transformers may know it, or you load it yourself."
         ) from missing
 
 
