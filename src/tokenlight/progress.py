@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock, Timer
-from typing import Any
+from threading import Timer
 
 DELAY = 1.0  # seconds: what is done by then needs no bar
 LONG = 1e6  # seconds that the time left is foretold from: a text may take minutes
@@ -20,60 +19,32 @@ def progress(
     ``show``: True always, False never, None where standard error is a terminal. Without the rich
     library there is no bar.
     """
-    if show is False or (show is None and not sys.stderr.isatty()):
+    try:
+        if show is False or (show is None and not sys.stderr.isatty()):
+            raise ImportError
+        from rich import progress as rich
+        from rich.console import Console
+    except ImportError:
         yield lambda _done: None
         return
-    bar = _Bar(what, total)
+    counted = [rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
+    bar = rich.Progress(
+        rich.TextColumn("{task.description}", markup=False),
+        rich.BarColumn(),
+        *([rich.TimeElapsedColumn()] if total is None else counted),
+        console=Console(stderr=True),
+        transient=True,
+        speed_estimate_period=LONG,
+        # What is printed meanwhile stands above the bar, unless it goes to a file.
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    task, timer = bar.add_task(what, total=total), Timer(DELAY, bar.start)
+    timer.daemon = True
+    timer.start()
     try:
-        yield bar
+        yield lambda done: bar.advance(task, done)
     finally:
-        bar.close()
-
-
-class _Bar:
-    def __init__(self, what: str, total: int | None) -> None:
-        self.what, self.total, self.done = what, total, 0.0
-        self.lock, self.closed = Lock(), False  # the bar begins in a thread of its own
-        self.drawn: Any = None
-        self.task: Any = None
-        self.timer = Timer(DELAY, self._begin)
-        self.timer.daemon = True
-        self.timer.start()
-
-    def __call__(self, done: float, /) -> None:
-        with self.lock:
-            self.done += done
-            if self.drawn is not None:
-                self.drawn.update(self.task, completed=int(self.done))
-
-    def _begin(self) -> None:
-        try:
-            from rich import progress as rich
-            from rich.console import Console
-        except ImportError:
-            return
-        counted = [rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
-        drawn = rich.Progress(
-            rich.TextColumn("{task.description}", markup=False),
-            rich.BarColumn(),
-            *([rich.TimeElapsedColumn()] if self.total is None else counted),
-            console=Console(stderr=True),
-            transient=True,
-            speed_estimate_period=LONG,
-            # What is printed meanwhile stands above the bar, unless it goes to a file.
-            redirect_stdout=sys.stdout.isatty(),
-        )
-        with self.lock:
-            if not self.closed:
-                drawn.start()
-                self.task = drawn.add_task(self.what, total=self.total)
-                drawn.update(self.task, completed=int(self.done))
-                self.drawn = drawn
-
-    def close(self) -> None:
-        """Take the bar away."""
-        self.timer.cancel()
-        with self.lock:
-            self.closed = True
-            if self.drawn is not None:
-                self.drawn.stop()
+        timer.cancel()
+        timer.join()  # it may be about to begin
+        if bar.live.is_started:
+            bar.stop()

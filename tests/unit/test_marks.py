@@ -41,9 +41,9 @@ CHARACTERS = st.sampled_from([
         (f"a{ACUTE}{ACUTE}!", (f"a{ACUTE}{ACUTE}", "!")),
         (f"good {HEART} film", ("good", HEART, "film")),
         (f"{FAMILY} film", (FAMILY, "film")),
-        (f"{ACUTE}a", (f"{ACUTE}a",)),  # it stands on nothing, and no other token is near
+        (f"{ACUTE}a", ("a",)),  # it stands on nothing
         (f"a {ACUTE} a", ("a", "a")),
-        (f"a {ACUTE}a", ("a", f"{ACUTE}a")),
+        (f"a {ACUTE}a", ("a", "a")),
     ],
 )
 def test_a_mark_goes_with_its_letter(text, tokens):
@@ -101,9 +101,8 @@ def test_a_token_that_has_its_characters_keeps_them(make, text):
     assert starts == sorted(starts)
 
 
-def test_tokens_out_of_order_are_left_as_they_are():
-    spans = [(3, 4), (0, 1)]
-    assert with_marks(f"a{ACUTE} b{ACUTE}", spans) == spans
+def test_tokens_out_of_order_have_their_marks():
+    assert with_marks(f"a{ACUTE} b{ACUTE}", [(3, 4), (0, 1)]) == [(3, 5), (0, 2)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ emoji family. Tokenizers that strip accents give them to no token; here the toke
 is widened over them, so that no picture and no file tears them apart.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from unicodedata import category, east_asian_width
 
@@ -31,55 +32,23 @@ def carries_on(text: str, place: int) -> bool:
 def is_inside_word(text: str, place: int) -> bool:
     """Whether no word begins at ``place``: there is a mark, or a letter right behind a marked letter,
     which some tokenizers take for a new word."""
-    if carries_on(text, place):
-        return True
-    if not 0 < place < len(text) or not is_mark(text[place - 1]):
-        return False
-    base = place - 1
-    while base > 0 and is_mark(text[base]):
-        base -= 1
+    if carries_on(text, place) or not 0 < place < len(text) or not is_mark(text[place - 1]):
+        return carries_on(text, place)
+    base = next((c for c in reversed(text[:place]) if not is_mark(c)), " ")
     # Chinese and its like have no blanks: there each character may be a word.
-    between_letters = text[base].isalpha() and text[place].isalpha()
-    return between_letters and east_asian_width(text[place]) not in "WF"
+    return base.isalpha() and text[place].isalpha() and east_asian_width(text[place]) not in "WF"
 
 
 def with_marks(text: str, spans: Sequence[Span]) -> list[Span]:
-    """The spans of a text's tokens, in order, each widened over the marks behind it that no token has,
-    and over those before it where no token is there to take them; never over white space."""
-    found = list(spans)
-    reach, last = 0, None  # how far tokens have come, and the token that came there
-    for number, (start, end) in enumerate(spans):
-        if start == end:
-            continue
-        if start < (found[last][0] if last is not None else 0):
-            return list(spans)  # out of order: which token a mark follows is not known
-        if start > reach:
-            behind = _marks_from(text, reach, start) if last is not None else reach
-            if last is not None:
-                found[last] = found[last][0], behind
-            found[number] = _marks_before(text, start, behind), end
-        if end >= reach:
-            reach, last = end, number
-    if last is not None:
-        found[last] = found[last][0], _marks_from(text, reach, len(text))
+    """The spans of a text's tokens, each widened over the marks behind it that no token has, and over what
+    a joiner joins to it; never over white space."""
+    starts = [*sorted(start for start, end in spans if start < end), len(text)]
+    found = []
+    for start, end in spans:
+        stop = starts[bisect_left(starts, end)] if start < end else end
+        while end < stop and (
+            carries_on(text, end) or (text[end - 1] == JOINER and not text[end].isspace())
+        ):
+            end += 1  # noqa: PLW2901 - the span grows
+        found.append((start, end))
     return found
-
-
-def _marks_from(text: str, place: int, stop: int) -> int:
-    """The end of the marks that begin at ``place``; a joiner takes the character behind it, too."""
-    if text[place - 1].isspace():
-        return place
-    while place < stop and (
-        is_mark(text[place]) or (text[place - 1] == JOINER and not text[place].isspace())
-    ):
-        place += 1
-    return place
-
-
-def _marks_before(text: str, place: int, stop: int) -> int:
-    """Where the marks begin that end at ``place``."""
-    if text[place].isspace():
-        return place
-    while place > stop and is_mark(text[place - 1]):
-        place -= 1
-    return place
