@@ -33,16 +33,8 @@ class Registered:
 
     def __init_subclass__(cls, *, base: bool = False) -> None:
         super().__init_subclass__()
-        written = vars(cls)
-        if base or "__dataclass_fields__" in written:
-            return
-        # A class of another package may have the decorator, too: what it reads is put back.
-        fields = {n: v for n, v in written.items() if isinstance(v, dataclasses.Field)}
-        dataclasses.dataclass(frozen=True)(cls)
-        for name in ("__setattr__", "__delattr__"):
-            delattr(cls, name)
-        for name, value in fields.items():
-            setattr(cls, name, value)
+        if not base:
+            dataclasses.dataclass(frozen=True)(cls)
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
@@ -52,12 +44,6 @@ class Registered:
                 raise BadInput(
                     f"option {option}={value} of {self.name} cannot be: give {low} to {high:,}."
                 )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
     @property
     def name(self) -> str:
@@ -135,9 +121,9 @@ def find(kind: Kind, name: str) -> Any:
     if name not in modules:
         raise UnknownName.among(kind[:-1], name, modules)
     entry = modules[name]
-    if entry.dist is None and entry.module.startswith(f"tokenlight.{kind}."):
+    if entry.dist is None:  # our own
         return _class_of(kind, entry)
-    package = "an unknown package" if entry.dist is None else f"the package {entry.dist.name!r}"
+    package = f"the package {entry.dist.name!r}"
     said = f"the {kind[:-1]} {name!r} of {package} cannot be loaded from {entry.value!r}"
     try:
         found = _class_of(kind, entry)
@@ -172,44 +158,32 @@ def presets_of(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
 
 def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """An instance with checked options; ``preset`` expands first, explicit options win over it."""
-    cls = find(kind, name)
-    given = dict(options or {})
-    settings: dict[str, Any] = {}
-    if "preset" in given:
-        presets, preset = presets_of(kind, name), given.pop("preset")
+    cls, settings = find(kind, name), dict(options or {})
+    if "preset" in settings:
+        presets, preset = presets_of(kind, name), settings.pop("preset")
         if not isinstance(preset, str) or preset not in presets:
             raise UnknownName.among(f"preset of {name}", preset, presets)
-        settings |= presets[preset]
-    settings |= given
+        settings = {**presets[preset], **settings}
     hints = typing.get_type_hints(cls) if settings else {}  # slow: it compiles every hint
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
-    for option in settings:
+    for option, value in settings.items():
         if option not in fields:
             raise UnknownName.among(f"option of {kind[:-1]} {name}", option, fields | {"preset"})
-    checked = {
-        option: _fit(name, option, value, hints[option]) for option, value in settings.items()
-    }
-    return cls(**checked)
+        settings[option] = _fit(name, option, value, hints[option])
+    return cls(**settings)
 
 
 def asked(kind: Kind, entry: Any) -> tuple[str, dict[str, Any]]:
-    """What Python asks for, a name or a (name, options) pair, as such a pair; all else is refused."""
-    what = kind[:-1]
+    """What Python asks for, a name as :func:`parse` reads it or a (name, options) pair, as such a pair."""
     match entry:
-        case str() if ":" in entry:
-            raise BadInput(
-                f"{entry!r} is how the command line names a {what} with options; in Python give the "
-                f"pair {parse(entry)!r}."
-            )
         case str():
-            return ALIASES.get(entry, entry), {}
+            return parse(entry)
         case (str() as name, Mapping() as options):
             return ALIASES.get(name, name), dict(options)
-        case tuple() if len(entry) > 1 and all(isinstance(one, str) for one in entry):
-            raise BadInput(f"{entry!r} is not a {what} with options; give several as {[*entry]!r}.")
+    what, example = kind[:-1], names(kind)[0]
     raise BadInput(
         f"{str(entry)[:60]!r} ({type(entry).__name__}) is not a {what}: give a name, for example "
-        f"{names(kind)[0]!r}, or a pair of name and options, ({names(kind)[0]!r}, {{…}})."
+        f"{example!r}, a pair of name and options, ({example!r}, {{…}}), or a list of these."
     )
 
 
@@ -228,13 +202,8 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 def options_of(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:
     """Option name to (type in words, default)."""
     cls = find(kind, name)
-    hints = typing.get_type_hints(cls)
-    found: dict[str, tuple[str, Any]] = {}
-    for field in (field for field in dataclasses.fields(cls) if field.init):
-        made = field.default_factory
-        default = field.default if made is dataclasses.MISSING else made()
-        found[field.name] = _in_words(hints[field.name]), default
-    return found
+    hints, fields = typing.get_type_hints(cls), dataclasses.fields(cls)
+    return {one.name: (_in_words(hints[one.name]), one.default) for one in fields if one.init}
 
 
 def _in_words(hint: Any) -> str:
@@ -242,9 +211,16 @@ def _in_words(hint: Any) -> str:
         return " | ".join(repr(choice) for choice in get_args(hint))
     if get_origin(hint) in (Union, types.UnionType):
         return " | ".join(_in_words(part) for part in get_args(hint))
-    if hint is type(None):
-        return "None"
-    return getattr(hint, "__name__", str(hint))
+    return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
+
+
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_READERS: dict[type, Callable[[str], Any]] = {
+    types.NoneType: {"none": None}.__getitem__,
+    bool: lambda text: _WORDS[text.lower()],
+    int: int,
+    float: float,
+}
 
 
 def _fit(name: str, option: str, value: Any, hint: Any) -> Any:
@@ -258,29 +234,16 @@ def _fit(name: str, option: str, value: Any, hint: Any) -> Any:
     raise BadInput(f"option {option}={value!r} of {name} cannot be: it takes {_in_words(hint)}.")
 
 
-_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_READERS: dict[type, Callable[[str], Any]] = {
-    types.NoneType: {"none": None}.__getitem__,
-    bool: lambda text: _WORDS[text.lower()],
-    int: int,
-    float: float,
-}
-
-
 def _as(value: Any, kind: Any) -> Any:
     """``value`` as one type; a ValueError or KeyError where it is none."""
     plain = get_origin(kind) or kind
     if plain is Literal:
-        one = isinstance(value, str) or not hasattr(value, "__len__")  # an array has many
-        for choice in get_args(kind):
-            if one and (choice == value or str(choice) == str(value)):
-                return choice
-        raise ValueError(value)
-    own = isinstance(value, bool) == (plain is bool)  # True is an int to Python, but no option
-    if plain is Any or (own and isinstance(value, plain)):
-        return value
-    if plain is float and own and isinstance(value, int):
-        return float(value)
-    if isinstance(value, str):
+        return {str(choice): choice for choice in get_args(kind)}[str(value)]
+    if isinstance(value, str) and plain in _READERS:
         return _READERS[plain](value)
+    if plain is float and type(value) is int:
+        return float(value)
+    # True is an int to Python, but no number that anyone means.
+    if plain is Any or (isinstance(value, plain) and isinstance(value, bool) == (plain is bool)):
+        return value
     raise ValueError(value)
