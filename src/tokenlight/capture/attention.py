@@ -136,11 +136,14 @@ def received(
     kernel = _kernel() if fits else None
     if kernel is None:
         return received_in_chunks(query, key, mask, how, weights)
-    with torch.no_grad():
-        found: Tensor = kernel.received(
-            query.detach(), key.detach(), weights, how.scaling,
-            allowed=mask.allowed, added=mask.added, causal=mask.causal, sums=sums,
-        )  # fmt: skip
+    try:
+        with torch.no_grad():
+            found: Tensor = kernel.received(
+                query.detach(), key.detach(), weights, how.scaling,
+                allowed=mask.allowed, added=mask.added, causal=mask.causal, sums=sums,
+            )  # fmt: skip
+    except kernel.OutOfResources:  # of a device with less memory beside its cores
+        return received_in_chunks(query, key, mask, how, weights)
     return found
 
 

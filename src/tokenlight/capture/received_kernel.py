@@ -17,8 +17,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
+__all__ = ["OutOfResources", "received"]
 SHORT = 512  # tokens: a row of scores stays in registers
+KEYS = 1 << 17  # bytes: the keys of a head stay in shared memory
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -163,14 +166,15 @@ def received(
     scale = scaling * LOG2E.value
     shape = {"H": heads, "G": heads // key.shape[1], "D": D, "CAUSAL": causal}
     masks = (allowed, added)
-    if n <= SHORT and sums is None:
-        wide = max(16, triton.next_power_of_2(n))
+    wide, vector = max(16, triton.next_power_of_2(n)), D * query.element_size()
+    if n <= SHORT and sums is None and wide * vector <= KEYS:
         _short[batch, heads](
             query, key, *masks, weights, out, scale, n, width, rows, cols, steps,
             BM=min(wide, max(16, 8192 // wide)), BN=wide, **shape, num_warps=4,
         )  # fmt: skip
         return out
-    tall, broad = (128, 64) if D <= 128 else (64, 32)
+    tall = max(32, min(128, (1 << 15) // vector))
+    broad = tall // 2
     if sums is None:
         sums = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
         _log_sums[triton.cdiv(n, tall), batch * heads](
