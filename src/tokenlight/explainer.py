@@ -13,15 +13,17 @@ import torch
 
 from tokenlight import registry
 from tokenlight.capture.head import TAKEN
+from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.later import making
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
-from tokenlight.data.tokens import ExplainMask, Long, real_tokens
+from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
 from tokenlight.explaining.batch import explain_packed, method_by_method
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason, sample
-from tokenlight.explaining.jobs import jobs, together
+from tokenlight.explaining.jobs import jobs
+from tokenlight.explaining.lookahead import Lookahead
 from tokenlight.explaining.options import (
     How,
     Job,
@@ -256,7 +258,7 @@ class Explainer(Session):
             quiet = replace(how, progress=False)
 
             def explain(window: list[Any], first: int) -> list[list[Attribution]]:
-                with making(len(window)):
+                with making(len(window) * len(how.methods)):
                     return self._explain(window, [target] * len(window), quiet, first=first)
 
             return answered(unrolled(inputs), explain, how.batch_tokens)
@@ -264,7 +266,7 @@ class Explainer(Session):
         targets = target if isinstance(target, list) else [target] * len(texts)
         if len(targets) != len(texts):
             raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
-        with making(len(texts)):
+        with making(len(texts) * len(how.methods)):
             found = Attributions(chain.from_iterable(self._explain(texts, targets, how)))
         single = single_text and not isinstance(method, list) and len(found) == 1
         several = target in ("all", ENTITIES) or isinstance(target, Continuation)
@@ -309,44 +311,51 @@ class Explainer(Session):
         work: dict[int, list[Job]] = {}  # by text
         bare = [text.text if isinstance(text, Example) else text for text in texts]
         alone, whole = first is None and len(texts) == 1, self.live.head.reads == "text"
-        asked_of = zip(bare, targets, together(self, bare, how), strict=True)
-        for number, (text, target, row) in enumerate(asked_of):
-            if whole and row is not None and isinstance(target, str | int):
-                work[number] = [(row, target)]
-                continue
-            with naming(None if alone else (first or 0) + number):
-                results[number] = self._explained_apart(text, target, how)
-                if results[number]:
-                    continue
-                asked = jobs(self, text, target, how, row)
-                if share_a_forward(self, asked, how):
-                    results[number] = explain_written(self, asked, how)
-                else:
-                    work[number] = asked
-        rows = [job for asked in work.values() for job in asked]
-        if rows:
-            self.verify(rows[0][0], how)
-        done = iter(explain_packed(self, rows, how))
+        ahead = Lookahead(self, bare, how)
+
+        def parts() -> Iterator[list[Job]]:
+            for part in ahead.parts():
+                for number in part:
+                    text, target, row = bare[number], targets[number], ahead.rows[number]
+                    if whole and row is not None and isinstance(target, str | int):
+                        work[number] = [(row, target)]
+                        continue
+                    with naming(None if alone else (first or 0) + number):
+                        work[number], results[number] = self._asked(text, target, how, row)
+                rows = [job for number in part for job in work[number]]
+                if rows:
+                    self.verify(rows[0][0], how)
+                    yield rows
+
+        def meanwhile() -> None:
+            ahead.step()
+            pause()
+
+        total = len(texts) if ahead.parted else None
+        done = iter(explain_packed(self, parts(), how, total=total, meanwhile=meanwhile))
         for number, asked in work.items():
             found = list(islice(done, len(asked)))
             several = len(found) > 1
-            results[number] = method_by_method(found, len(how.methods)) if several else found[0]
-        for number, text in enumerate(texts):
-            if isinstance(text, Example):
-                made, known = results[number], text.known
-                results[number] = [replace(a, extras={**a.extras, **known}) for a in made]
-        return results
+            if found:
+                results[number] = method_by_method(found, len(how.methods)) if several else found[0]
+        return [_known(*pair) for pair in zip(texts, results, strict=True)]
 
-    def _explained_apart(self, text: Any, target: Any, how: How) -> list[Attribution]:
-        """Of what several passes read, each a row of its own; nothing where one row does."""
+    def _asked(
+        self, text: Any, target: Any, how: How, row: TokenRow | None
+    ) -> tuple[list[Job], list[Attribution]]:
+        """What is to go through the model; or the Attributions of what several passes read, each a row of
+        its own."""
         if sides := two_passes(self, text, target):
             both = self._explain(*sides, replace(how, progress=False))
-            return [difference(*pair) for pair in zip(*both, strict=True)]
+            return [], [difference(*pair) for pair in zip(*both, strict=True)]
         if how.long == "stride" and is_long(self, text):
-            return explain_long(self, text, target, how)
+            return [], explain_long(self, text, target, how)
         if self.live.head.reads == "pair":
-            return explain_likeness(self, text, target, how)
-        return []
+            return [], explain_likeness(self, text, target, how)
+        asked = jobs(self, text, target, how, row)
+        if share_a_forward(self, asked, how):
+            return [], explain_written(self, asked, how)
+        return asked, []
 
     def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:
         given = method if isinstance(method, list) else [method]
@@ -357,3 +366,10 @@ class Explainer(Session):
             one if isinstance(one, Method) else Method.asked(*one, seed=seed, model=self.live.model)
             for one in asked
         )
+
+
+def _known(text: Any, made: list[Attribution]) -> list[Attribution]:
+    """With what a table says beside the text."""
+    if not isinstance(text, Example):
+        return made
+    return [replace(one, extras={**one.extras, **text.known}) for one in made]

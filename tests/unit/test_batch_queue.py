@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.tiny import tiny_bert, tiny_tokenizer
-from tokenlight import Explainer
+from tokenlight import Explainer, Tokens
 from tokenlight.capture import transfer
 from tokenlight.capture.live import STEP, LiveModel
 from tokenlight.capture.objective import Predicted
 from tokenlight.capture.transfer import Fetched
-from tokenlight.errors import NotFinite, TextTooLong
-from tokenlight.explaining import batch, memory
+from tokenlight.errors import BadInput, NotFinite, TextTooLong
+from tokenlight.explaining import batch, lookahead, memory
 
 TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
 ONE_EACH = {"batch_size": 1}
@@ -181,3 +181,44 @@ def test_widths_in_steps_give_the_same_scores(explainer, monkeypatch):
         np.testing.assert_allclose(
             ours.scores, theirs.scores, rtol=0, atol=1e-12 * np.abs(theirs.scores).max()
         )
+
+
+@pytest.fixture
+def read_ahead(monkeypatch, steps):
+    """As on a GPU: texts are read two, then four at a time; readings stand among the steps."""
+    read = lookahead.together
+
+    def together(session, texts, how):
+        steps[0].append(("read", len(texts)))
+        return read(session, texts, how)
+
+    monkeypatch.setattr(lookahead, "together", together)
+    monkeypatch.setattr(lookahead, "DEVICES", {"cpu"})
+    monkeypatch.setattr(lookahead, "FIRST", 2)
+    monkeypatch.setattr(lookahead, "PART", 4)
+    return steps[0]
+
+
+def test_texts_are_read_while_the_device_works_at_those_before(explainer, read_ahead):
+    texts = TEXTS * 3
+    found = explainer.explain(texts, "attcat", **ONE_EACH)
+    assert [name for name, _ in read_ahead[:5]] == ["read", "queue", "queue", "collect", "read"]
+    assert sum(size for name, size in read_ahead if name == "read") == len(texts)
+    assert [one.text for one in found] == texts
+    for ours, text in zip(found, texts, strict=True):
+        np.testing.assert_array_equal(ours.scores, explainer.explain(text, "attcat").scores)
+
+
+@pytest.mark.usefixtures("read_ahead")
+def test_a_text_that_is_refused_in_a_later_part_is_named_by_its_number(explainer):
+    with pytest.raises(BadInput, match="text 9 .*empty"):
+        explainer.explain([*TEXTS, *TEXTS[:4], " "], "attcat")
+
+
+@pytest.mark.usefixtures("read_ahead")
+def test_a_list_of_several_parts_takes_rows_of_ids_among_texts(explainer):
+    row = explainer.explain(TEXTS[0], "attcat").row
+    given = [*TEXTS, Tokens((row,)).rows[0], *TEXTS]
+    found = explainer.explain(given, "attcat", **ONE_EACH)
+    np.testing.assert_array_equal(found[5].scores, found[0].scores)
+    assert len(found) == len(given)

@@ -105,6 +105,19 @@ class Replays:
             self._known.clear()
             self._pool = None
 
+    def returns(self, key: Hashable) -> bool:
+        """Whether this has come as often as it takes to be recorded."""
+        with self._guard:
+            seen = self._known.get(key, 0)
+            self._count(key, seen)
+            return isinstance(seen, int) and seen >= OFTEN
+
+    def _count(self, key: Hashable, seen: Any) -> None:
+        self._known[key] = min(seen, OFTEN) + 1
+        self._known.move_to_end(key)
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
+
     def run(
         self,
         key: Hashable,
@@ -133,9 +146,7 @@ class Replays:
             if seen >= OFTEN:
                 return self._learnt(key, given, work, texts)
             if seen != NEVER:
-                self._known[key] = seen + 1
-            while len(self._known) > MOST:
-                self._known.popitem(last=False)
+                self._count(key, seen)
             return work(given)
 
     def _replayed(

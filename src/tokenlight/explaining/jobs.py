@@ -41,8 +41,9 @@ def together(session: Session, texts: Sequence[Any], how: How) -> list[TokenRow 
     ways = session.live.head.reads, how.long
     if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
         return rows
-    for place, whole in enumerate(encoded_together(texts, session.tokenizer)):
-        if whole is not None:
+    written = [None if isinstance(text, TokenRow) else text for text in texts]
+    for place, whole in enumerate(encoded_together(written, session.tokenizer)):
+        if whole is not None or written[place] is None:
             with suppress(TokenlightError):
                 rows[place] = read(session, texts[place], how, whole)
     return rows

@@ -1,7 +1,7 @@
 """Batches whose shape may return, so that their pass through the model may be replayed."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from tokenlight.methods._method import Method
 # Products of a pass that is worth replaying, with weights and in attention: beyond, the device computes
 # longer than Python.
 SMALL = 2e13
+# A call is cut into so many packs, of so many tokens at least: they keep a GPU busy for longer than
+# Python takes to make the next ready.
+TURNS, LEAST = 4, 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +50,18 @@ def repeat_of(
         return None
     head, chosen = live.head, list[ResolvedTarget]()
     if not Predicted.choose(head, targets):
-        if any(head.depends_on_logits(target) for target in targets):
+        # A class is the same for every text.
+        alike = len(set(map(type, targets)) - {int, str}) == 0 and len({*targets}) == 1
+        alone = 1 if alike and head.reads == "text" else len(rows)
+        if any(head.depends_on_logits(target) for target in targets[:alone]):
             return None
-        pairs = zip(targets, rows, strict=True)
+        pairs = zip(targets[:alone], rows, strict=False)
         resolved = [head.resolve(target, np.empty(0), row) for target, row in pairs]
         chosen = [own[0] for own in resolved]
         single = all(len(own) == 1 for own in resolved)
         if not single or any(len(one.terms) > 1 or one.terms[0][1] != 1 for one in chosen):
             return None
+        chosen *= len(rows) // alone
     arguments, real, filler = live.inputs(rows)
     names = [name for name, value in arguments.items() if value.device == real.device]
     lengths = [len(row) for row in rows]
@@ -65,6 +72,19 @@ def repeat_of(
     given = [*(arguments[name] for name in names), real]
     texts = tuple(row.ids for row in rows)
     return Repeat(arguments, names, filler, given, chosen, key, texts)
+
+
+def in_turns(live: LiveModel, rows: Sequence[TokenRow], how: How) -> How:
+    """``how``, where a call returns that would be one large pack: in smaller ones, so that Python makes one
+    ready while the device works at another."""
+    if live.device.type != "cuda" or not rows:
+        return how
+    tokens = sum(map(len, rows))
+    turn = max(LEAST, -(-tokens // TURNS))
+    if turn >= min(tokens, how.batch_tokens) or not _repeatable(live, rows, how):
+        return how
+    returns = live.replays.returns((len(rows), tokens, *how.methods))
+    return replace(how, batch_tokens=turn) if returns else how
 
 
 def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
