@@ -16,7 +16,7 @@ from tokenlight.data.postprocess import merge_words
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.inputs.prompt import WRITTEN
 from tokenlight.plots.html import page
-from tokenlight.plots.roles import laid_over, unread
+from tokenlight.plots.passages import laid_over, unread
 from tokenlight.plots.tables import class_table
 from tokenlight.plots.terminal import show
 
@@ -96,7 +96,7 @@ def test_one_row_alone_marks_its_token_and_those_behind_it(rows):
 
 def test_every_row_has_its_probability_and_the_bars_name_their_token(rows):
     source = page(rows)
-    assert "The bars are for 1. ‘L…’; each row below has its own probability" in source
+    assert "The bars are for 1. ‘L’; each row below has its own probability" in source
     assert "<small>90.0 % likely</small>" in source
     assert "<small>80.0 % likely</small>" in source
     # Not among the likeliest that are kept: read off the logits, where they are still known.
@@ -112,13 +112,13 @@ def test_the_table_leaves_cells_of_later_tokens_empty(rows):
     table = re.search(r'<table class="heat">.*?</table>', page(rows), re.S)[0]
     cells = re.findall(r'<td class="later" title="(.*?)"></td>', table)
     assert len(cells) == 6
-    assert cells[0] == "L  1. ‘L…’  not yet written"
+    assert cells[0] == "L  1. ‘L’  not yet written"
 
 
 def test_the_terminal_ends_a_row_with_its_token(rows):
     text = printed(rows, words=False)
-    assert "prediction  at 1. ‘L…’:  ‘L’ 0.900  ‘x’ 0.050" in text
-    assert re.search(r"for 1\. ‘L…’  90\.0 % likely", text)
+    assert "prediction  at 1. ‘L’:  ‘L’ 0.900  ‘x’ 0.050" in text
+    assert re.search(r"for 1\. ‘L’  90\.0 % likely", text)
     assert re.search(r"written, nothing yet +»L«\n", text)
     assert re.search(r"written .* L\(\+2\)»ily«\n", text)
     assert re.search(r"»She«\n", text)
@@ -147,16 +147,10 @@ def test_brackets_hold_the_scored_piece_alone(rows):
     assert "[ily]\n" not in text
 
 
-def test_a_piece_of_a_word_is_marked_as_one(rows):
+def test_targets_are_numbered_in_order(rows):
     text = printed(rows)
-    for name in ("1. ‘L…’", "2. ‘…ily’", "3. ‘She’", "4. ‘ran’"):
+    for name in ("1. ‘L’", "2. ‘ily’", "3. ‘She’", "4. ‘ran’"):
         assert f"for {name}  " in text
-    assert "for 2. ‘…ily’  " in printed(rows[:2]), "also the last, which no row reads"
-
-
-def test_a_likely_token_that_goes_on_with_the_last_word_is_marked(rows):
-    said = Prediction("s", 7, ("s", " and", ","), (0.4, 0.3, 0.2), ids=(7, 8, 9))
-    assert "‘…s’ 0.400  ‘and’ 0.300  ‘,’ 0.200" in printed(replace(rows[0], prediction=said))
 
 
 def test_blank_tokens_of_a_prediction_are_seen(rows):

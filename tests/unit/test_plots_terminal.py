@@ -282,20 +282,3 @@ def test_a_blank_line_stands_between_two_methods():
     a = sample()
     lines = printed([a, with_method(a, "gae", 1)], colours=None).splitlines()
     assert lines[lines.index("gae (no sign)") - 1] == ""
-
-
-@pytest.mark.parametrize(
-    ("grade", "colour"),
-    [
-        ("faithful", "32"),
-        ("better than chance", "33"),
-        ("cannot tell", "35"),
-        ("no better than chance", "31"),
-        ("worse than chance", "31"),
-    ],
-)
-def test_a_verdict_has_the_colour_of_its_grade(grade, colour):
-    a = replace(sample(), extras={"trust": {"verdict": "removing dull does it", "grade": grade}})
-    assert f"\x1b[{colour}m  {grade}\x1b[0m\x1b[2m: removing dull" in printed(
-        a, colours="truecolor"
-    )

@@ -18,7 +18,7 @@ from tokenlight.files.write import write_text
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.html import _environment, _style, page, sealed
-from tokenlight.plots.roles import laid_over
+from tokenlight.plots.passages import laid_over
 from tokenlight.plots.scene import TOKENS, WORDS, MethodScene, TextScene, scenes
 from tokenlight.plots.views import Mark
 

@@ -1,7 +1,6 @@
 """What is known of an explanation beside its scores, in words: prediction, trust, provenance."""
 
 from collections.abc import Sequence
-from math import floor, log10
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import SegmentShare
-from tokenlight.plots.roles import is_continuation
+from tokenlight.plots.passages import is_continuation
 
 MOST_LABELS = 8
 HALF = 0.5  # of the weight on special tokens is worth saying
@@ -30,40 +29,37 @@ def number(value: float) -> str:
     return f"{value:+.3g}".replace("-", "−") if value else "0"
 
 
-def even(value: float, largest: float) -> str:
-    """A score with as many decimals as the largest of its column needs for three digits."""
-    if not value:
-        return "0"
-    decimals = 2 - floor(log10(largest)) if largest else 0
-    written = f"{value:+.2e}" if decimals > 9 else f"{value:+.{max(0, decimals)}f}"
-    return written.replace("-", "−") if float(written) else "0"
+def percent(chance: float) -> str:
+    """A probability in per cent that never claims a certainty it does not have."""
+    if 0.999 < chance < 1:
+        return ">99.9 %"
+    return "<0.1 %" if 0 < chance < 0.001 else f"{100 * chance:.1f} %"
+
+
+def weight(part: SegmentShare) -> str:
+    """What a part of the input weighs, in words."""
+    return f"{part.share:.0%} of the weight, sum {number(part.total)}".replace("%", " %")
 
 
 def null_line(attribution: Attribution) -> str:
     """What a span head says of there being no answer; empty where its input has no token for it."""
     said = attribution.prediction
-    if said.null_score is None or said.answer_score is None:
+    if said.unanswered is None:
         return ""
     none = ": a model trained on unanswerable questions says that there is none"
     scores = f"“no answer” scores {said.null_score:.2f}, the answer {said.answer_score:.2f}"
-    return scores.replace("-", "−") + (none if said.unanswered else "")
+    return scores.replace("-", "−") + none * said.unanswered
 
 
 def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
     """The names the model chooses among; tokens of a language model in quotes, without the blank
-    that begins a word unless it tells two of them apart; ``…`` before what goes on with a word."""
-    said, row = attribution.prediction, attribution.row
+    that begins a word unless it tells two of them apart."""
+    said = attribution.prediction
     if not said.ids:
         return said.labels
     short = [label.strip(" ") or label for label in said.labels]
-    # Where words begin with a blank, a letter behind a letter goes on with the text's last word.
-    blanks = row.at is None and any(label.startswith(" ") for label in said.labels)
-    last = max((i for i, seen in enumerate(row.attention) if seen), default=0)
-    within = blanks and row.surface[last][-1:].isalnum()
-    return tuple(
-        f"‘{'…' * (within and label[:1].isalnum())}{label if short.count(name) > 1 else name}’"
-        for label, name in zip(said.labels, short, strict=True)
-    )
+    pairs = zip(said.labels, short, strict=True)
+    return tuple(f"‘{label if short.count(name) > 1 else name}’" for label, name in pairs)
 
 
 def prediction_bars(first: Attribution, targets: Sequence[str]) -> tuple[list[ChanceBar], int]:
@@ -93,23 +89,17 @@ def chance_of_written(attribution: Attribution) -> str:
     index, said = attribution.target.index, attribution.prediction
     if not is_continuation(attribution) or index is None or not said.ids:
         return ""
-    likeliest = f"likeliest: ‘{said.label.strip() or said.label}’ {percent(said.probabilities[0])}"
     if index == said.index:
         return f"{percent(said.probabilities[0])} likely"
+    likeliest = f"likeliest: ‘{said.label.strip() or said.label}’ {percent(said.probabilities[0])}"
     if index in said.ids:
-        return f"{percent(said.probabilities[said.ids.index(index)])} likely; {likeliest}"
-    if not attribution.logits.size:  # a file keeps only the likeliest
+        chance = said.probabilities[said.ids.index(index)]
+    elif attribution.logits.size:
+        odds = np.exp(attribution.logits - attribution.logits.max())
+        chance = float(odds[index] / odds.sum())
+    else:  # a file keeps only the likeliest
         return f"not among the {len(said.ids)} likeliest; {likeliest}"
-    odds = np.exp(attribution.logits - attribution.logits.max())
-    return f"{percent(float(odds[index] / odds.sum()))} likely; {likeliest}"
-
-
-def weight_on_special(attribution: Attribution, *, always: bool) -> SegmentShare | None:
-    """What special tokens weigh: where they carry most, the words alone would tell another story;
-    None where that need not be said."""
-    own = next((part for part in attribution.segment_shares() if part.segment is None), None)
-    least = 0.005 if always else HALF  # 0 % tells nothing, even beside other parts
-    return own if own is not None and own.share > least else None
+    return f"{percent(chance)} likely; {likeliest}"
 
 
 def special_line(attribution: Attribution, own: SegmentShare) -> str:
@@ -124,18 +114,6 @@ def special_line(attribution: Attribution, own: SegmentShare) -> str:
     alone = "difference" in attribution.steps
     whole = "this difference" if alone else f"what {attribution.method} sees"
     return f"most of {whole} ({100 * own.share:.0f} %) lies on {said}"
-
-
-def weight(part: SegmentShare) -> str:
-    """What a part of the input weighs, in words."""
-    return f"{part.share:.0%} of the weight, sum {number(part.total)}".replace("%", " %")
-
-
-def percent(chance: float) -> str:
-    """A probability in per cent that never claims a certainty it does not have."""
-    if 0.999 < chance < 1:
-        return ">99.9 %"
-    return "<0.1 %" if 0 < chance < 0.001 else f"{100 * chance:.1f} %"
 
 
 def kind_of_scores(attribution: Attribution) -> str:
@@ -174,21 +152,18 @@ def badges(attribution: Attribution) -> tuple[str, ...]:
     """What the scores cannot tell, how likely a written token was, and what is known about how far
     to trust them: a verdict, how much relevance was kept or how far a path method's are from their
     sum."""
-    told = kind_of_scores(attribution), chance_of_written(attribution), verdict(attribution)
-    found = [words for words in told if words]
+    told = [kind_of_scores(attribution), chance_of_written(attribution), verdict(attribution)]
     kept: Any = attribution.extras.get("conservation")
     if isinstance(kept, list) and kept:
-        low, high = 100 * min(kept), 100 * max(kept)
-        some = (
-            f"{low:.1f} % to {high:.1f} % of the target's relevance is left, by layer: biases and "
-            "the softmax take or add the rest"
-        )
-        whole = max(abs(low - 100), abs(high - 100)) < 0.05
-        found.append("all of the target's relevance arrives at every layer" if whole else some)
+        low, high = (f"{100 * share:.1f} %" for share in (min(kept), max(kept)))
+        some = f"{low} to {high} of the target's relevance is left, by layer"
+        told.append(f"{some}: biases and the softmax take or add the rest")
+        if max(abs(share - 1) for share in kept) < 0.0005:
+            told[-1] = "all of the target's relevance arrives at every layer"
     path: Any = attribution.extras.get("convergence")
     if isinstance(path, dict) and "gap_percent" in path:
-        found.append(f"sum of the scores off by {path['gap_percent']:.2g} %")
-    return tuple(found)
+        told.append(f"sum of the scores off by {path['gap_percent']:.2g} %")
+    return tuple(filter(None, told))
 
 
 def provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:

@@ -123,7 +123,6 @@ def _environment() -> Environment:
         "number": facts.number,
         "look": _look,
         "shared": _shared,
-        "even": facts.even,
         "weight": facts.weight,
         "shade": lambda score, scale: step_name(step(score, scale)),
         # A bar has a colour however short it is, and a length in per cent.

@@ -1,13 +1,15 @@
-"""The text a person wrote, cut where the tokens stand: every character once, in its own order; and the
-strongest tokens, each piece inside the word it is part of.
+"""The text a person wrote, cut where the tokens stand: every character once, in its own order; the part
+that tokens play; and the strongest tokens, each piece inside the word it is part of.
 
 Tokens that share characters (a byte-level tokenizer may spend three tokens on one emoji) form one
 stretch, and so do a letter and an accent that is a token of its own. White space at a token's edge is
-not highlighted. Special tokens are chips beside the text.
+not highlighted. Special tokens are chips beside the text. Of a continuation each token was explained from
+those before it: it is marked, and what was written after it is shown as not yet there.
 """
 
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, takewhile
 from typing import NamedTuple
 from unicodedata import category
@@ -16,11 +18,14 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import WRITTEN, word_groups
 from tokenlight.inputs.accents import carries_on, is_mark
 
 TOP = 6  # of a list of the strongest
-LONG_WORD = 20  # characters from which only the ends next to the piece are shown
-NEXT_TO_PIECE = 6  # characters
+LONG_WORD, NEXT_TO_PIECE = 20, 6  # characters from which a word is shown only next to the piece
+ANSWER, RIVAL, EXPLAINED, LATER = "answer", "rival", "explained", "later"
+CUT = "cut"  # text behind what the model read
+Roles = Mapping[str, set[int]]  # role -> its tokens
 
 
 class Stretch(NamedTuple):
@@ -46,75 +51,61 @@ def passages(row: TokenRow) -> list[SegmentText]:
         own = [Stretch(piece, (i,), row.special[i]) for i, piece in enumerate(row.pieces)]
         blanks = (Stretch(" "),) * len(own)
         return [SegmentText(None, tuple(chain(*zip(own, blanks, strict=True)))[:-1])]
-    homes, found = _homes(row), []
-    for number in range(int(row.image is not None), len(row.texts)):
-        own = [one for one in _segment(row, number, homes) if one.text or one.positions]
-        found.append(SegmentText(number, tuple(own)))
+    chips = _chips(row)
+    return [
+        SegmentText(number, tuple(s for s in _segment(row, number, chips) if s.text or s.positions))
+        for number in range(int(row.image is not None), len(row.texts))
+    ]
+
+
+def _chips(row: TokenRow) -> dict[tuple[int | None, int], list[Stretch]]:
+    """The special tokens by (segment, the token they follow there): the segment before them, or token -1
+    of the one behind them where none is before, or where their token type says that they open that one
+    (two texts a model read apart have a [CLS] each)."""
+    patches = {*row.image.places} if row.image is not None else set()
+    homes = enumerate(zip(row.segments, row.spans, strict=True))
+    own = [i for i, home in homes if i not in patches and None not in home]
+    types = row.token_types or (0,) * len(row)
+    found: dict[tuple[int | None, int], list[Stretch]] = {}
+    for i in sorted({*range(len(row))} - patches - {*own}):
+        place = bisect(own, i)
+        before, behind = own[max(0, place - 1) : place], own[place : place + 1]
+        turns = before and behind and types[before[0]] != types[i] == types[behind[0]]
+        opens = not before or turns
+        anchor = (behind if opens else before)[0]
+        home = row.segments[anchor], -1 if opens else anchor
+        found.setdefault(home, []).append(Stretch(row.pieces[i], (i,), special=True))
     return found
 
 
-def _homes(row: TokenRow) -> dict[int, tuple[int, int]]:
-    """Special token to (segment, the token it follows there): the segment before it, or token -1
-    of the one behind it where none is before, or where its token type says that it opens that one
-    (two texts a model read apart have a [CLS] each)."""
-    patches = {*row.image.places} if row.image is not None else set()
-    text = [p for p in range(len(row)) if p not in patches]
-    chips = [p for p in text if row.segments[p] is None or row.spans[p] is None]
-    own = sorted({*text} - {*chips})
-    types = row.token_types or (0,) * len(row)
-    homes = {}
-    for position in chips:
-        place = bisect(own, position)
-        before, behind = own[place - 1] if place else None, own[place] if place < len(own) else None
-        opens = behind is not None and (
-            before is None or types[before] != types[position] == types[behind]
-        )
-        anchor = behind if opens else before
-        assert anchor is not None  # some token has a span
-        segment = row.segments[anchor]
-        assert segment is not None
-        homes[position] = (segment, -1 if opens else anchor)
-    return homes
-
-
-def _segment(row: TokenRow, segment: int, homes: dict[int, tuple[int, int]]) -> Iterator[Stretch]:
-    text, place = row.texts[segment], 0
-    chips: dict[int, list[Stretch]] = {}
-    for position, (home, after) in homes.items():
-        if home == segment:
-            chip = Stretch(row.pieces[position], (position,), special=True)
-            chips.setdefault(after, []).append(chip)
-    yield from chips.pop(-1, ())
+def _segment(
+    row: TokenRow, segment: int, chips: dict[tuple[int | None, int], list[Stretch]]
+) -> Iterator[Stretch]:
+    text, reached = row.texts[segment], 0
+    yield from chips.pop((segment, -1), ())
     groups = _overlapping(row, segment)
-    for number, (start, end, positions) in enumerate(groups):
-        yield Stretch(text[place:start])
+    for start, end, positions in groups:
         core = text[start:end].strip() or text[start:end]  # a token may be all white space
         lead = text.index(core, start)
-        yield Stretch(text[start:lead])
+        yield from (Stretch(text[reached:start]), Stretch(text[start:lead]))
         yield Stretch(core, positions)
         yield Stretch(text[lead + len(core) : end])
-        place = end
-        if number < len(groups) - 1:  # after the last token chips wait for the end of the text
-            for position in positions:
-                yield from chips.pop(position, ())
-    yield Stretch(text[place:])
-    yield from chain(*chips.values())
+        reached = end
+        if positions != groups[-1][2]:  # after the last token chips wait for the end of the text
+            yield from chain(*(chips.pop((segment, i), ()) for i in positions))
+    yield Stretch(text[reached:])
+    yield from chain(*(own for (home, _), own in chips.items() if home == segment))
 
 
 def _overlapping(row: TokenRow, segment: int) -> list[tuple[int, int, tuple[int, ...]]]:
     """Spans of a segment in text order, those that share characters joined, or a letter and its mark."""
-    found = sorted(
-        (span, position)
-        for position, (span, home) in enumerate(zip(row.spans, row.segments, strict=True))
-        if home == segment and span is not None
-    )
+    homes = zip(row.spans, row.segments, strict=True)
+    own = [(s, i) for i, (s, home) in enumerate(homes) if home == segment and s is not None]
     joined: list[tuple[int, int, tuple[int, ...]]] = []
-    for (start, end), position in found:
-        if joined and (
-            (start < joined[-1][1] and end > joined[-1][0])
-            or (start == joined[-1][1] and carries_on(row.texts[segment], start))
-        ):
-            first, last, positions = joined[-1]
+    for (start, end), position in sorted(own):
+        first, last, positions = joined[-1] if joined else (end, start - 1, ())
+        shares = start < last and end > first
+        if shares or (start == last and carries_on(row.texts[segment], start)):
             joined[-1] = (first, max(last, end), (*positions, position))
         else:
             joined.append((start, end, (position,)))
@@ -170,15 +161,6 @@ def piece_in_word(row: TokenRow, position: int) -> Piece:
     return Piece(before, text, after)
 
 
-def goes_on(row: TokenRow, token: str) -> bool:
-    """Whether a token that is written behind the row carries its last word on."""
-    segment, span = row.segments[-1], row.spans[-1]
-    if segment is None or span is None or not token or not _is_letter(token[0]):
-        return False
-    text, end = row.texts[segment], span[1]
-    return text[end:].startswith(token) and end > 0 and _is_letter(text[end - 1])
-
-
 def _joins(character: str) -> bool:
     return _is_letter(character) or character in "'’-_"
 
@@ -186,3 +168,93 @@ def _joins(character: str) -> bool:
 def _is_letter(character: str) -> bool:
     """Letters, marks on them and digits, of any script."""
     return category(character)[0] in "LMN"
+
+
+def is_continuation(a: Attribution) -> bool:
+    """Whether it explains a token that was written after a prompt."""
+    return bool(a.row.names) and a.row.names[-1] == WRITTEN
+
+
+def laid_over(attributions: Sequence[Attribution]) -> list[Attribution]:
+    """Explanations of successive written tokens as explanations of one text with several targets.
+
+    Each token was explained from what stands before it; what stands behind it has score 0 and
+    attention 0 (:func:`unread`). Targets are numbered, since a text may hold a token twice. Other
+    attributions stay as they are.
+    """
+    alike: dict[object, list[Attribution]] = {}
+    for a in attributions:
+        alike.setdefault(_continued(a), []).append(a)
+    whole = {key: max(own, key=len) for key, own in alike.items() if key and len(own) > 1}
+    return [_over(a, whole[key]) if (key := _continued(a)) in whole else a for a in attributions]
+
+
+def _continued(a: Attribution) -> object:
+    """What the explanations of one continuation by one method share; nothing of another."""
+    if a.target.index is None or not is_continuation(a):
+        return None
+    return (a.model, a.method, repr(sorted(a.options.items())), a.row.texts, a.row.names)
+
+
+def _over(a: Attribution, whole: Attribution) -> Attribution:
+    if a.row.ids != whole.row.ids[: len(a)]:
+        return a
+    behind = len(whole) - len(a)
+    number = 1 + sum(segment == len(a.row.names) - 1 for segment in a.row.segments)
+    return replace(
+        a,
+        row=whole.row.masked([place >= len(a) for place in range(len(whole))]),
+        scores=np.pad(a.scores, (0, behind)),
+        layers=None if a.layers is None else np.pad(a.layers, ((0, 0), (0, behind))),
+        target=replace(a.target, name=f"{number}. {a.target.name}"),
+    )
+
+
+def unread(a: Attribution) -> np.ndarray:
+    """Which tokens of a laid-over continuation were not there yet: the explained one and those
+    behind it. None of any other row, whatever is masked in it."""
+    seen = np.flatnonzero(a.row.attention) if is_continuation(a) else np.array([len(a)])
+    return np.arange(len(a)) > seen.max(initial=-1)
+
+
+def roles_of(a: Attribution, *, words: bool) -> Roles:
+    """The roles of its tokens, or of the words they merge to: of a continuation what is explained and what
+    comes later, else the answer that a span target explains and its rival."""
+    found: dict[str, set[int]] = {}
+    if is_continuation(a):
+        new = np.flatnonzero(unread(a)).tolist()
+        found = {EXPLAINED: {*new[:1]}, LATER: {*new[1:]}} if new else {}
+    elif a.target.kind == "span" and not any(made.startswith("merge_words") for made in a.steps):
+        for role, sign in ((ANSWER, 1), (RIVAL, -1)):  # the target counts tokens
+            own = [at[0] for at, weight in a.target.terms if weight * sign > 0]
+            found |= {role: {*range(min(own), max(own) + 1)}} if own else {}
+    if not words:
+        return found
+    numbers = [number for number, group in enumerate(word_groups(a.row)) for _ in group]
+    merged = {role: {numbers[i] for i in places} for role, places in found.items()}
+    if LATER in merged:  # a word begun before, or explained, is not later
+        merged[LATER] -= merged[EXPLAINED] | {numbers[i] for i in np.flatnonzero(~unread(a))}
+    return merged
+
+
+def with_roles(
+    a: Attribution, passage: SegmentText, roles: Roles
+) -> Iterator[tuple[Stretch, tuple[str, ...]]]:
+    """The stretches of a passage with their roles; text behind the last token is cut where the
+    explained token ends."""
+    own = [n for n, one in enumerate(passage.stretches) if one.positions and not one.special]
+    for place, stretch in enumerate(passage.stretches):
+        if stretch.positions:
+            yield stretch, tuple(r for r, places in roles.items() if places & {*stretch.positions})
+        elif place < max(own, default=0) or not stretch.text.strip():
+            yield stretch, ()
+        elif is_continuation(a) and passage.segment == len(a.row.names) - 1:
+            # The last token of all is explained and never read, so it is no token of the row.
+            core = stretch.text.lstrip()
+            named = a.target.name.partition("‘")[2].removesuffix("’")
+            said = named if EXPLAINED not in roles and core.startswith(named) else ""
+            blank = stretch.text[: len(stretch.text) - len(core)]
+            parts = (blank, ()), (said, (EXPLAINED,)), (core[len(said) :], (LATER,))
+            yield from ((Stretch(part), role) for part, role in parts if part)
+        else:
+            yield stretch, (CUT,) if a.row.cut else ()

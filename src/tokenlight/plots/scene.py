@@ -14,8 +14,7 @@ from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.plots.passages import piece_in_word
-from tokenlight.plots.roles import is_continuation, laid_over
+from tokenlight.plots.passages import is_continuation, laid_over
 from tokenlight.plots.tables import ScoreTable, class_table
 from tokenlight.plots.views import View
 
@@ -55,39 +54,29 @@ class MethodScene:
 
 
 @dataclass(frozen=True)
-class TargetScene:
-    """Explanations of one text and one target, one a method, and their differences from a reference."""
+class Group:
+    """Explanations side by side: of one target by several methods, with their differences from a
+    reference; or of several classes, or tokens of a continuation, by one, on one scale."""
 
     name: str
     methods: Sequence[MethodScene]
-    differences: Sequence[MethodScene]
+    differences: Sequence[MethodScene] = ()
 
     @property
     def title(self) -> str:
         """What is explained, said so that it stands alone."""
         first = self.methods[0].attribution
-        row, said = first.row, first.prediction
-        if row.at is not None and not said.ids:
-            piece = piece_in_word(row, row.at)
-            return f"‘{piece.before}{piece.text}{piece.after}’ as {self.name}"
-        if row.asked:
-            words = {row.words[i] for i in row.asked}
-            places = [i for i, word in enumerate(row.words) if word in words]
-            return f"‘{row.written(places, ' ').strip()}’ as {self.name}"
-        if first.target.kind == "class" and not said.probabilities and self.name == "LABEL_0":
-            return "the predicted number"
-        return self.name
-
-
-@dataclass(frozen=True)
-class ClassScene:
-    """One method's classes, or the tokens of a continuation, on one scale."""
-
-    methods: Sequence[MethodScene]
+        row = first.row
+        asked = row.asked if row.at is None or first.prediction.ids else (row.at,)
+        if not asked:
+            return self.name
+        words = {row.words[i] for i in asked}
+        places = [i for i, word in enumerate(row.words) if word in words]
+        return f"‘{row.written(places, ' ').strip()}’ as {self.name}"
 
     @property
     def tables(self) -> list[tuple[str, ScoreTable]]:
-        """One a view."""
+        """Of classes, one a view."""
         views = zip(*(method.views for method in self.methods), strict=True)
         return [(own[0].kind, class_table([one.attribution for one in own])) for own in views]
 
@@ -100,7 +89,7 @@ class ClassScene:
 class TextScene:
     """All explanations of one text by one model, target by target."""
 
-    targets: Sequence[TargetScene]
+    targets: Sequence[Group]
 
     @property
     def methods(self) -> list[MethodScene]:
@@ -112,7 +101,7 @@ class TextScene:
         return self.targets[0].methods[0].attribution
 
     @cached_property
-    def classes(self) -> list[ClassScene]:
+    def classes(self) -> list[Group]:
         """For each method its explanations of several classes; none for a method with one class, or
         for pictures, whose heat maps say it better than a table of patches."""
         found: dict[str, list[MethodScene]] = {}
@@ -120,9 +109,9 @@ class TextScene:
             a = method.attribution
             if a.target.kind == "class" and a.row.image is None:
                 found.setdefault(method.label, []).append(method)
-        return [ClassScene(own) for own in found.values() if len(own) > 1]
+        return [Group(label, own) for label, own in found.items() if len(own) > 1]
 
-    def compared(self, target: TargetScene) -> bool:
+    def compared(self, target: Group) -> bool:
         """Whether all of a target is shown among the classes already."""
         return {*target.methods} <= {method for one in self.classes for method in one.methods}
 
@@ -140,50 +129,42 @@ def scenes(
     texts: dict[object, dict[str, list[MethodScene]]] = {}
     alike: dict[object, list[MethodScene]] = {}
     seen: Counter[object] = Counter()
+    told: set[str] = set()
     for a in given:
         text = (a.model, a.row.texts, a.row.fingerprint, a.row.at, a.row.asked)
         # An explanation that comes a second time is that of another text with the same words.
         again = seen[text, a.label, a.steps]
         seen[text, a.label, a.steps] += 1
-        made = MethodScene(a, kinds)
+        made = MethodScene(a, kinds, untold(a.notes, told))
         made.alike = alike.setdefault((text, again, made.label), [])
         made.alike.append(made)
         texts.setdefault((text, again), {}).setdefault(a.target.name, []).append(made)
     everyone = [one for own in alike.values() for one in own]
     if reference is not None and not any(_is(one, reference) for one in everyone):
-        known = {one.label for one in everyone}
-        raise UnknownName.among("reference method", reference, known)
-    told: set[str] = set()
+        raise UnknownName.among("reference method", reference, {one.label for one in everyone})
     return [
-        TextScene([_target(name, own, reference, told) for name, own in targets.items()])
+        TextScene([Group(name, own, _apart(own, reference)) for name, own in targets.items()])
         for targets in texts.values()
     ]
 
 
-def _target(
-    name: str, found: Sequence[MethodScene], reference: str | None, told: set[str]
-) -> TargetScene:
-    """With every other method minus the reference, where it is among them (Mask-LRP, figure 6)."""
+def _apart(found: Sequence[MethodScene], reference: str | None) -> list[MethodScene]:
+    """Every other method minus the reference, where it is among them (Mask-LRP, figure 6)."""
     base = next((one for one in found if reference is not None and _is(one, reference)), None)
-    apart = [
-        # What is known about a method is not known about a difference.
-        replace(difference(one.attribution, base.attribution), extras={}, notes=())
-        for one in found
-        if base is not None and one is not base
-    ]
-    for one in found:
-        one.notes = untold(one.attribution.notes, told)
-    return TargetScene(name, found, [MethodScene(a, found[0].kinds) for a in apart])
+    if base is None:
+        return []
+    apart = (difference(one.attribution, base.attribution) for one in found if one is not base)
+    # What is known about a method is not known about a difference.
+    return [MethodScene(replace(a, extras={}, notes=()), base.kinds) for a in apart]
 
 
 def _is(method: MethodScene, reference: str) -> bool:
     """Whether ``reference`` (a name, a label or ``name:option=value``) means this method."""
     a = method.attribution
-    if reference in (a.method, method.label, a.label):
-        return True
     name, options = registry.parse(reference) if ":" in reference else (reference, {})
     given = {option: str(value) for option, value in a.options.items()}
-    return name == a.method and bool(options) and options.items() <= given.items()
+    named = name == a.method and options.items() <= given.items()
+    return named or reference in (method.label, a.label)
 
 
 def _strongest(attribution: Attribution) -> float:

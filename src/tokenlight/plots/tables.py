@@ -7,7 +7,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
-from tokenlight.plots.roles import unread
+from tokenlight.plots.passages import unread
 
 ROLLOUT = "Rollout"  # AttCAT's word for the product of a token's terms; no attention is rolled out
 SUM = "Sum"

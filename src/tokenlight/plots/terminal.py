@@ -1,4 +1,5 @@
-"""The highlighted text in a terminal; where there are no colours, signed numbers beside the words.
+"""The highlighted text in a terminal and its tables; where there are no colours, signed numbers beside the
+words.
 
 Text, labels and model names are never read as markup, and what would command the terminal is
 shown as a symbol.
@@ -6,15 +7,19 @@ shown as a symbol.
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
+
+import numpy as np
 
 from tokenlight.errors import MissingExtra
 
 try:
+    from rich.columns import Columns
     from rich.console import Console, Group, RenderableType
     from rich.padding import Padding
     from rich.style import Style
+    from rich.table import Table
     from rich.text import Text
 except ImportError as missing:
     raise MissingExtra.naming("rich", "cli", "a picture in the terminal") from missing
@@ -23,16 +28,15 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import SegmentShare
 from tokenlight.plots import facts, scene
 from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.colours import Paint, painter, reading_aid
-from tokenlight.plots.roles import EXPLAINED, LATER, is_continuation
-from tokenlight.plots.terminal_tables import blocks, class_tables, layer_tables, legend, top_tables
+from tokenlight.plots.colours import STEPS, Paint, painter, reading_aid, step
+from tokenlight.plots.passages import EXPLAINED, LATER, is_continuation
+from tokenlight.plots.tables import ScoreTable, layer_maps
 from tokenlight.plots.views import MarkedLine, View
 
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
-VERDICTS = {
-    "faithful": "green", "better than chance": "yellow", "cannot tell": "magenta",
-    "no better than chance": "red", "worse than chance": "red",
-}  # fmt: skip
+MOST_TOKENS = 40  # of a table of classes
+BAR = 12  # cells of a full bar
+NARROW = 76  # cells of a narrow terminal, less the margin
 
 
 def show(
@@ -55,10 +59,11 @@ def show(
         for one in text.classes:
             how = "token by token" if one.written else "class by class"
             picture.append(Text.assemble(f"\n{how}  ", _named(one.methods[0])))
-            picture += class_tables(one.tables[0][1], paint, place.width)
+            picture += _classes(one.tables[0][1], paint, place.width)
         for target in text.targets:
-            picture += _target(target, paint, place.width)
-            picture += _layers(target, paint, place.width) if layers else ()
+            picture += _target(target, paint)
+            for method in target.methods if layers else ():
+                picture += _layers(method, paint, place.width)
     if place.is_terminal:
         place.print(Group(*picture))
         return
@@ -81,39 +86,33 @@ def _text(text: scene.TextScene, paint: Paint | None, *, aid: bool) -> Iterator[
     line = Text("prediction  ")
     if is_continuation(first):
         line.append(f"at {in_line(first.target.name)}:  ", "dim")
-    best = labels[prediction.place] if prediction.ids else prediction.label
-    line.append(in_line(best), "bold")
+    line.append(in_line(labels[prediction.place] if prediction.ids else prediction.label), "bold")
     if prediction.probability is not None:
         line.append(f" {prediction.probability:.3f}", "bold")
         chances = enumerate(prediction.probabilities)
         others = sorted((-chance, i) for i, chance in chances if i != prediction.place)
         for chance, index in others[:4]:
             line.append(f"  {in_line(labels[index])} {-chance:.3f}", "dim")
-        if len(others) > 4:
-            left = "others" if prediction.ids else f"{len(others) - 4} more"
-            line.append(f"  and {left}", "dim")
-    if first.model:
-        line.append(f"   {in_line(first.model)}", "dim italic")
+        left = "others" if prediction.ids else f"{len(others) - 4} more"
+        line.append(f"  and {left}" if len(others) > 4 else "", "dim")
+    line.append(f"   {in_line(first.model)}" if first.model else "", "dim italic")
     yield line
+    cells = "one block" if paint else "sign and tenths of the strongest, one cell"
+    cells += " per patch, from the top left  "
+    picture = "" if image is None else cells + in_line(image.name)
     colours = reading_aid() if paint is not None and aid else ""
-    picture = "" if image is None else f"{legend(paint)}  {in_line(image.name)}"
     for said in filter(None, (colours, facts.null_line(first), picture)):
         yield Text(said, style="dim")
 
 
-def _target(target: scene.TargetScene, paint: Paint | None, width: int) -> Iterator[RenderableType]:
+def _target(target: scene.Group, paint: Paint | None) -> Iterator[RenderableType]:
     chance = facts.chance_of_written(target.methods[0].attribution)
     yield Text.assemble("\nfor ", (in_line(target.title), "bold"), (f"  {in_line(chance)}", "dim"))
     for number, method in enumerate(target.methods):
         if number:
             yield Text()
-        head, said = _named(method), in_line(facts.verdict(method.attribution))
-        graded = facts.grade(method.attribution)
-        if said and graded in VERDICTS:  # the grade in its colour, the reasons faint
-            head.append(f"  {graded}", f"not bold {VERDICTS[graded]}")
-            head.append(said.removeprefix(graded), "not bold dim")
-        elif said:
-            head.append(f"  {said}", "not bold dim")
+        head, said = _named(method), facts.verdict(method.attribution)
+        head.append(f"  {in_line(said)}" if said else "", "not bold")
         for note in method.notes:
             head.append(f"  {in_line(note)}", "not bold dim")
         yield head
@@ -124,18 +123,7 @@ def _target(target: scene.TargetScene, paint: Paint | None, width: int) -> Itera
         yield Text("\n") + _named(other, other.attribution.method, "italic")
         yield Padding(_segments(other.views[0], paint), (0, 0, 0, 2))
     yield Text()
-    for number, table in enumerate(top_tables(target.methods, paint, width - 2)):
-        yield Padding(table, (1 if number else 0, 0, 0, 2))
-
-
-def _layers(target: scene.TargetScene, paint: Paint | None, width: int) -> Iterator[RenderableType]:
-    for method in target.methods:
-        name = in_line(method.attribution.method)
-        if method.attribution.layers is None:
-            yield Text(f"\n{name} has no terms layer by layer", style="dim")
-        else:
-            yield Text(f"\n{name}, layer by layer", style="bold")
-            yield from layer_tables(method.views[0], paint, width)
+    yield Padding(_tops(target.methods, paint), (0, 0, 0, 2))
 
 
 def _named(method: scene.MethodScene, name: str = "", style: str = "bold") -> Text:
@@ -149,7 +137,7 @@ def _named(method: scene.MethodScene, name: str = "", style: str = "bold") -> Te
 def _segments(view: View, paint: Paint | None) -> Text:
     text, image = Text(), view.attribution.row.image
     if image is not None:
-        grid = blocks(view.attribution.patches(), view.scale, paint)
+        grid = _blocks(view.attribution.patches(), view.scale, paint)
         if view.picture is None:
             return grid
         text.append(f"{_weight(view.picture)}\n", "dim").append_text(grid).append("\n")
@@ -173,7 +161,7 @@ def _sentences(view: View, paint: Paint | None) -> Text:
         told = f"the {len(kept)} strongest of {len(found)} sentences{read}, by number\n"
         text.append(told, "dim")
     for one in kept:
-        text.append(f"{one.place:4}  {facts.even(one.score, view.largest)}  ", "dim")
+        text.append(f"{one.place:4}  {facts.number(one.score):8}  ", "dim")
         _append(text, one, paint)
         text.rstrip()
         text.append("\n")
@@ -203,3 +191,108 @@ def _append(text: Text, line: MarkedLine, paint: Paint | None) -> None:
         text.append(written, style)
         if paint is None and abs(mark.strength) >= NUMBERED:
             text.append(f"({mark.score:+.2g})")
+
+
+def _tops(methods: Sequence[scene.MethodScene], paint: Paint | None) -> Columns:
+    """The strongest tokens of each method, side by side; a single method gets bars."""
+    single, tables = len(methods) == 1, []
+    for one in methods:
+        table = Table(in_line(one.label), box=None, pad_edge=False, show_header=not single)
+        for cell in _top_cells(one.views[0], paint, bars=single):
+            table.add_row(cell)
+        tables.append(table)
+    return Columns(tables, padding=(0, 3))
+
+
+def _top_cells(view: View, paint: Paint | None, *, bars: bool) -> list[Text]:
+    """Each token in its word, the rest of the word faint or the token in brackets; then its score."""
+    names = []
+    for piece, _ in view.top:
+        parts = [(piece.before, "dim"), (piece.text, ""), (piece.after, "dim")]
+        if paint is None:
+            parts = [(piece.bracketed, "")]
+        names.append(Text.assemble(*((in_line(text), style) for text, style in parts)))
+    widest = min(24, max((name.cell_len for name in names), default=0))
+    largest = max((abs(score) for _, score in view.top), default=0.0)
+    for cell, (_, score) in zip(names, view.top, strict=True):
+        cell.truncate(widest, overflow="ellipsis", pad=True)
+        cell.append(f"  {_score(score)}".ljust(12))
+        if bars and score:
+            length, sign = max(1, round(BAR * abs(score) / largest)), 1 if score > 0 else -1
+            filled = " " if paint else "+" if score > 0 else "-"
+            cell.append(filled * length, paint(sign * STEPS) if paint else Style())
+    return names
+
+
+def _classes(whole: ScoreTable, paint: Paint | None, width: int) -> Iterator[RenderableType]:
+    """Tokens down, classes across; one scale for all."""
+    table = whole.without_special().strongest(MOST_TOKENS)
+    yield from _table(table, paint, width)
+    notes = ["empty: not yet written"] if table.unread.any() else []
+    notes += [f"{table.left_out} weaker tokens left out"] if table.left_out else []
+    if notes:
+        yield Text(f"  {'; '.join(notes)}", style="dim")
+
+
+def _layers(method: scene.MethodScene, paint: Paint | None, width: int) -> Iterator[RenderableType]:
+    """Tokens down, layers across, the sum last; of a picture a heat map a layer."""
+    a, table, name = method.attribution, method.views[0].layers, in_line(method.attribution.method)
+    if a.layers is None:
+        yield Text(f"\n{name} has no terms layer by layer", style="dim")
+        return
+    yield Text(f"\n{name}, layer by layer", style="bold")
+    if table is not None:
+        yield from _table(table.without_special(), paint, width)
+        if paint is not None:
+            yield Text("  the colours of the sum have a scale of their own", style="dim")
+        return
+    maps = layer_maps(a)
+    for layer, terms in enumerate(maps):
+        yield Text(f"  L{layer}", style="dim")
+        yield Padding(_blocks(terms, float(np.abs(maps).max()), paint), (0, 0, 0, 2))
+
+
+def _table(table: ScoreTable, paint: Paint | None, width: int) -> Iterator[RenderableType]:
+    """A line a token, in as many blocks as the width needs; a cell not yet written is empty."""
+
+    def cell(row: int, column: int) -> Text:
+        if table.unread[row, column]:
+            return Text()
+        value = float(table.values[row, column])
+        return Text(_score(value), paint(step(value, scales[row])) if paint else Style())
+
+    names, heads = ([Text(in_line(one)) for one in own] for own in (table.columns, table.rows))
+    scales, widest = table.scales, min(16, max((name.cell_len for name in names), default=1))
+    lines = [[cell(row, place) for place in range(len(names))] for row in range(len(heads))]
+    broad = min(14, max(cell.cell_len for line in (heads, *lines) for cell in line))
+    per_block = max(1, (width - widest - 4) // (broad + 1))
+    for start in range(0, len(heads), per_block):
+        block = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        block.add_column("", no_wrap=True, overflow="ellipsis", max_width=widest)
+        for head in heads[start : start + per_block]:
+            block.add_column(head, "", justify="right", no_wrap=True, min_width=4, max_width=broad)
+        for cells in zip(names, *lines[start : start + per_block], strict=True):
+            block.add_row(*cells)
+        yield Padding(block, (0, 0, 0, 2))
+
+
+def _score(value: float) -> str:
+    """As everywhere, with the keyboard's minus: what is printed is searched, too."""
+    return facts.number(value).replace("−", "-")
+
+
+def _blocks(values: np.ndarray, scale: float, paint: Paint | None) -> Text:
+    """A heat map ``row column`` as lines of cells; without ``paint``: the sign and tenths of the
+    strongest."""
+    space, lines = "" if 3 * values.shape[1] > NARROW else " ", []
+    for line in values:
+        lines.append(Text())
+        for value in map(float, line):
+            if paint is not None:
+                strength = step(value, scale)
+                lines[-1].append("  " if strength else " ·", paint(strength))
+            else:
+                tenths = min(9, round(10 * abs(value) / scale)) if scale else 0
+                sign = "+" if value > 0 else "-"
+                lines[-1].append((f"{sign}{tenths}" if tenths else " ·") + space)
+    return Text("\n").join(lines)

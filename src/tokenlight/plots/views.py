@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import SegmentShare, sentence_spans
-from tokenlight.plots import facts
+from tokenlight.plots import facts, passages
 from tokenlight.plots.colours import step
 from tokenlight.plots.facts import number
-from tokenlight.plots.passages import TOP, Piece, SegmentText, Stretch, passages, strongest_pieces
-from tokenlight.plots.roles import EXPLAINED, LATER, Roles, roles_of, unread, with_roles
+from tokenlight.plots.passages import TOP, Piece, SegmentText, Stretch
 from tokenlight.plots.tables import ScoreTable, layer_table
 
 LONG = 250  # tokens from which a text is shown by sentences first
@@ -66,35 +65,37 @@ class View:
 
     @cached_property
     def _passages(self) -> list[SegmentText]:
-        return passages(self.attribution.row)
+        return passages.passages(self.attribution.row)
 
-    @cached_property
-    def _roles(self) -> Roles:
-        return roles_of(self.tokens, words=self.attribution is not self.tokens)
+    @property
+    def _patches(self) -> int:
+        """Those of a picture beside the text."""
+        image = self.attribution.row.image
+        return 0 if image is None else len(image.places)
 
     @cached_property
     def _shares(self) -> dict[int | None, SegmentShare]:
         """What each of several parts weighs. Of the tokens, whatever is shown: in a word scores of unlike
         sign cancel, and one number has one value."""
-        image = self.attribution.row.image
-        if len(self._passages) == 1 and not (image is not None and image.places):
-            return {}
-        return {part.segment: part for part in self.tokens.segment_shares()}
+        several = self._patches or len(self._passages) > 1
+        return {one.segment: one for one in self.tokens.segment_shares()} if several else {}
 
     @property
     def picture(self) -> SegmentShare | None:
         """What a picture beside the text weighs."""
-        image = self.attribution.row.image
-        return self._shares[0] if image is not None and image.places else None
+        return self._shares[0] if self._patches else None
 
     @property
     def special(self) -> SegmentShare | None:
-        """What special tokens weigh, where it is worth saying."""
-        return facts.weight_on_special(self.tokens, always=bool(self._shares))
+        """What special tokens weigh: where they carry most, the words alone would tell another story;
+        None where that need not be said."""
+        least = 0.005 if self._shares else facts.HALF  # 0 % tells nothing, even beside other parts
+        own = (part for part in self.tokens.segment_shares() if part.segment is None)
+        return next((part for part in own if part.share > least), None)
 
     @property
     def top(self) -> list[tuple[Piece, float]]:
-        return strongest_pieces(self.attribution)
+        return passages.strongest_pieces(self.attribution)
 
     @cached_property
     def layers(self) -> ScoreTable | None:
@@ -109,9 +110,7 @@ class View:
     @property
     def long(self) -> bool:
         """Whether it is read better by sentences: it is long, or the model read it in windows."""
-        image = self.attribution.row.image
-        patches = 0 if image is None else len(image.places)
-        return len(self.attribution) - patches > LONG or "windows" in self.attribution.extras
+        return len(self.attribution) - self._patches > LONG or "windows" in self.attribution.extras
 
     @cached_property
     def sentences(self) -> tuple[MarkedLine, ...]:
@@ -142,24 +141,23 @@ class View:
         for stretch in passage.stretches if starts else ():
             # White space belongs to the sentence before it, a special token to where it stands.
             groups[max(0, bisect(starts, offset) - 1)].append(stretch)
-            if not stretch.special:
-                offset += len(stretch.text)
+            offset += 0 if stretch.special else len(stretch.text)
         return [SegmentText(passage.segment, tuple(group)) for group in groups]
 
     def _lines(self, found: list[SegmentText]) -> Iterator[MarkedLine]:
-        a, shares = self.attribution, dict(self._shares)
-        homes = a.row.segments
-        read = {home for home, new in zip(homes, unread(a), strict=True) if not new}
+        a, shares, homes = self.attribution, dict(self._shares), self.attribution.row.segments
+        roles = passages.roles_of(self.tokens, words=a is not self.tokens)
+        read = {home for home, new in zip(homes, passages.unread(a), strict=True) if not new}
         for place, one in enumerate(found, 1):
-            marks = tuple(self._mark(*pair) for pair in with_roles(a, one, self._roles))
+            marks = tuple(self._mark(*pair) for pair in passages.with_roles(a, one, roles))
             later = one.segment in homes and one.segment not in read
             yield MarkedLine(place, marks, shares.pop(one.segment, None), later)
 
     def _mark(self, stretch: Stretch, roles: tuple[str, ...]) -> Mark:
         a, later = self.attribution, None  # what hovering says of a token that was not read
-        if EXPLAINED in roles:
+        if passages.EXPLAINED in roles:
             later = f"explained here: {facts.chance_of_written(a) or a.target.name}"
-        elif LATER in roles:
+        elif passages.LATER in roles:
             later = "not yet written"
         if not stretch.positions:
             return Mark(stretch.text, None, 0, roles, False, False, later)
@@ -167,12 +165,11 @@ class View:
         score = float(sum(a.scores[places]))
         seen = any(a.row.attention[place] for place in places)
         masked = not seen and later is None
-        said = []
+        said = ["masked out"] * masked if later is None else [later]
         if seen or masked:  # a word may be half written
             pieces = [a.row.pieces[place] for place in places]
             if len(places) > 1:
                 pieces = [f"{p} {number(a.scores[i])}" for p, i in zip(pieces, places, strict=True)]
-            said = [f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}"]
-        hover = " · ".join([*said, *["masked out"] * masked, *filter(None, [later])])
+            said = [f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}", *said]
         strength = 0 if stretch.special else step(score, self.scale)
-        return Mark(stretch.text, score, strength, roles, stretch.special, masked, hover)
+        return Mark(stretch.text, score, strength, roles, stretch.special, masked, " · ".join(said))
