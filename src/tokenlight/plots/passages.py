@@ -214,7 +214,8 @@ def unread(a: Attribution) -> np.ndarray:
     """Which tokens of a laid-over continuation were not there yet: the explained one and those
     behind it. None of any other row, whatever is masked in it."""
     seen = np.flatnonzero(a.row.attention) if is_continuation(a) else np.array([len(a)])
-    return np.arange(len(a)) > seen.max(initial=-1)
+    new: np.ndarray = np.arange(len(a)) > seen.max(initial=-1)
+    return new
 
 
 def roles_of(a: Attribution, *, words: bool) -> Roles:
