@@ -13,7 +13,6 @@ import torch
 
 from tokenlight import registry
 from tokenlight.capture.head import TAKEN
-from tokenlight.capture.turns import pause
 from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.later import making
 from tokenlight.data.target import Continuation, TargetLike
@@ -22,8 +21,7 @@ from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
 from tokenlight.explaining.batch import explain_packed, method_by_method
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason, sample
-from tokenlight.explaining.jobs import jobs
-from tokenlight.explaining.lookahead import Lookahead
+from tokenlight.explaining.jobs import jobs, together
 from tokenlight.explaining.options import (
     How,
     Job,
@@ -311,28 +309,17 @@ class Explainer(Session):
         work: dict[int, list[Job]] = {}  # by text
         bare = [text.text if isinstance(text, Example) else text for text in texts]
         alone, whole = first is None and len(texts) == 1, self.live.head.reads == "text"
-        ahead = Lookahead(self, bare, how)
-
-        def parts() -> Iterator[list[Job]]:
-            for part in ahead.parts():
-                for number in part:
-                    text, target, row = bare[number], targets[number], ahead.rows[number]
-                    if whole and row is not None and isinstance(target, str | int):
-                        work[number] = [(row, target)]
-                        continue
-                    with naming(None if alone else (first or 0) + number):
-                        work[number], results[number] = self._asked(text, target, how, row)
-                rows = [job for number in part for job in work[number]]
-                if rows:
-                    self.verify(rows[0][0], how)
-                    yield rows
-
-        def meanwhile() -> None:
-            ahead.step()
-            pause()
-
-        total = len(texts) if ahead.parted else None
-        done = iter(explain_packed(self, parts(), how, total=total, meanwhile=meanwhile))
+        asked_of = zip(bare, targets, together(self, bare, how), strict=True)
+        for number, (text, target, row) in enumerate(asked_of):
+            if whole and row is not None and isinstance(target, str | int):
+                work[number] = [(row, target)]
+                continue
+            with naming(None if alone else (first or 0) + number):
+                work[number], results[number] = self._asked(text, target, how, row)
+        rows = [job for asked in work.values() for job in asked]
+        if rows:
+            self.verify(rows[0][0], how)
+        done = iter(explain_packed(self, rows, how))
         for number, asked in work.items():
             found = list(islice(done, len(asked)))
             several = len(found) > 1

@@ -33,8 +33,16 @@ class Registered:
 
     def __init_subclass__(cls, *, base: bool = False) -> None:
         super().__init_subclass__()
-        if not base:
-            dataclasses.dataclass(frozen=True)(cls)
+        written = vars(cls)
+        if base or "__dataclass_fields__" in written:
+            return
+        # A class of another package may have the decorator, too: what it reads is put back.
+        fields = {n: v for n, v in written.items() if isinstance(v, dataclasses.Field)}
+        dataclasses.dataclass(frozen=True)(cls)
+        for name in ("__setattr__", "__delattr__"):
+            delattr(cls, name)
+        for name, value in fields.items():
+            setattr(cls, name, value)
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
@@ -44,6 +52,12 @@ class Registered:
                 raise BadInput(
                     f"option {option}={value} of {self.name} cannot be: give {low} to {high:,}."
                 )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
     @property
     def name(self) -> str:

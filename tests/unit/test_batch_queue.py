@@ -9,11 +9,11 @@ import torch
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.capture import transfer
-from tokenlight.capture.live import STEP, LiveModel
+from tokenlight.capture.live import LiveModel
 from tokenlight.capture.objective import Predicted
 from tokenlight.capture.transfer import Fetched
-from tokenlight.errors import BadInput, NotFinite, TextTooLong
-from tokenlight.explaining import batch, lookahead, memory
+from tokenlight.errors import NotFinite, TextTooLong
+from tokenlight.explaining import batch, memory
 
 TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
 ONE_EACH = {"batch_size": 1}
@@ -163,7 +163,7 @@ def test_large_maps_are_widened_one_at_a_time(monkeypatch):
 def test_widths_in_steps_give_the_same_scores(explainer, monkeypatch):
     """As on a GPU, where shapes that return cost less."""
     expected = explainer.explain(TEXTS, ["attcat", "gae", "attnlrp"])
-    monkeypatch.setattr(LiveModel, "steps", True)
+    monkeypatch.setattr(LiveModel, "step", 8)
     widths = []
     inputs = LiveModel.inputs
     monkeypatch.setattr(
@@ -175,7 +175,7 @@ def test_widths_in_steps_give_the_same_scores(explainer, monkeypatch):
         )[0],
     )
     found = explainer.explain(TEXTS, ["attcat", "gae", "attnlrp"])
-    assert max(widths) % STEP == 0
+    assert max(widths) % 8 == 0
     assert max(widths) > max(len(a) for a in found)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(
@@ -183,40 +183,7 @@ def test_widths_in_steps_give_the_same_scores(explainer, monkeypatch):
         )
 
 
-@pytest.fixture
-def read_ahead(monkeypatch, steps):
-    """As on a GPU: texts are read two, then four at a time; readings stand among the steps."""
-    read = lookahead.together
-
-    def together(session, texts, how):
-        steps[0].append(("read", len(texts)))
-        return read(session, texts, how)
-
-    monkeypatch.setattr(lookahead, "together", together)
-    monkeypatch.setattr(lookahead, "DEVICES", {"cpu"})
-    monkeypatch.setattr(lookahead, "FIRST", 2)
-    monkeypatch.setattr(lookahead, "PART", 4)
-    return steps[0]
-
-
-def test_texts_are_read_while_the_device_works_at_those_before(explainer, read_ahead):
-    texts = TEXTS * 3
-    found = explainer.explain(texts, "attcat", **ONE_EACH)
-    assert [name for name, _ in read_ahead[:5]] == ["read", "queue", "queue", "collect", "read"]
-    assert sum(size for name, size in read_ahead if name == "read") == len(texts)
-    assert [one.text for one in found] == texts
-    for ours, text in zip(found, texts, strict=True):
-        np.testing.assert_array_equal(ours.scores, explainer.explain(text, "attcat").scores)
-
-
-@pytest.mark.usefixtures("read_ahead")
-def test_a_text_that_is_refused_in_a_later_part_is_named_by_its_number(explainer):
-    with pytest.raises(BadInput, match="text 9 .*empty"):
-        explainer.explain([*TEXTS, *TEXTS[:4], " "], "attcat")
-
-
-@pytest.mark.usefixtures("read_ahead")
-def test_a_list_of_several_parts_takes_rows_of_ids_among_texts(explainer):
+def test_rows_of_ids_go_among_texts(explainer):
     row = explainer.explain(TEXTS[0], "attcat").row
     given = [*TEXTS, Tokens((row,)).rows[0], *TEXTS]
     found = explainer.explain(given, "attcat", **ONE_EACH)

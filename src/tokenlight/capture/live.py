@@ -25,7 +25,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 
 OWN = ("at", "answer", "anchor")  # arguments that are read here and not handed to the model
-STEP = 8  # tokens
+STEP = 16  # bytes that a GPU reads at once: a row of a mask begins with them
 BATCH_TOKENS = 2048  # on a processor; a GPU takes more
 Pooling = Literal["mean", "cls", "last", "max", "weightedmean", "mean_sqrt_len"]
 Similarity = Literal["cosine", "dot"]
@@ -186,17 +186,17 @@ class LiveModel:
 
     def _width(self, rows: Sequence[Any]) -> int:
         """Of rows side by side. A GPU makes ready for every new shape: there a batch that is padded in
-        any case is padded to a multiple of STEP, so that shapes return."""
+        any case is padded to a multiple of ``step``, so that shapes return."""
         lengths = {len(row) for row in rows}
-        longest = max(lengths)
-        if len(lengths) == 1 or not self.steps or source_of(rows) is not None:
-            return longest
-        return min(-(-longest // STEP) * STEP, self.max_tokens or longest + STEP)
+        longest, step = max(lengths), self.step
+        fixed = len(lengths) == 1 or source_of(rows) is not None
+        return longest if fixed else min(-(-longest // step) * step, self.max_tokens or 1 << 30)
 
     @property
-    def steps(self) -> bool:
-        """Whether widths of padded batches go in steps."""
-        return self.device.type == "cuda" and self.padding_proof and self.sight is None
+    def step(self) -> int:
+        """By how many tokens padded batches grow."""
+        steps = self.device.type == "cuda" and self.padding_proof and self.sight is None
+        return max(1, STEP // self.dtype.itemsize) if steps else 1
 
     def check_ids(self, low: int, high: int) -> None:
         """Refuse ids outside the vocabulary: on a GPU they do not raise but kill its context."""

@@ -4,10 +4,9 @@ In two steps: all that the device shall do is queued, then its answers are colle
 the next batch is queued.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,39 +38,23 @@ BEHIND_SIGHT = "patches as the language model is given them; its vision tower is
 SUNK = "each row of attention sums to less than one: this model leaves some to a sink, no token"
 
 
-def explain_packed(
-    session: Session,
-    parts: Iterable[Sequence[Job]],
-    how: How,
-    *,
-    total: int | None = None,
-    meanwhile: Callable[[], None] = pause,
-) -> list[list[Attribution]]:
-    """The Attributions of each row, pack by pack. A part is asked for when those before it are under way;
-    ``meanwhile`` is called whenever the device has something to do; ``total``: rows of all parts, where
-    there are several."""
-    jobs, coming = list[Job](), iter(parts)
-    begun = next(coming, [])
-    done: dict[int, list[Attribution]] = {}
-
-    def packs() -> Iterator[Sequence[int]]:
-        for part in chain([begun], coming):
-            rows, first = [row for row, _ in part], len(jobs)
-            check_memory(session.live, rows, how)
-            jobs.extend(part)
-            for pack in session.packs(rows, in_turns(session.live, rows, how)):
-                yield [first + i for i in pack]
-
-    with progress("explaining", total or len(begun), how.progress) as advance:
-        for pack, found in explain_packs(session, jobs, packs(), how):
-            done.update(zip(pack, found, strict=True))
+def explain_packed(session: Session, jobs: Sequence[Job], how: How) -> list[list[Attribution]]:
+    """The Attributions of each row, pack by pack."""
+    done: list[list[Attribution]] = [[] for _ in jobs]
+    rows = [row for row, _ in jobs]
+    check_memory(session.live, rows, how)
+    packs = session.packs(rows, in_turns(session.live, rows, how))
+    with progress("explaining", len(jobs), how.progress) as advance:
+        for pack, found in explain_packs(session, jobs, packs, how):
+            for i, group in zip(pack, found, strict=True):
+                done[i] = group
             advance(len(pack))
-            meanwhile()
-    return [done[i] for i in range(len(jobs))]
+            pause()
+    return done
 
 
 def explain_packs(
-    session: Session, jobs: Sequence[Job], packs: Iterable[Sequence[int]], how: How
+    session: Session, jobs: Sequence[Job], packs: Sequence[Sequence[int]], how: How
 ) -> Iterator[tuple[Sequence[int], list[list[Attribution]]]]:
     """Each pack, places of rows that go through the model together, with the Attributions of each row.
 
@@ -79,14 +62,15 @@ def explain_packs(
     Python; its graph is gone by then. A pack that memory does not hold goes in halves, and of a single
     text that is still too long each block is computed again on the way back.
     """
-    coming, waiting, ahead = iter(packs), list[Sequence[int]](), None
+    waiting, ahead = [*reversed(packs)], None
 
     def queued(pack: Sequence[int], *, recompute: bool = False) -> tuple[Sequence[int], Batch]:
         rows, targets = zip(*(jobs[i] for i in pack), strict=True)
-        return pack, queue_batch(session, rows, targets, how, recompute=recompute)
+        alone = len(packs) == 1
+        return pack, queue_batch(session, rows, targets, how, recompute=recompute, alone=alone)
 
-    while (pack := waiting.pop() if waiting else next(coming, ())) or ahead:
-        behind, fits = None, True
+    while waiting or ahead:
+        pack, behind, fits = waiting.pop() if waiting else (), None, True
         try:
             behind = queued(pack) if pack else None
         except torch.OutOfMemoryError:
@@ -113,12 +97,13 @@ def queue_batch(
     how: How,
     *,
     recompute: bool = False,
+    alone: bool = True,
 ) -> "Batch":
-    """All that the device shall do for a batch; it is waited for where a target, or a method, must know
-    what the model says before it can go on."""
+    """All that the device shall do for a batch, ``alone`` or one of several; it is waited for where a
+    target, or a method, must know what the model says before it can go on."""
     whole = how.explain_mask == "none"
     masked = rows if whole else [session.masked(row, how) for row in rows]
-    live, repeat = session.live, repeat_of(session.live, masked, targets, how)
+    live, repeat = session.live, repeat_of(session.live, masked, targets, how, alone=alone)
     if repeat is None or recompute:
         return _queued(session, (rows, masked), targets, how, recompute=recompute)
 

@@ -113,6 +113,8 @@ def name_of(session: Session) -> str:
 def check_kind(session: Session, text: object) -> None:
     """Refuse what this model does not read, and say what it does."""
     head, name = session.live.head, name_of(session)
+    if isinstance(text, str) and head.reads == "text" and head.kind != "span":
+        return  # as most are, of many texts
     if isinstance(text, str | tuple) and head.kind == "span":
         give = way("Question(question=…, context=…)", "--question and --context")
         raise BadInput(f"{name} answers questions about a context; give {give}.")

@@ -18,6 +18,8 @@ from tokenlight.methods._method import Method
 # Products of a pass that is worth replaying, with weights and in attention: beyond, the device computes
 # longer than Python.
 SMALL = 2e13
+# The same where another pack waits, which Python makes ready meanwhile: in half precision, and wider.
+SMALL_OF_MANY = 4e12, 5e11
 # A call is cut into so many packs, of so many tokens at least: they keep a GPU busy for longer than
 # Python takes to make the next ready.
 TURNS, LEAST = 4, 8192
@@ -43,25 +45,32 @@ class Repeat:
 
 
 def repeat_of(
-    live: LiveModel, rows: Sequence[TokenRow], targets: Sequence[TargetLike], how: How
+    live: LiveModel,
+    rows: Sequence[TokenRow],
+    targets: Sequence[TargetLike],
+    how: How,
+    *,
+    alone: bool = True,
 ) -> Repeat | None:
-    """None where a pass cannot be replayed, or is large enough not to need it."""
-    if not _repeatable(live, rows, how):
+    """None where a pass cannot be replayed, or is large enough not to need it. ``alone``: no other pack
+    goes before it or behind it."""
+    small = SMALL if alone else SMALL_OF_MANY[not live.half]
+    if not _repeatable(live, rows, how, small):
         return None
     head, chosen = live.head, list[ResolvedTarget]()
     if not Predicted.choose(head, targets):
         # A class is the same for every text.
         alike = len(set(map(type, targets)) - {int, str}) == 0 and len({*targets}) == 1
-        alone = 1 if alike and head.reads == "text" else len(rows)
-        if any(head.depends_on_logits(target) for target in targets[:alone]):
+        apart = 1 if alike and head.reads == "text" else len(rows)
+        if any(head.depends_on_logits(target) for target in targets[:apart]):
             return None
-        pairs = zip(targets[:alone], rows, strict=False)
+        pairs = zip(targets[:apart], rows, strict=False)
         resolved = [head.resolve(target, np.empty(0), row) for target, row in pairs]
         chosen = [own[0] for own in resolved]
         single = all(len(own) == 1 for own in resolved)
         if not single or any(len(one.terms) > 1 or one.terms[0][1] != 1 for one in chosen):
             return None
-        chosen *= len(rows) // alone
+        chosen *= len(rows) // apart
     arguments, real, filler = live.inputs(rows)
     names = [name for name, value in arguments.items() if value.device == real.device]
     lengths = [len(row) for row in rows]
@@ -77,7 +86,7 @@ def repeat_of(
 def in_turns(live: LiveModel, rows: Sequence[TokenRow], how: How) -> How:
     """``how``, where a call returns that would be one large pack: in smaller ones, so that Python makes one
     ready while the device works at another."""
-    if live.device.type != "cuda" or not rows:
+    if not live.half or not rows:
         return how
     tokens = sum(map(len, rows))
     turn = max(LEAST, -(-tokens // TURNS))
@@ -87,7 +96,7 @@ def in_turns(live: LiveModel, rows: Sequence[TokenRow], how: How) -> How:
     return replace(how, batch_tokens=turn) if returns else how
 
 
-def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
+def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How, small: float = SMALL) -> bool:
     """On one GPU, of texts that one part of the model reads, by methods that go through it once."""
     places = getattr(live.model, "hf_device_map", None) or {"": 0}
     return (
@@ -100,7 +109,7 @@ def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
         and live.sight is None
         and not live.writes_from_source
         and not any(row.asked or row.answer for row in rows)
-        and _products(live, len(rows), max(map(len, rows))) <= SMALL
+        and _products(live, len(rows), max(map(len, rows))) <= small
         and all(map(_once, how.methods))
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, get_args
 
-from tokenlight.capture.live import STEP, LiveModel, Pooling, Similarity
+from tokenlight.capture.live import LiveModel, Pooling, Similarity
 from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, kind_of, packs
 from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
 from tokenlight.data.tokens import TokenRow, explain_masked
@@ -80,7 +80,7 @@ class Session:
 
     def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
         """Which rows go through the model together."""
-        step = STEP if self.live.steps else 1
+        step = self.live.step
         lengths = [-(-len(row) // step) * step for row in rows]
         return packs(
             lengths,

@@ -68,7 +68,7 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
         chosen = [*range(len(cut))]
         note = f"{len(cut)} overlapping windows, scores added with weight 1/{len(cut)} each"
     quiet = dataclasses.replace(how, progress=False)
-    found = [explain_packed(session, [[(rows[i], t) for i in chosen]], quiet) for t in targets]
+    found = [explain_packed(session, [(rows[i], t) for i in chosen], quiet) for t in targets]
     said = {one for row in rows for one in session.row_notes(row)}  # of windows, not of the whole
     places = [list(cut[i][1]) for i in chosen]
     part = max(segment or 0 for segment in whole.segments)  # the one that was cut

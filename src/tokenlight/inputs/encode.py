@@ -32,7 +32,7 @@ def encode(
     ``whole``: the text as :func:`encoded_together` has read it already.
     """
     check_tokenizer(tokenizer)
-    texts = _parts(text)
+    texts = _parts(text, checked=whole is not None)
     piece = encodings(tokenizer, *texts)[0] if whole is None else whole
     row = laid_row(piece, texts, typed="token_type_ids" in tokenizer.model_input_names)
     if limit is not None and len(piece) > limit:
@@ -92,7 +92,7 @@ def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoding]:
     return found
 
 
-def _parts(text: TextInput) -> tuple[str, ...]:
+def _parts(text: TextInput, *, checked: bool = False) -> tuple[str, ...]:
     match text:
         case str():
             parts: tuple[Any, ...] = (text,)
@@ -105,7 +105,7 @@ def _parts(text: TextInput) -> tuple[str, ...]:
                 f"cannot explain {type(text).__name__} {str(text)[:60]!r}: give a text, a "
                 "(text, text) pair, Question(question=…, context=…), Tokens, or a list of these."
             )
-    for part in parts:
+    for part in () if checked else parts:
         readable(part)
     return parts
 
