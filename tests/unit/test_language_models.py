@@ -293,7 +293,7 @@ class TestChat:
         with pytest.raises(BadInput, match="cannot be read"):
             talker.explain(tl.Chat(chat, template=TEMPLATE))
         chat[0] = {"role": "we", "content": "so", "tool_calls": [{"name": "film"}]}
-        with pytest.raises(BadInput, match="drops the tool call 'film'"):
+        with pytest.raises(BadInput, match=r"drops 'film' \(tool call\)"):
             talker.explain(tl.Chat(chat, template=TEMPLATE))
         with pytest.raises(BadInput, match="or 'tool_calls'"):
             tl.Chat([{"role": "we"}])

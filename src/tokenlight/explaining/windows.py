@@ -5,7 +5,7 @@ The explained number is the mean logit over the windows, so a token's score is
 A span head answers in one window; that window alone is explained, with weight 1.
 """
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,47 +49,54 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
             "token, a blank, a word's label or a cosine has one window. Give "
             f"{long_way('truncate')} or a shorter text."
         )
-    overlap = int(limit * OVERLAP)
-    cut = encode_windows(text, session.tokenizer, limit=limit, overlap=overlap)
+    cut = encode_windows(text, session.tokenizer, limit=limit, overlap=int(limit * OVERLAP))
     rows = [session.prepared(row, how) for row, _ in cut]
     session.verify(rows[0], how)
     logits = list(stream_logits(session.live, rows, batch_tokens=how.batch_tokens))
     whole = encode(text, session.tokenizer, limit=None)
+    note, mean = f"{len(cut)} overlapping windows", None
     if span:
         best, answer, prediction = _answered(head, cut, logits, target)
-        chosen, targets, mean = [best], [answer], None
-        note = f"{len(cut)} overlapping windows; the answer is explained in window {best + 1}"
+        chosen, targets = [best], [answer]
+        note += f"; the answer is explained in window {best + 1}"
     else:
         mean = np.mean(logits, axis=0)
         prediction = head.predict(mean, rows[0])
         # The classes of the whole text's target, so that no window puts its own prediction there.
         asked = [[at[0] for at, _ in one.terms] for one in head.resolve(target, mean, rows[0])]
-        targets = [Contrast(*own[:2]) if own[1:] else own[0] for own in asked]
-        chosen = [*range(len(cut))]
-        note = f"{len(cut)} overlapping windows, scores added with weight 1/{len(cut)} each"
-    quiet = dataclasses.replace(how, progress=False)
+        chosen, targets = [*range(len(cut))], [Contrast(*o[:2]) if o[1:] else o[0] for o in asked]
+        note += f", scores added with weight 1/{len(cut)} each"
+    quiet = replace(how, progress=False)
     found = [explain_packed(session, [(rows[i], t) for i in chosen], quiet) for t in targets]
     said = {one for row in rows for one in session.row_notes(row)}  # of windows, not of the whole
     places = [list(cut[i][1]) for i in chosen]
     part = max(segment or 0 for segment in whole.segments)  # the one that was cut
-    extents = []
-    for i, (_, at) in enumerate(cut):
-        own = [place for place in at if not whole.special[place] and whole.segments[place] == part]
-        weight = (i in chosen) / len(chosen)
-        extents.append({"first": own[0], "last": own[-1], "weight": weight})
+    own = [[at for at in places if whole.segments[at] == part] for _, places in cut]
+    extents = [
+        {"first": at[0], "last": at[-1], "weight": (i in chosen) / len(chosen)}
+        for i, at in enumerate(own)
+    ]
+
+    def added(parts: list[Any]) -> np.ndarray | None:
+        """The mean over windows of scores, ``… token``, each where it stands in the whole text."""
+        if parts[0] is None:
+            return None
+        total = np.zeros((*parts[0].shape[:-1], len(whole)))
+        for part, at in zip(parts, places, strict=True):
+            total[..., at] += 1 / len(parts) * part
+        return total
 
     def stitched(parts: list[Attribution]) -> Attribution:
-        first, layers = parts[0], [one.layers for one in parts if one.layers is not None]
-        terms = first.target.terms
+        first, terms = parts[0], parts[0].target.terms
         if span:  # its tokens, counted in the whole text
             terms = tuple(((places[0][at[0]], *at[1:]), weight) for at, weight in terms)
         notes = (note for note in first.notes if note not in said)
-        return dataclasses.replace(
+        return replace(
             first,
             row=whole,
-            scores=_added([one.scores for one in parts], places, len(whole)),
-            layers=_added(layers, places, len(whole)) if layers else None,
-            target=dataclasses.replace(first.target, terms=terms),
+            scores=added([one.scores for one in parts]),
+            layers=added([one.layers for one in parts]),
+            target=replace(first.target, terms=terms),
             prediction=prediction,
             logits=first.logits if mean is None else mean,
             notes=(*notes, *session.row_notes(whole), note),
@@ -100,14 +107,6 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
     return [stitched([own[i] for own in windows]) for i in methods for windows in found]
 
 
-def _added(parts: list[np.ndarray], places: list[list[int]], size: int) -> np.ndarray:
-    """The mean over windows of scores, ``… token``, each where it stands in the whole text."""
-    whole = np.zeros((*parts[0].shape[:-1], size))
-    for own, at in zip(parts, places, strict=True):
-        whole[..., at] += 1 / len(parts) * own
-    return whole
-
-
 def _answered(
     head: Head, cut: list[Window], logits: list[np.ndarray], target: Any
 ) -> tuple[int, Any, Prediction]:
@@ -116,7 +115,10 @@ def _answered(
     head.takes(target)
     moved = {i: own for i, window in enumerate(cut) if (own := _moved(target, *window))}
     if not moved:
-        raise BadTarget(_in_no_window(target, cut))
+        raise BadTarget(
+            f"none of the {len(cut)} windows holds the answer as a whole, or both answers of a contrast; "
+            "name a shorter answer, explain each by itself, or give a shorter context."
+        )
     values = {}  # how strongly a window answers with the target; of a contrast with its first span
     for i, own in moved.items():
         this = own.this if isinstance(own, Contrast) else own
@@ -126,26 +128,7 @@ def _answered(
     said = [head.predict(values, row) for values, (row, _) in zip(logits, cut, strict=True)]
     first = max(said, key=lambda one: one.answer_score or 0.0)
     nulls = [one.null_score for one in said if one.null_score is not None]
-    return best, moved[best], dataclasses.replace(first, null_score=min(nulls, default=None))
-
-
-def _in_no_window(target: Any, cut: list[Window]) -> str:
-    """Why no window can explain the target: an answer that none holds, or two that none holds both."""
-    named = {"answer": target}
-    if isinstance(target, Contrast):
-        named = {"first answer of the contrast": target.this}
-        named["second answer of the contrast"] = target.that
-    for name, one in named.items():
-        if not any(_moved(one, *window) for window in cut):
-            return (
-                f"the {name} stands as a whole in none of the {len(cut)} windows; name a shorter answer, "
-                "or give a shorter context."
-            )
-    return (
-        "the two answers of the contrast are never in one window, so no pass of the model has "
-        f"both ({len(cut)} windows were read); explain each by itself, or give a shorter context "
-        "that holds both."
-    )
+    return best, moved[best], replace(first, null_score=min(nulls, default=None))
 
 
 def _moved(target: Any, row: TokenRow, places: tuple[int, ...]) -> Any:
@@ -155,13 +138,7 @@ def _moved(target: Any, row: TokenRow, places: tuple[int, ...]) -> Any:
         this, that = (_moved(as_span(one), row, places) for one in (target.this, target.that))
         return Contrast(this, that) if this and that else None
     span = as_span(target)
-    if span.given and answer_places(span, row) is None:
+    numbers = {n: at for n in ("start", "end") if type(at := getattr(span, n)) is int}
+    if (span.given and answer_places(span, row) is None) or not {*numbers.values()} <= {*places}:
         return None
-    sides: dict[str, Any] = {}
-    for name in ("start", "end"):
-        place = getattr(span, name)
-        if isinstance(place, int) and not isinstance(place, bool):
-            if place not in places:
-                return None
-            sides[name] = places.index(place)
-    return dataclasses.replace(span, **sides)
+    return replace(span, **{name: places.index(place) for name, place in numbers.items()})

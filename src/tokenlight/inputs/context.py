@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tokenlight.data.tokens import Span
 from tokenlight.data.units import QUESTION, WRITTEN
@@ -40,39 +40,33 @@ class Context:
     documents: Sequence[str] | Mapping[str, str]
     question: str | None = None
     template: str | None = None
-    names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.laid()
+
+    def laid(self) -> Laid:
+        """The documents and the question in the text around them."""
         given, asked = self.documents, self.question is not None
         if isinstance(given, str) or not given:
             raise BadInput("documents are a list of texts, or a table of names and texts.")
-        named = given if isinstance(given, Mapping) else None
-        texts = tuple(given if named is None else named.values())
-        names = tuple(named or (f"document {i + 1}" for i in range(len(texts))))
-        for text in (*texts, *([self.question] if asked else [])):
-            readable(text)
-        if {QUESTION, WRITTEN} & {*names}:
+        if not isinstance(given, Mapping):
+            given = {f"document {number}": text for number, text in enumerate(given, 1)}
+        if {QUESTION, WRITTEN} & {*given}:
             raise BadInput(f"a document cannot be named {QUESTION!r} or {WRITTEN!r}; rename it.")
-        template = self.template or (f"{MESSAGE}\n\nAnswer:" if asked else f"{DOCUMENTS}\n\n")
-        if template != CHAT and (template.count(DOCUMENTS), template.count(ASKED)) != (1, asked):
+        usual = MESSAGE if asked else DOCUMENTS
+        template = self.template or (f"{usual}\n\nAnswer:" if asked else f"{usual}\n\n")
+        template = usual if template == CHAT else template
+        if (template.count(DOCUMENTS), template.count(ASKED)) != (1, asked):
             raise BadInput(
                 f"the template {template!r} needs {DOCUMENTS} once, and {ASKED} once where a question is "
                 "asked; write them where the texts are to stand."
             )
-        for name, value in (("documents", texts), ("names", names), ("template", template)):
-            object.__setattr__(self, name, value)
-
-    def laid(self) -> Laid:
-        """The documents and the question in the text around them."""
-        template = self.template or ""
-        if template == CHAT:
-            template = MESSAGE if self.question is not None else DOCUMENTS
-        slots = {DOCUMENTS: dict(zip(self.names, self.documents, strict=True))}
-        slots[ASKED] = {QUESTION: self.question or ""}
+        slots = {DOCUMENTS: given, ASKED: {QUESTION: self.question}}
         text, parts = "", []
         for piece in re.split(f"({DOCUMENTS}|{ASKED})", template):
             text += "" if piece in slots else piece
             for number, (name, own) in enumerate(slots.get(piece, {}).items()):
+                readable(own)
                 text += "\n\n" if number else ""
                 parts.append(((len(text), len(text) + len(own)), name))
                 text += own

@@ -45,12 +45,8 @@ def encode(
         left, last_only = tokenizer.truncation_side == "left", isinstance(text, Question)
         stay = beginning(piece.sequence_ids, len(texts), limit, last_only=last_only, from_left=left)
         row = replace(row.take(stay), cut=len(row) - len(stay))
-    # Lists of a tokenizer's are slow to come by: where it has more tokens than it adds, they need not.
-    few = len(piece) <= tokenizer.num_special_tokens_to_add(len(texts) > 1)
-    if few and all(
-        flag or segment is None
-        for flag, segment in zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
-    ):
+    # Which are special is slow to come by: where there are more tokens than a tokenizer adds, none asks.
+    if len(row) <= tokenizer.num_special_tokens_to_add(len(texts) > 1) and all(row.special):
         given = f"the text {texts[0][:40]!r}"
         raise BadInput(f"{given} has no token besides the model's special tokens; give a word.")
     return row
@@ -78,36 +74,32 @@ def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoding]:
     found: list[Encoding] = [None] * len(texts)
     if not getattr(tokenizer, "is_fast", False):
         return found
-    parts: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
+    parts: dict[int, tuple[str, ...]] = {}
     for place, text in enumerate(texts):
         try:
-            read = _parts(text)
+            parts[place] = _parts(text)
         except BadInput:
             continue
-        parts.setdefault(len(read), []).append((place, read))
-    for group in parts.values():
-        columns = [list(column) for column in zip(*(read for _, read in group), strict=True)]
-        for (place, _), one in zip(group, encodings(tokenizer, *columns), strict=True):
+    for count in {*map(len, parts.values())}:
+        group = [place for place, own in parts.items() if len(own) == count]
+        columns = zip(*(parts[place] for place in group), strict=True)
+        for place, one in zip(group, encodings(tokenizer, *map(list, columns)), strict=True):
             found[place] = one
     return found
 
 
 def _parts(text: TextInput, *, checked: bool = False) -> tuple[str, ...]:
-    match text:
-        case str():
-            parts: tuple[Any, ...] = (text,)
-        case Question(question=question, context=context):
-            parts = (question, context)
-        case (first, second):
-            parts = (first, second)
-        case _:
-            raise BadInput(
-                f"cannot explain {type(text).__name__} {str(text)[:60]!r}: give a text, a "
-                "(text, text) pair, Question(question=…, context=…), Tokens, or a list of these."
-            )
+    parts: Any = (text,) if isinstance(text, str) else text
+    if isinstance(text, Question):
+        parts = text.question, text.context
+    if not isinstance(parts, tuple | list) or len(parts) != 2 - isinstance(text, str):
+        raise BadInput(
+            f"cannot explain {type(text).__name__} {str(text)[:60]!r}: give a text, a "
+            "(text, text) pair, Question(question=…, context=…), Tokens, or a list of these."
+        )
     for part in () if checked else parts:
         readable(part)
-    return parts
+    return tuple(parts)
 
 
 def readable(part: Any) -> None:

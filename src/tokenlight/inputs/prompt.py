@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
 from typing import Any
 
-from tokenlight.data.tokens import Long, Span, TokenRow
+from tokenlight.data.tokens import Long, TokenRow
 from tokenlight.data.units import THINKING, TOOL_CALL, WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, long_way, way
 from tokenlight.inputs.context import CHAT, Context, Laid
@@ -35,10 +35,7 @@ class Chat:
     def __post_init__(self) -> None:
         messages = self.messages
         if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
-            example = way(
-                "Chat([{'role': 'user', 'content': 'Hi'}])",
-                '[{"role": "user", "content": "Hi"}] in the file of --chat',
-            )
+            example = "[{'role': 'user', 'content': 'Hi'}]"
             raise BadInput(f"a chat is a list of messages, for example {example}.")
         for number, message in enumerate(messages):
             given = message if isinstance(message, Mapping) else {}
@@ -69,7 +66,9 @@ def encode_prompt(
     model would have read it.
     """
     check_tokenizer(tokenizer)
-    laid = _laid(prompt, tokenizer, continuation)
+    laid = _laid(prompt, tokenizer)
+    if continuation is not None:
+        laid = _continued(laid, continuation)
     (encoded,) = encodings(tokenizer, laid.text, add_special_tokens=not laid.template)
     row = _row(encoded, laid, ends)
     if limit is not None and len(row) > limit:
@@ -80,7 +79,7 @@ def encode_prompt(
                 f"from; windows ({long_way('stride')}) have no next token in common."
             )
         # What a model writes depends most on what stands right before: the beginning goes.
-        lead = [i for i in range(len(row)) if row.special[i] and all(row.special[: i + 1])]
+        lead = [i for i in range(len(row)) if all(row.special[: i + 1])]
         kept = [*lead, *range(len(row) - limit + len(lead), len(row))]
         row = replace(row.take(kept), cut=len(row) - len(kept))
     if all(row.special):
@@ -88,18 +87,24 @@ def encode_prompt(
     return row
 
 
-def _laid(prompt: str | Chat | Context | Laid, tokenizer: Any, continuation: str | None) -> Laid:
+def _laid(prompt: str | Chat | Context | Laid, tokenizer: Any) -> Laid:
     if isinstance(prompt, Laid):
-        laid = prompt
-    elif isinstance(prompt, Chat):
-        laid = laid_chat(prompt, tokenizer)
-    elif isinstance(prompt, Context):
-        laid = _about(prompt, tokenizer)
-    else:
+        return prompt
+    if isinstance(prompt, Chat):
+        return laid_chat(prompt, tokenizer)
+    if isinstance(prompt, str):
         readable(prompt)
-        laid = Laid(prompt, (((0, len(prompt)), "prompt"),))
-    if continuation is None:
+        return Laid(prompt, (((0, len(prompt)), "prompt"),))
+    laid = prompt.laid()
+    if prompt.template != CHAT:
         return laid
+    around = laid_chat(Chat([{"role": "user", "content": laid.text}]), tokenizer)
+    first = around.parts[0][0][0] - (len(laid.text) - len(laid.text.lstrip()))  # templates strip
+    return Laid(around.text, laid.shifted(first), template=True)
+
+
+def _continued(laid: Laid, continuation: str) -> Laid:
+    """With what was written after it."""
     if not isinstance(continuation, str) or not continuation:
         raise BadInput(f"the continuation {continuation!r} is empty; give the text to explain.")
     said = _thought(continuation, WRITTEN)
@@ -112,8 +117,8 @@ def _laid(prompt: str | Chat | Context | Laid, tokenizer: Any, continuation: str
 def _thought(text: str, name: str) -> Laid:
     """The parts of what was said: thinking between its marks, and what is not."""
     edges = [0, *(edge for found in _THINKING.finditer(text) for edge in found.span()), len(text)]
-    named = zip(pairwise(edges), cycle((name, THINKING)), strict=False)
-    return Laid(text, tuple((span, own) for span, own in named if text[slice(*span)].strip()))
+    parts = zip(pairwise(edges), cycle((name, THINKING)), strict=False)
+    return Laid(text, tuple((span, own) for span, own in parts if text[slice(*span)].strip()))
 
 
 def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
@@ -149,9 +154,8 @@ def located(text: str, said: Iterable[tuple[list[str], str]], template: bool = T
             behind = end
             parts.append(((found[0], end), name))
         elif name != THINKING:  # many templates leave out what was thought in earlier turns
-            what = "tool call" if name == TOOL_CALL else "message"
             raise BadInput(
-                f"the model's chat template or processor changes or drops the {what} {pieces[0][:40]!r}, "
+                f"the model's chat template or processor changes or drops {pieces[0][:40]!r} ({name}), "
                 "so its tokens cannot be laid over what you wrote; give the prompt as one text."
             )
     if not parts:
@@ -190,50 +194,28 @@ def _leaves(given: Any) -> Iterator[str]:
         yield written[1:-1] if isinstance(given, str) else written
 
 
-def _about(context: Context, tokenizer: Any) -> Laid:
-    """Documents and a question in the text around them."""
-    laid = context.laid()
-    if context.template != CHAT:
-        return laid
-    around = laid_chat(Chat([{"role": "user", "content": laid.text}]), tokenizer)
-    first = around.parts[0][0][0] - (len(laid.text) - len(laid.text.lstrip()))  # templates strip
-    return Laid(around.text, laid.shifted(first), template=True)
-
-
 def _row(piece: Any, laid: Laid, ends: bool) -> TokenRow:
+    """Each token in the part that it reaches into; of two, the later, since a blank before it belongs to
+    it. A continuation that begins inside a token is refused: nobody could have written on from there."""
     parts, names = zip(*laid.parts, strict=True)
-    if names[-1] == WRITTEN:
-        _begins_a_token(piece.offsets, laid.text, parts[-1][0])
+    border = parts[-1][0] if names[-1] == WRITTEN else 0
     added, stop = piece.special_tokens_mask, len(piece.ids)
     while stop and added[stop - 1] and not ends:
         stop -= 1
-    segments = tuple(
-        None if special else _part_of(offset, parts)
-        for special, offset in zip(added, piece.offsets, strict=True)
-    )
-    borders = [(0, len(laid.text)) if s is None else parts[s] for s in segments]
-    within = [
-        (max(start, first) - first, min(end, last) - first)
-        for (start, end), (first, last) in zip(piece.offsets, borders, strict=True)
-    ]
-    row = laid_row(piece, tuple(laid.text[a:b] for a, b in parts), segments, within)
-    return replace(row.take(range(stop)), names=names)
-
-
-def _begins_a_token(offsets: Sequence[Span], text: str, border: int) -> None:
-    """Refuse a continuation that begins inside a token: nobody could have written on from there."""
-    for start, end in offsets:
-        if start < border < end and text[start:border].strip():
+    segments, within = list[int | None](), []
+    for special, (start, end) in zip(added, piece.offsets, strict=True):
+        if start < border < end and laid.text[start:border].strip():
             raise BadInput(
-                f"the model reads {text[start:end]!r} as one token, half of it prompt and half "
+                f"the model reads {laid.text[start:end]!r} as one token, half of it prompt and half "
                 "continuation; move the border to the beginning of a word."
             )
-
-
-def _part_of(span: Span, parts: Sequence[Span]) -> int | None:
-    """The part a token reaches into; of two, the later, since a blank before it belongs to it."""
-    reached = [max(span[0], first) < min(span[1], last) for first, last in parts]
-    return max((number for number, own in enumerate(reached) if own), default=None)
+        own = [i for i, (first, last) in enumerate(parts) if max(start, first) < min(end, last)]
+        segments.append(None if special or not own else own[-1])
+        first, last = (0, len(laid.text)) if segments[-1] is None else parts[segments[-1]]
+        within.append((max(start, first) - first, min(end, last) - first))
+    texts = tuple(laid.text[slice(*part)] for part in parts)
+    row = laid_row(piece, texts, tuple(segments), within)
+    return replace(row.take(range(stop)), names=names)
 
 
 def written_from(row: TokenRow) -> int:
