@@ -145,9 +145,9 @@ def test_a_name_a_ranking_and_a_rival_continuation(tokenlight, models, tmp_path)
         ("writer", [PROMPT, "--generate", "0"], "--generate 0 writes nothing"),
         ("writer", ["--question", "who", "--context", "we"], "give TEXT or --chat"),
         ("filler", [PROMPT, "--pair", "x"], "--target WORD and --rather-than WORD"),
-        ("filler", ["[MASK] film [MASK]"], "name one by its number: --token 1."),
+        ("filler", ["[MASK] film [MASK]"], "name one by its number: --token NUMBER."),
         ("filler", ["a [MASK] film", "--continue", "x"], "does not write on"),
-        ("tagger", [PROMPT], "say which: --token the or its number, or --target all"),
+        ("tagger", [PROMPT], "give TEXT and --token WORDS, --target all"),
         ("tagger", ["the film the", "--token", "the"], "say which with --occurrence 0 to 1"),
         ("tagger", ["the film the", "--token", "the", "--occurrence", "2"], "--occurrence 2 does"),
         ("tagger", ["--question", "who", "--context", "we"], "give TEXT and --token WORD"),
@@ -168,7 +168,7 @@ def test_python_still_hears_of_python(models):
     from tokenlight.errors import BadTarget
 
     explainer = Explainer.from_pretrained(models["tagger"])
-    with pytest.raises(BadTarget, match=r"TokenTarget\('the'\) or its number, or target='all'"):
+    with pytest.raises(BadTarget, match=r"as target TokenTarget\(words\), 'all' or"):
         explainer.explain(PROMPT)
 
 

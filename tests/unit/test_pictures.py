@@ -271,7 +271,7 @@ def test_a_folder_is_loaded_with_its_processor(folder):
 
 def test_a_folder_without_processor_is_refused(folder):
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(BadInput, match="processor.save_pretrained"):
+    with pytest.raises(DamagedFile, match="processor.save_pretrained"):
         Explainer.from_pretrained(folder)
 
 

@@ -121,7 +121,7 @@ class TestTagged:
         assert first.row.at < second.row.at
 
     def test_without_a_word_the_error_tells_what_the_model_says_of_each(self, tagger):
-        with pytest.raises(BadTarget, match=r"say which: .* film (negative|neutral|positive)"):
+        with pytest.raises(BadTarget, match=r"say which word .* film (negative|neutral|positive)"):
             tagger.explain(TAGGED)
 
     def test_all_is_every_word_with_the_label_it_gets(self, tagger):

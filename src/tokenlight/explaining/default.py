@@ -33,10 +33,9 @@ def is_auto(method: Any) -> bool:
 
 
 @cache
-def table() -> dict[str, Any]:
+def table(name: str = "default.json") -> dict[str, Any]:
     """What was measured: ``kinds`` (method, texts, means) and the method ``otherwise``."""
-    place = Path(__file__).with_name("default.json")
-    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
     return found
 
 
@@ -58,22 +57,16 @@ def candidates(kind: str, session: Session | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((method, otherwise)))
 
 
-@cache
 def measured() -> dict[str, Any]:
-    """Faithfulness on texts, ``texts`` and ``means`` (AOPC): the leaderboard's, made by
-    ``benchmarks/leaderboard.py``, with ``ranks`` (mean rank, interval); where there is none, what decided."""
-    board = Path(__file__).with_name("leaderboard.json")
-    if not board.is_file():
-        return dict(table()["kinds"]["text"])
-    found: dict[str, Any] = json.loads(board.read_text(encoding="utf-8"))
-    return found
+    """Faithfulness on texts, made by ``benchmarks/leaderboard.py``: ``texts``, ``means`` (AOPC) and
+    ``ranks`` (mean rank, interval)."""
+    return table("leaderboard.json")
 
 
 def recommended() -> dict[str, float]:
     """The five methods that measured best on texts, with their mean AOPC, the best first."""
-    means: dict[str, float] = measured()["means"]
-    places = {name: own[0] for name, own in measured().get("ranks", {}).items()}
-    best = sorted(means, key=lambda name: (places.get(name, len(places)), -means[name]))
+    means, ranks = measured()["means"], measured()["ranks"]
+    best = sorted(means, key=lambda name: (ranks[name][0], -means[name]))
     return {name: means[name] for name in [one for one in best if one != "random"][:5]}
 
 

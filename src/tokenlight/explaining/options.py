@@ -12,7 +12,7 @@ from tokenlight.data.tokens import ExplainMask, Long, Question, TextInput, Token
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, few
 from tokenlight.files.tables import Example, example
 from tokenlight.inputs.context import Context
-from tokenlight.inputs.picture import Picture, is_picture, is_pictures
+from tokenlight.inputs.picture import Picture, is_picture
 from tokenlight.inputs.prompt import Chat
 from tokenlight.methods._method import Method
 
@@ -78,10 +78,8 @@ def tabled(inputs: Any, column: str | None) -> Any:
         )
     if hasattr(inputs, "column_names"):
         rows = inputs.to_pylist() if hasattr(inputs, "to_pylist") else inputs
-    elif hasattr(inputs, "columns") and hasattr(inputs, "itertuples"):
-        header = [str(name) for name in inputs.columns]
-        tuples = inputs.itertuples(index=False, name=None)
-        rows = (dict(zip(header, row, strict=True)) for row in tuples)
+    elif hasattr(inputs, "itertuples"):
+        rows = inputs.rename(columns=str).to_dict("records")
     if rows is not None:
         numbered = ((f"row {number} of the table", row) for number, row in enumerate(rows, 1))
         texts = (example(row, where, text=column, marks=False) for where, row in numbered)
@@ -105,29 +103,25 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
     """Inputs as a list, and whether it was a single text."""
     if isinstance(inputs, Tokens):
         return inputs.rows, len(inputs) == 1
-    if is_pictures(inputs):
-        return list(inputs), False
-    if isinstance(inputs, np.ndarray) and inputs.ndim == 1 and inputs.dtype.kind in "UO":
+    if isinstance(inputs, np.ndarray) and (inputs.dtype.kind in "UO" or not inputs.ndim):
         inputs = inputs.tolist()
-    kinds = (str, tuple, Question, Chat, Context, TokenRow, Example, np.ndarray)
+    kinds = (str, tuple, Question, Chat, Context, TokenRow, Example)
     if isinstance(inputs, kinds) or is_picture(inputs):
         return [inputs], True
     # To go through a mapping or a table gives the names of its columns, which nobody means.
     names = inputs if isinstance(inputs, Mapping) else getattr(inputs, "columns", None)
-    if names is not None or hasattr(inputs, "column_names"):
-        named = [str(name) for name in (inputs.column_names if names is None else names)]
+    if names is not None:
+        named = [str(name) for name in names]
         raise BadInput(
             f"a {type(inputs).__name__} holds columns ({few(named, 6)}), not texts; give one of them, "
             f"for example x[{(named or ['text'])[0]!r}]."
         )
-    if isinstance(inputs, Iterable) and not isinstance(inputs, bytes | bytearray):
-        rows = list(unrolled(inputs))
-        if not rows:
-            raise BadInput("the list of texts is empty; give at least one text.")
-        return rows, False
-    raise BadInput(
-        f"cannot explain {type(inputs).__name__}: give a text, a pair, a Question, Tokens or a list of these."
-    )
+    if not isinstance(inputs, Iterable) or isinstance(inputs, bytes | bytearray):
+        raise BadInput(f"cannot explain {type(inputs).__name__}: give a text, or a list of texts.")
+    rows = list(unrolled(inputs))
+    if not rows:
+        raise BadInput("the list of texts is empty; give at least one text.")
+    return rows, False
 
 
 def unrolled(inputs: Iterable[Any]) -> Iterator[Any]:

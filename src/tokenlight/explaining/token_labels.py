@@ -1,6 +1,5 @@
 """Targets where a head has labels for each token: a hidden word, a word, a name of several words."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,19 +21,18 @@ ENTITIES = "entities"
 
 def masked(session: Session, row: TokenRow, target: Any) -> Job:
     """The row with its masked token named as the one that is asked about."""
-    mask = getattr(session.tokenizer, "mask_token_id", None)
-    name = getattr(session.tokenizer, "mask_token", None) or "the mask token"
     if row.at is not None:
         return row, target
     if isinstance(target, TokenTarget):
         return replace(row, at=_firsts_of(row, target)[0]), target.label
+    mask = getattr(session.tokenizer, "mask_token_id", None)
     places = [place for place, i in enumerate(row.ids) if i == mask]
     if len(places) != 1:
-        by_number = way(f"TokenTarget({places[0]}, …)", f"--token {places[0]}") if places else ""
+        name = getattr(session.tokenizer, "mask_token", None) or "the mask token"
         raise BadInput(
-            f"{type(session.live.model).__name__} fills in masked tokens, and the text has "
-            f"{len(places)}: write {name} once where the word is to be"
-            + (f", or name one by its number: {by_number}." if places else ".")
+            f"{type(session.live.model).__name__} fills in masked tokens, and the text has {len(places)}: "
+            f"write {name} once where the word is to be, or name one by its number: "
+            + way("TokenTarget(number, …).", "--token NUMBER.")
         )
     return replace(row, at=places[0]), target
 
@@ -46,31 +44,25 @@ def labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
         return [(row, target)]
     if isinstance(target, TokenTarget):
         return [_asked(session, row, _firsts_of(row, target), target.label)]
-    firsts = [words[0] for words in _words(row)]
+    words, head = _words(row), session.live.head
+    firsts = [word[0] for word in words]
     if target == "all":
         return [(replace(row, at=place), "predicted") for place in firsts]
-    labels, typed = session.live.head.labels, types_of(session.live.head.labels)
-    logits = _logits_at(session, row, firsts)
-    tags = [labels[int(np.argmax(own))] for own in logits]
+    typed = types_of(head.labels)
+    tags = [head.labels[int(np.argmax(own))] for own in _logits_at(session, row, firsts)]
     names = merged(tags) if typed else [range(i, i + 1) for i in range(len(tags))]
-    if target == ENTITIES and typed and names:
-        return [_asked(session, row, [firsts[i] for i in name], "predicted") for name in names]
     this = target.this if isinstance(target, Contrast) else target
-    kinds = {"predicted", ENTITIES} if typed else set()  # without names any word would be meant
-    called = [[tags[i] for i in name] for name in names]  # and by the type that tags have in common
-    asked_of = zip(names, called, strict=True)
-    fitting = [name for name, own in asked_of if this in {*kinds, *own, type_name(own)}]
-    if len(fitting) == 1 and target != ENTITIES:
-        return [_asked(session, row, [firsts[i] for i in fitting[0]], target)]
-    words = _words(row)
+    # A name is meant by its tags, or by what they have in common; without names any word would be.
+    called = [{*(own := [tags[i] for i in name]), type_name(own)} for name in names]
+    every = this in ("predicted", ENTITIES) and typed
+    fitting = [name for name, own in zip(names, called, strict=True) if every or this in own]
+    if len(fitting) == 1 or (fitting and target == ENTITIES):
+        label = "predicted" if target == ENTITIES else target
+        return [_asked(session, row, [firsts[i] for i in name], label) for name in fitting]
     said = ", ".join(f"{_text(row, word)} {tag}" for word, tag in zip(words, tags, strict=True))
-    example = _text(row, [i for place in (*names, range(1))[0] for i in words[place]])
-    one = way(f"TokenTarget({example!r})", f"--token {shlex.quote(example)}")
-    every, each = (way(f"target='{t}'", f"--target {t}") for t in ("all", ENTITIES))
-    found = f"{each} for every name, " if typed else ""
     raise BadTarget(
-        f"{type(session.live.model).__name__} labels each token, so say which: {one} or its number, "
-        f"{found}or {every} for every word. It says: {said}."
+        f"say which word is to be explained by {type(session.live.model).__name__}: {head.does}. "
+        f"It says: {said}."
     )
 
 

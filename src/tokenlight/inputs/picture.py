@@ -72,11 +72,6 @@ def is_picture(given: Any) -> bool:
     )
 
 
-def is_pictures(given: Any) -> bool:
-    """Whether this is an array of images, ``picture height width channel``."""
-    return isinstance(given, np.ndarray) and given.ndim == 4 and given.dtype == np.uint8
-
-
 def opened(given: Any, processor: Any, patch: tuple[int, int]) -> PatchImage:
     """Read, resize and normalise a picture as its processor says, and cut it into patches."""
     picture = given if isinstance(given, Picture) else Picture(given)

@@ -134,7 +134,7 @@ def _processor(place: str, name: str, hub: dict[str, Any], both: bool) -> Any:
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
     reader = AutoProcessor if both else AutoImageProcessor
-    with opening(name, "the processor, which processor.save_pretrained(folder) writes,"):
+    with opening(name, "the processor (processor.save_pretrained(folder) writes it)"):
         return reader.from_pretrained(place, backend="pil", **SAFE, **fetching(hub))
 
 
