@@ -7,49 +7,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenlight.data.answers import SpanTarget as SpanTarget
-    from tokenlight.data.attribution import Attribution as Attribution
-    from tokenlight.data.target import Above as Above
-    from tokenlight.data.target import Continuation as Continuation
-    from tokenlight.data.target import Contrast as Contrast
-    from tokenlight.data.target import NextToken as NextToken
-    from tokenlight.data.target import TokenTarget as TokenTarget
-    from tokenlight.data.tokens import Question as Question
-    from tokenlight.data.tokens import Tokens as Tokens
-    from tokenlight.explainer import Explainer as Explainer
-    from tokenlight.files.saved import load as load
-    from tokenlight.files.saved import save as save
-    from tokenlight.inputs.context import Context as Context
-    from tokenlight.inputs.picture import Picture as Picture
-    from tokenlight.inputs.prompt import Chat as Chat
+    from tokenlight.data.answers import SpanTarget
+    from tokenlight.data.attribution import Attribution
+    from tokenlight.data.target import Above, Continuation, Contrast, NextToken, TokenTarget
+    from tokenlight.data.tokens import Question, Tokens
+    from tokenlight.explainer import Explainer
+    from tokenlight.files.saved import load, save
+    from tokenlight.inputs.context import Context
+    from tokenlight.inputs.picture import Picture
+    from tokenlight.inputs.prompt import Chat
 
     __version__: str
 
 _HOMES = {
-    "Above": "tokenlight.data.target",
-    "Attribution": "tokenlight.data.attribution",
-    "Chat": "tokenlight.inputs.prompt",
-    "Context": "tokenlight.inputs.context",
-    "Continuation": "tokenlight.data.target",
-    "Contrast": "tokenlight.data.target",
-    "Explainer": "tokenlight.explainer",
-    "NextToken": "tokenlight.data.target",
-    "Picture": "tokenlight.inputs.picture",
-    "Question": "tokenlight.data.tokens",
-    "SpanTarget": "tokenlight.data.answers",
-    "TokenTarget": "tokenlight.data.target",
-    "Tokens": "tokenlight.data.tokens",
-    "load": "tokenlight.files.saved",
-    "save": "tokenlight.files.saved",
+    "data.answers": ("SpanTarget",),
+    "data.attribution": ("Attribution",),
+    "data.target": ("Above", "Continuation", "Contrast", "NextToken", "TokenTarget"),
+    "data.tokens": ("Question", "Tokens"),
+    "explainer": ("Explainer",),
+    "files.saved": ("load", "save"),
+    "inputs.context": ("Context",),
+    "inputs.picture": ("Picture",),
+    "inputs.prompt": ("Chat",),
 }
-__all__ = list(_HOMES)
+__all__ = [
+    "Above", "Attribution", "Chat", "Context", "Continuation", "Contrast", "Explainer", "NextToken",
+    "Picture", "Question", "SpanTarget", "TokenTarget", "Tokens", "load", "save",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("tokenlight.version").VERSION
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"tokenlight.{home}"), name)
     raise AttributeError(f"module 'tokenlight' has no attribute {name!r}")
 
 

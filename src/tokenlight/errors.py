@@ -107,12 +107,8 @@ class MissingExtra(TokenlightError, ImportError):
     @classmethod
     def naming(cls, libraries: str | Sequence[str], extra: str, purpose: str) -> "MissingExtra":
         """Build the message for what the extra ``extra`` brings."""
-        names = [libraries] if isinstance(libraries, str) else libraries
-        what, are, them = ("libraries", "are", "them") if names[1:] else ("library", "is", "it")
-        return cls(
-            f"{purpose} needs the {what} {' and '.join(map(repr, names))}, which {are} not installed. "
-            f"Install {them} with: pip install 'tokenlight[{extra}]'"
-        )
+        names = libraries if isinstance(libraries, str) else " and ".join(libraries)
+        return cls(f"{purpose} needs {names}. Install: pip install 'tokenlight[{extra}]'")
 
     @classmethod
     def importing(cls, module: str, extra: str, purpose: str, library: str = "") -> Any:

@@ -299,8 +299,8 @@ def test_without_the_extra_nothing_is_begun(suite, tmp_path, capsys, monkeypatch
     output, errors = capsys.readouterr()
     assert output == ""
     assert errors == (
-        "error: tokenlight bench run needs the libraries 'pyarrow' and 'scipy', which are not "
-        "installed. Install them with: pip install 'tokenlight[bench]'\n"
+        "error: tokenlight bench run needs pyarrow and scipy. Install: "
+        "pip install 'tokenlight[bench]'\n"
     )
     assert not (tmp_path / "run").exists()
 

@@ -132,7 +132,7 @@ def test_a_missing_library_is_told_before_anything_is_measured(
     monkeypatch.setitem(sys.modules, library, None)
     done = run("evaluate", data_file, "-m", "/no/such/model", "-o", tmp_path / "out")
     assert done.exit_code == 2
-    assert f"tokenlight evaluate needs the library '{library}'" in done.output
+    assert f"tokenlight evaluate needs {library}." in done.output
     assert f"tokenlight[{extra}]" in done.output
     assert not (tmp_path / "out").exists()
 

@@ -77,7 +77,7 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
         for i, at in enumerate(own)
     ]
 
-    def added(parts: list[Any]) -> np.ndarray | None:
+    def added(parts: list[Any]) -> Any:
         """The mean over windows of scores, ``… token``, each where it stands in the whole text."""
         if parts[0] is None:
             return None
@@ -141,4 +141,5 @@ def _moved(target: Any, row: TokenRow, places: tuple[int, ...]) -> Any:
     numbers = {n: at for n in ("start", "end") if type(at := getattr(span, n)) is int}
     if (span.given and answer_places(span, row) is None) or not {*numbers.values()} <= {*places}:
         return None
-    return replace(span, **{name: places.index(place) for name, place in numbers.items()})
+    moved: dict[str, Any] = {name: places.index(place) for name, place in numbers.items()}
+    return replace(span, **moved)

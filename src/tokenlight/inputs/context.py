@@ -61,7 +61,7 @@ class Context:
                 f"the template {template!r} needs {DOCUMENTS} once, and {ASKED} once where a question is "
                 "asked; write them where the texts are to stand."
             )
-        slots = {DOCUMENTS: given, ASKED: {QUESTION: self.question}}
+        slots = {DOCUMENTS: given, ASKED: {QUESTION: self.question or ""}}
         text, parts = "", []
         for piece in re.split(f"({DOCUMENTS}|{ASKED})", template):
             text += "" if piece in slots else piece

@@ -51,13 +51,12 @@ class Picture:
         can be shown: what is shown is ``values · std + mean``, from 0 to 1. ``others``: fill, name, text.
         """
         pixels = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-        if pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or pixels.size == 0:
+        wrong = pixels.ndim != 3 or pixels.shape[0] not in (1, 3) or pixels.size == 0
+        if wrong or not np.isfinite(pixels).all():
             raise BadInput(
-                f"pixel values have shape {pixels.shape}; give channel × height × width, one picture "
-                "at a time, with 1 or 3 channels."
+                f"these are no pixel values (shape {pixels.shape}); give channel × height × width, one "
+                "picture at a time, with 1 or 3 channels and no NaN or infinity."
             )
-        if not np.isfinite(pixels).all():
-            raise BadInput("the pixel values hold NaN or infinity; give finite numbers.")
         scale = Scale.of(mean, std, len(pixels))
         return cls(PatchImage(pixels.astype(np.float32), scale), **others)
 
@@ -108,16 +107,12 @@ def read(source: Any) -> tuple[Any, str]:
         from PIL import ImageOps
 
         with library.open(place, formats=FORMATS) as image:
-            most = library.MAX_IMAGE_PIXELS
-            if most is not None and image.width * image.height > most:
-                raise BadInput(
-                    f"{place.name} has {image.width} × {image.height} pixels, more than the {most:,} that "
-                    "are read; make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
-                )
+            most = library.MAX_IMAGE_PIXELS or image.width * image.height
+            if image.width * image.height > most:
+                said = f"{place.name} has {image.width} × {image.height} pixels, more than the {most:,}"
+                raise BadInput(f"{said} that are read; make it smaller.")
             # A camera notes how it was held; the model is to see what a person sees.
             return ImageOps.exif_transpose(image).convert("RGB"), place.name
-    except FileNotFoundError as missing:
-        raise BadInput(f"there is no image file {str(place)!r}.") from missing
     except unreadable(library) as broken:
         raise BadInput(f"{place.name} cannot be read as an image: {broken}.") from broken
 
@@ -125,10 +120,10 @@ def read(source: Any) -> tuple[Any, str]:
 def _array(source: Any) -> np.ndarray:
     given = type(source).__name__
     if isinstance(source, np.ndarray):
-        given = f"an array of dtype {source.dtype} and shape {source.shape}"
         flat = source.ndim == 2 or (source.ndim == 3 and source.shape[2] <= 4)
         if source.dtype == np.uint8 and flat and source.size:
             return source[..., 0] if source.shape[2:] == (1,) else source
+        given = f"an array of dtype {source.dtype} and shape {source.shape}"
     raise BadInput(
         f"cannot read a picture from {given}; give uint8 height × width × 3 (channels last), a file or a "
         "PIL image; pixel values that are already normalised go in by Picture.from_pixels(…)."
