@@ -189,22 +189,6 @@ def test_bad_input_is_one_clean_message(tokenlight, classifier, arguments, messa
     assert "Traceback" not in errors
 
 
-def test_a_files_name_is_explained_with_a_word_about_its_content(
-    tokenlight, classifier, tmp_path, monkeypatch
-):
-    (tmp_path / "good").write_text("a fine film")
-    monkeypatch.chdir(tmp_path)
-    code, shown, told = tokenlight("explain", "good", "--model", classifier)
-    assert code == 0
-    assert "good" in shown
-    assert "is a file here" in told
-    assert told.endswith("For what is in it: tokenlight explain - < FILE\n")
-    (tmp_path / "fine film.txt").write_text("a fine film")
-    told = tokenlight("explain", "fine film.txt", "--model", classifier)[2]
-    assert "tokenlight explain --file 'fine film.txt'; as one text: tokenlight explain - <" in told
-    assert "is a file here" not in tokenlight("explain", "film", "--model", classifier)[2]
-
-
 def test_a_long_text_is_refused_with_the_flags_and_no_python(tokenlight, classifier):
     _, _, errors = tokenlight("explain", "a " * 60, "-m", classifier)
     assert "--long truncate" in errors
@@ -249,8 +233,7 @@ def test_doctor_tries_every_method(tokenlight, classifier):
     assert code == 0
     for fact in (
         "bert (BertForSequenceClassification)",
-        "one of 3 labels",
-        "negative, neutral, positive",
+        "it is a classifier with the labels negative, neutral, positive",
     ):
         assert fact in output
     assert "max tokens  48" in output

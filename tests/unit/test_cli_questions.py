@@ -70,16 +70,19 @@ def test_no_answer_may_be_explained_and_held_against_one(asked):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--target", "all"), "--target all explains every class, but a question is answered"),
+        (("--target", "all"), "'all' is not in the context"),
         (("--target", "the cat"), "say which with --occurrence 0 to 1."),
         (("--target", "the cat", "--occurrence", "7"), "--occurrence 7 does not exist"),
         (("--target", " "), "give words of the context, or --no-answer"),
-        (("--token", "cat"), "--token cat does not go with a question"),
-        (("--continue", "cat"), "--continue cat does not go with a question"),
+        (("--token", "cat"), "--context does not go with --token"),
+        (("--continue", "cat"), "--context does not go with --continue"),
         (("--target", "in town", "--rather-than", "in town"), "Give two that differ"),
         (("--target", "a fish"), "'a fish' is not in the context"),
         (("--target", "town", "--no-answer"), "give either --target 'town' or --no-answer"),
-        (("--occurrence", "1"), "give its words with --target"),
+        (
+            ("--occurrence", "1"),
+            "give --token WORD, or the words of a question's answer as --target",
+        ),
         (("--rather-than", "all"), "'all' is not in the context"),
     ],
 )

@@ -78,7 +78,7 @@ def failing(error):
 
 
 def test_what_is_refused_is_one_clean_message(monkeypatch, capsys):
-    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(BadInput("no \x1b[31mway.")))
+    monkeypatch.setattr("tokenlight.cli.explain.loaded", failing(BadInput("no \x1b[31mway.")))
     assert leave(["explain", "text"]) == 2
     output = capsys.readouterr()
     assert output.err == "error: no ␛[31mway.\n"
@@ -86,7 +86,7 @@ def test_what_is_refused_is_one_clean_message(monkeypatch, capsys):
 
 
 def test_verbose_adds_the_traceback(monkeypatch, capsys):
-    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(BadInput("no way.")))
+    monkeypatch.setattr("tokenlight.cli.explain.loaded", failing(BadInput("no way.")))
     assert leave(["explain", "text", "--verbose"]) == 2
     errors = capsys.readouterr().err
     assert "Traceback" in errors
@@ -133,12 +133,12 @@ def test_of_an_unknown_model_only_our_error_is_heard(monkeypatch, capsys, tmp_pa
 
 
 def test_an_interrupt_ends_with_130(monkeypatch):
-    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(KeyboardInterrupt()))
+    monkeypatch.setattr("tokenlight.cli.explain.loaded", failing(KeyboardInterrupt()))
     assert leave(["explain", "text"]) == 130
 
 
 def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
-    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(ZeroDivisionError()))
+    monkeypatch.setattr("tokenlight.cli.explain.loaded", failing(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         cli.main(["explain", "text"])
 
@@ -147,40 +147,43 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
     ("arguments", "message"),
     [
         ([], "--file DATA for many texts, --question with --context, --image or --chat"),
-        (["a", "--limit", "3"], "--limit 3 belongs to a file of texts; give --file DATA"),
-        (["a", "--text", "review"], "--text review belongs to a file of texts"),
-        (["a", "--file", "b.csv"], "--file replaces TEXT"),
-        (["--file", "b.csv", "--chat", "c.json"], "--file replaces --chat"),
-        (["--file", "b.csv", "--pair", "b"], "--text FIRST+SECOND names the columns of a pair"),
-        (["--file", "b.csv", "--png", "c.png"], "--png c.png draws one text or image"),
+        (["a", "--limit", "3"], "--limit 3 needs --file DATA; give that too."),
+        (["a", "--text", "review"], "--text review needs --file DATA"),
+        (["a", "--file", "b.csv"], "--file does not go with TEXT; leave out one of the two."),
+        (["--file", "b.csv", "--chat", "c.json"], "--file does not go with --chat"),
+        (["--file", "b.csv", "--pair", "b"], "--file does not go with --pair"),
+        (["--file", "b.csv", "--png", "c.png"], "--file does not go with --png"),
         (["--file", "b.csv"], "b.csv does not exist"),
-        (["--question", "q"], "--question and --context belong together"),
-        (["a", "--question", "q", "--context", "c"], "--question replaces TEXT; give one"),
-        (["a", "--csv", "table.txt"], "must end in .csv, for example table.csv"),
+        (["--question", "q"], "--question and --context (or --document) belong together"),
+        (["a", "--question", "q", "--context", "c"], "--question does not go with TEXT"),
+        (["a", "--csv", "table.txt"], "the name of this file must end in .csv"),
         (["a", "--html", "-"], "must end in .html"),
         (
             ["a", "--rather-than", "negative", "--target", "all"],
-            "--rather-than negative compares with one label",
+            "--target all does not go with --rather-than",
         ),
         (["a", "--method", "attcta"], "unknown method 'attcta'. Did you mean 'attcat'"),
         (["a", "--reference", "rolout"], "unknown method 'rolout'. Did you mean 'rollout'"),
         (["a", "--method", "attcat:hidden"], "an option is written name=value"),
         (["a", "--method", "best", "--method", "gae"], "--method best chooses one method"),
-        (["a", "--fill", "blur"], "--fill blur belongs to a hidden patch of an image"),
-        (["a", "--fill", "mean"], "give --image FILE with it"),
+        (["a", "--fill", "blur"], "--fill blur needs --image FILE"),
+        (["a", "--fill", "mean"], "--fill mean needs --image FILE"),
         (["a", "--no-answer"], "give --question and --context with it"),
-        (["a", "--occurrence", "1"], "give --token WORD, or --question and --context"),
-        (["a", "-m", "m", "--token", "3", "--occurrence", "1"], "is the number of one token"),
+        (["a", "--occurrence", "1"], "give --token WORD, or the words of a"),
+        (
+            ["a", "-m", "m", "--token", "3", "--occurrence", "1"],
+            "--occurrence counts places of words",
+        ),
         (["a", "--token", "a"], "--token a needs --model"),
         (["a", "--continue", "b"], "--continue b needs --model"),
         (["--chat", "c.json"], "--chat c.json needs --model"),
-        (["--chat", "c.json", "--pair", "b"], "--chat replaces --pair; give one of the two"),
+        (["--chat", "c.json", "--pair", "b"], "--chat does not go with --pair"),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_model_is_loaded(
     monkeypatch, capsys, arguments, message
 ):
-    monkeypatch.setattr("tokenlight.cli.loading.loaded", failing(AssertionError("loaded")))
+    monkeypatch.setattr("tokenlight.cli.explain.loaded", failing(AssertionError("loaded")))
     assert leave(["explain", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
@@ -224,7 +227,7 @@ def test_metrics_lists_every_metric_with_its_direction(capsys):
 def test_one_metric_is_told_whole(capsys):
     assert leave(["metrics", "aopc"]) == 0
     output = capsys.readouterr().out
-    assert "better: higher" in output
+    assert "higher is better" in output
     assert "grid='paper'   'paper' | 'linspace9'" in output
     assert "preset=attcat   grid='linspace9'" in output
     assert output.rstrip().endswith("tokenlight evaluate FILE --metric aopc:perturb=delete")

@@ -91,9 +91,9 @@ def test_a_chat_comes_from_a_file(tokenlight, models, tmp_path):  # noqa: F811
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--continue", " good", "--generate", "3"], "not both"),
-        (["--continue", " good", "--target", "bad"], "leave out --target"),
-        (["--token", "film", "--target", "all"], "goes with one label"),
+        (["--continue", " good", "--generate", "3"], "--generate does not go with --continue"),
+        (["--continue", " good", "--target", "bad"], "--continue does not go with --target"),
+        (["--token", "film", "--target", "all"], "--target all does not go with --token"),
         (["--generate", "0"], "writes nothing"),
     ],
 )
@@ -247,8 +247,8 @@ class TestDocuments:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--document", "FILE"), "needs --model: the default one, tokenlight/sentiment,"),
-            (("TEXT", "--document", "FILE", "--model", "M"), "--document replaces TEXT"),
+            (("--document", "FILE"), "needs --model with a language model"),
+            (("TEXT", "--document", "FILE", "--model", "M"), "--document does not go with TEXT"),
             (("--document", "none.txt", "--model", "M"), "no readable UTF-8 file"),
             (("--document", "FILE", "--document", "FILE", "--model", "M"), "leave one out"),
         ],

@@ -136,7 +136,7 @@ def test_a_missing_library_is_named(monkeypatch):
 
 
 def test_the_command_counts_a_corpus(tmp_path, bert_folder):
-    from tokenlight.cli.idf import idf
+    from tokenlight.cli.evaluate import idf
 
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(TEXTS))

@@ -437,8 +437,8 @@ def test_the_command_writes_masks_and_figures(folder):
         "--html", folder / "heads.html",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "syntactic    1 head   1.1" in done.output
-    assert "positional   1 head   1.0" in done.output
+    assert "syntactic    1 heads  1.1" in done.output
+    assert "positional   1 heads  1.0" in done.output
     content = read_heads(folder / "heads.json")
     assert content["sources"] == ["corpus.conllu"]
     assert content["sentences"] == 60
@@ -468,9 +468,9 @@ def test_the_command_reads_as_the_official_code_does_and_explicit_options_win(fo
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--synt-thres", "0.5,0.5"], "is not 4 numbers; give one each for nsubj"),
-        (["--synt-thres", "a,b,c,d"], "is not 4 numbers"),
-        (["--synt-thres", "1,1,1,1", "--margin", "0.2"], "give one of them"),
+        (["--synt-thres", "0.5,0.5"], "is not four numbers; give one each for nsubj"),
+        (["--synt-thres", "a,b,c,d"], "is not four numbers"),
+        (["--synt-thres", "1,1,1,1", "--margin", "0.2"], "leave out one of the two"),
         (["--explain-mask", "all"], "'all' is not one of"),
     ],
 )
@@ -485,7 +485,7 @@ def test_an_encoder_without_a_head_is_read_all_the_same(folder):
     TOKENIZER.save_pretrained(folder / "encoder")
     done = run(folder / "encoder", "--conllu", folder / "corpus.conllu", "--limit", 20)
     assert done.exit_code == 0, done.output
-    assert "positional   1 head   1.0" in done.output
+    assert "positional   1 heads  1.0" in done.output
 
 
 def test_the_command_refuses_in_words(folder):

@@ -18,7 +18,7 @@ from tokenlight import Explainer
 from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
 from tokenlight.data.later import MANY, making
 from tokenlight.errors import BadInput
-from tokenlight.explaining.stream import SIZES, _windows
+from tokenlight.explaining.stream import SIZES, windows
 from tokenlight.inputs.encode import encode, encoded_together
 
 TEXTS = ["a great film", "a dull , dull film", "great"]
@@ -77,13 +77,13 @@ def test_a_row_read_among_many_is_the_row_read_alone():
 
 
 def test_windows_of_an_iterator_grow_to_what_fills_some_packs_of_the_device():
-    small = [len(window) for window in _windows(iter(["word"] * 3000), 2048)]
+    small = [len(window) for window in windows(iter(["word"] * 3000), 2048)]
     assert small[:4] == list(SIZES)
     assert small[4] == 512
-    large = [len(window) for window in _windows(iter(["word"] * 9000), 16384)]
+    large = [len(window) for window in windows(iter(["word"] * 9000), 16384)]
     assert large[4:] == [4096, 4096, 9000 - sum(SIZES) - 2 * 4096]
     # Long texts fill a window before it has as many.
-    assert max(len(window) for window in _windows(iter(["w" * 131072] * 40), 2048)) == 1
+    assert max(len(window) for window in windows(iter(["w" * 131072] * 40), 2048)) == 1
 
 
 def test_packs_of_half_precision_are_filled_further():

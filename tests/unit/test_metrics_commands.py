@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 
 from tests.tiny import tiny_bert
 from tokenlight import Explainer
-from tokenlight.cli.diff import diff
-from tokenlight.cli.evaluate import evaluate
-from tokenlight.cli.idf import idf
+from tokenlight.cli.evaluate import diff, evaluate, idf
 from tokenlight.errors import BadInput
 from tokenlight.evaluation import run as resuming
 from tokenlight.evaluation.compare import Limits, Side, compare

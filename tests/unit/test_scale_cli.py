@@ -24,17 +24,17 @@ def given(tmp_path, bert_folder):
     [
         (
             ("--gpus-per-worker", "1"),
-            "--gpus-per-worker 1.0 belongs to a Ray cluster; give --engine ray",
+            "--gpus-per-worker 1.0 needs --engine ray",
         ),
-        (("--address", "here:1"), "--address here:1 belongs to a Ray cluster; give --engine ray"),
+        (("--address", "here:1"), "--address here:1 needs --engine ray"),
         (
             ("--engine", "ray", "--gpus-per-worker", "0.5", "--device", "cpu"),
             "--gpus-per-worker 0.5 asks for GPUs, and --device cpu for none",
         ),
-        (("--by", "sentence"), "--by has no place beside -o FOLDER"),
-        (("--document", "a.txt"), "--document has no place beside -o FOLDER"),
-        (("--chat-template", "a.j2"), "--chat-template has no place beside -o FOLDER"),
-        (("--json", "a.json"), "--json has no place beside -o FOLDER"),
+        (("--by", "sentence"), "-o does not go with --by"),
+        (("--document", "a.txt"), "--file does not go with --document"),
+        (("--chat-template", "a.j2"), "-o does not go with --chat-template"),
+        (("--json", "a.json"), "-o does not go with --json"),
         (("-x", "gae"), "it has one --method"),
     ],
 )
@@ -49,7 +49,7 @@ def test_many_files_need_a_folder_and_workers_need_many_texts(given, tokenlight)
     _, _, errors = tokenlight(*given)
     assert "say where to, with -o FOLDER" in " ".join(errors.split())
     _, _, errors = tokenlight(*given, "--keep", "id")
-    assert "--keep id belongs to many texts; give --file DATA -o FOLDER" in " ".join(errors.split())
+    assert "--keep id needs --file DATA -o FOLDER" in " ".join(errors.split())
 
 
 def test_a_folder_is_explained_kept_columns_and_precision_included(

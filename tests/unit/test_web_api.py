@@ -10,10 +10,10 @@ from tests.tiny import tiny_tokenizer
 from tests.unit.served import TEXT, allow_list, asking, refused
 from tokenlight import Attribution, Contrast, Explainer, registry
 from tokenlight.data.tokens import Question
-from tokenlight.web.explain import Wanted, explain_batch
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import Served
 from tokenlight.web.requests import ExplainAsked
+from tokenlight.web.tasks import Wanted, explain_batch
 
 QUESTION = {"question": "who sat on the mat?", "context": "the cat sat on the mat in town."}
 

@@ -79,7 +79,8 @@ def test_what_cannot_be_served_is_said_before_it_listens(bert_folder, tmp_path, 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         said = refused("--model", bert_folder, "--port", taken.getsockname()[1])
-    assert "another program may hold the port. Give another --port" in said
+    assert "Address already in use" in said
+    assert "--port 0 for a free one." in said
     assert "Errno" not in said
     assert "ERROR:" not in said
 
@@ -87,17 +88,17 @@ def test_what_cannot_be_served_is_said_before_it_listens(bert_folder, tmp_path, 
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("nowhere.invalid", "no machine of this name is known here"),
-        ("http://127.0.0.1", "no machine of this name is known here"),
-        ("203.0.113.7", "it is not an address of this machine"),
-        ("", "it is empty"),
+        ("nowhere.invalid", r"Name or service not known|Temporary failure"),
+        ("http://127.0.0.1", r"Name or service not known|Temporary failure"),
+        ("203.0.113.7", "Cannot assign requested address"),
+        ("", "Name or service not known"),
     ],
 )
 def test_a_host_that_is_not_this_machine_is_refused_before_a_model_is_loaded(host, why, refused):
     said = refused("--host", host)
-    assert f"cannot listen on --host '{host}': {why}. Give 127.0.0.1" in said
+    told = rf"cannot listen on --host '{re.escape(host)}' --port 8000: ({why}).*\. Give 127.0.0.1"
+    assert re.search(told, said)
     assert "loading" not in said
-    assert "port" not in said
 
 
 def test_a_port_that_is_none_is_refused(refused):

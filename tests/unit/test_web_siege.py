@@ -15,8 +15,8 @@ import pytest
 from tests.unit.served import TEXT, allow_list, asking, running
 from tests.unit.test_web_command import command
 from tokenlight.web.app import application
-from tokenlight.web.guard import Guard
 from tokenlight.web.limits import ServerLimits
+from tokenlight.web.server import Guard
 
 
 class Slow:
@@ -136,9 +136,9 @@ def test_what_nobody_waits_for_is_given_up():
 def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
     """Sixty-four leave before they are answered: the model is asked for none of them."""
     asked, first, go = [], threading.Event(), threading.Event()
-    from tokenlight.web import service
+    from tokenlight.web import tasks
 
-    explain = service.explain_batch
+    explain = tasks.explain_batch
 
     def watched(served, wanted, passes):
         if wanted[0].inputs == "wait":
@@ -148,7 +148,7 @@ def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
         return explain(served, wanted, passes)
 
     app = application(allow_list(), trials=False)
-    monkeypatch.setattr(service, "explain_batch", watched)
+    monkeypatch.setattr(tasks, "explain_batch", watched)
     body = json.dumps({"text": TEXT}).encode()
     post = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with running(app) as address, httpx.Client(base_url=address, timeout=60) as client:
@@ -169,12 +169,12 @@ def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
 WORK_WITHOUT_END = """
 import signal, time
 from tokenlight.capture.turns import pause
-from tokenlight.web import measure
+from tokenlight.web import tasks
 def endless(*_):
     while True:
         time.sleep(0.01)
         pause()
-measure.evaluate = endless
+tasks.evaluate = endless
 # As libraries do that start workers of their own, Ray among them.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
 """

@@ -12,11 +12,11 @@ from tests.unit.served import TEXT, allow_list, asking, refused
 from tokenlight.capture.rewired import locked
 from tokenlight.capture.turns import pause, pausing
 from tokenlight.errors import BadInput
-from tokenlight.web.explain import Explained, Wanted, explain_batch
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.refusals import Refusal
 from tokenlight.web.requests import ExplainAsked
 from tokenlight.web.store import Entry, Kept
+from tokenlight.web.tasks import Explained, Wanted, explain_batch
 from tokenlight.web.worker import Lane, ModelWorker
 
 
@@ -380,7 +380,7 @@ def test_what_is_added_to_an_explanation_is_counted_too():
     a = allow_list().named("tiny").explainer.explain(TEXT)
     kept = Kept(ServerLimits(kept_bytes=10**6))
     first, second = kept.put(a, None), kept.put(a, None)
-    second.curve = {"hide": [float(i) for i in range(10**5)]}
+    second.played[None] = {"hide": [float(i) for i in range(10**5)]}
     kept.weigh([second])
     assert len(kept) == 1
     assert kept.get(second.id) is second
@@ -398,6 +398,7 @@ def test_of_one_game_few_kinds_of_random_orders_are_remembered():
             (game,) = client.post("/api/perturb", json=asked).json()["games"]
             assert game["random"]["orders"] == 2
     entry = Entry("x", None, None)
+    entry.remember(None, {})
     for seed in range(100):
         entry.remember((2, seed), {})
-    assert list(entry.bands) == [(2, seed) for seed in range(96, 100)]
+    assert list(entry.played) == [None, *((2, seed) for seed in range(96, 100))]

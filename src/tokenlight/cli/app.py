@@ -3,13 +3,10 @@
 import typer
 
 from tokenlight.cli.bench import bench
-from tokenlight.cli.diff import diff
-from tokenlight.cli.doctor import doctor
-from tokenlight.cli.evaluate import evaluate
+from tokenlight.cli.evaluate import diff, evaluate, idf
 from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
-from tokenlight.cli.idf import idf
-from tokenlight.cli.methods import methods, metrics, models
+from tokenlight.cli.methods import doctor, methods, metrics, models
 from tokenlight.cli.options import flag
 from tokenlight.cli.serve import serve
 
@@ -41,8 +38,6 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _start(
-    version: bool = flag(
-        "Show versions and exit.", "--version", False, callback=_version, is_eager=True
-    ),
+    version: bool = flag("Show versions.", "--version", False, callback=_version, is_eager=True),
 ) -> None:
     pass

@@ -1,6 +1,7 @@
 """``tokenlight bench``: a suite of measurements in one command, stopped and gone on with at will."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -17,20 +18,18 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-NAMED = "[NAME=]PATH"
+NAMED, OWN = "[NAME=]PATH", "the suite's"
 
 
 @bench.command()
 @clean
 def run(
-    suite: str = option.argument(
-        "SUITE", "A shipped suite's name, such as quick or attcat_table1, or a .yaml file."
-    ),
+    suite: str = option.argument("SUITE", "A shipped suite, such as quick, or a .yaml file."),
     *,
     output: Path = flag("Folder to write the run into.", "--output -o", ...),
     models: list[str] | None = flag(
-        "Model to use; NAME is a data set, a model of the suite, or MODEL/DATA; without NAME it is "
-        "used for all. Repeat for several.",
+        "Model to use for NAME: a data set, a model of the suite, or MODEL/DATA; without NAME for "
+        "all. Repeatable.",
         metavar=NAMED,
     ),
     data: Path | None = flag("Folder with one subfolder per data set.", envvar="TOKENLIGHT_DATA"),
@@ -40,22 +39,12 @@ def run(
     workers: int | None = option.WORKERS,
     address: str | None = option.ADDRESS,
     device: str = flag("Device for each worker: cpu, cuda …", default="cpu"),
-    batch_tokens: int | None = flag(
-        "Maximum tokens per batch.", min=1, metavar="N", show_default="the suite's"
-    ),
+    batch_tokens: int | None = flag("Tokens per batch.", min=1, metavar="N", show_default=OWN),
     slice_: int | None = flag(
-        "Examples per part; use more on a GPU, which small parts leave idle.",
-        "--slice",
-        min=1,
-        metavar="N",
-        show_default="the suite's",
+        "Examples per part; more on a GPU.", "--slice", min=1, metavar="N", show_default=OWN
     ),
-    lm: list[str] | None = flag(
-        "Language model for the decoded methods; NAME as above.", metavar=NAMED
-    ),
-    heads: list[str] | None = flag(
-        "Heads file for mask_lrp, from tokenlight heads; NAME as above.", metavar=NAMED
-    ),
+    lm: list[str] | None = flag("Language model of decoded methods, NAME as above.", metavar=NAMED),
+    heads: list[str] | None = flag("Heads file for mask_lrp, NAME as above.", metavar=NAMED),
     retry_failed: bool = flag("Rerun parts with failed examples.", "--retry-failed", False),
     verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by clean
 ) -> None:
@@ -82,11 +71,10 @@ def run(
     )
 
     def kept() -> str:
-        try:
+        with suppress(TokenlightError):
             done, total = RunFolder.open(output).progress()
-        except TokenlightError:
-            return "nothing was begun"
-        return f"{done} of {total} parts are kept in {output}"
+            return f"{done} of {total} parts are kept in {output}"
+        return "nothing was begun"
 
     made_by = Engine(engine or "local", workers, address)
     with resumable(kept), writing(output):
@@ -118,22 +106,18 @@ def status(
 
     found, rows = status_of(folder), []
     for one in found.cells:
-        kinds = ((one.damaged, "damaged"), (one.failed, "failed"))
-        counts = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
         told = one.failed_examples and f"{one.failed_examples} examples failed"
-        told = f"{counts}: {one.trouble}" if counts else told
+        if one.damaged or one.failed:
+            told = f"{one.damaged} damaged, {one.failed} failed: {one.trouble}"
         told = f"not run: {one.cell.reason}" if one.cell.reason else told
         parts = f"{one.done}/{one.total}" if one.cell.runs else "–"
         taken = in_time(one.seconds) if one.done else ""
         rows.append((one.cell.model, one.cell.data, one.cell.method, parts, taken, told or ""))
-    table(rows, ("model", "data", "method", "parts", "time", ""), right=("parts", "time"))
+    table(rows, ("model", "data", "method", "parts", "time", ""))
     missing = found.total - found.done - found.damaged - found.failed
-    damaged = f", {found.damaged} damaged" if found.damaged else ""
+    kinds = f"{found.damaged} damaged, {found.failed} failed, {missing} missing"
     worker = f"; now worked on by {found.worker}" if found.worker else ""
-    print(
-        f"{found.done} of {found.total} parts done{damaged}, {found.failed} failed, {missing} missing"
-        f"{visible(worker)}"
-    )
+    print(f"{found.done} of {found.total} parts done, {kinds}{visible(worker)}")
     if found.left:
         print(f"about {in_time(found.left)} of work left for one worker")
     elif found.done == found.total:
@@ -145,13 +129,9 @@ def status(
 def report(
     folder: Path = option.argument("FOLDER", "Folder of a run, finished or not."),
     form: str = flag("md, latex, csv or html.", "--format -f", "md", metavar="FORMAT"),
-    output: Path | None = flag(
-        "Write to this file instead of the terminal (html: of FOLDER/report.html).", "--output -o"
-    ),
+    output: Path | None = flag("Write to this file, not the terminal.", "--output -o"),
     figures: Path | None = flag("Folder for the images that the md report links to."),
-    timings: bool = flag(
-        "Include seconds and passes; without them, equal results give equal files.", default=True
-    ),
+    timings: bool = flag("Include seconds and passes, which differ run by run.", default=True),
 ) -> None:
     """Report on a run: our numbers beside the published ones.
 

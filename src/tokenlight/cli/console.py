@@ -1,4 +1,7 @@
-"""How a command speaks: tables, a word beside the answer, and one clean line for what is refused."""
+"""How a command speaks: tables, a word beside the answer, and one clean line for what is refused; and a
+model for it, loaded without the chatter of the libraries."""
+
+from __future__ import annotations
 
 import functools
 import sys
@@ -6,12 +9,17 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from logging import getLogger
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
+from tokenlight.progress import progress
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
 
 REFUSED = 2  # exit status, the same as for a wrong option
 UNFINISHED = 1  # exit status where some part is missing; the same command continues
@@ -55,11 +63,9 @@ def tell(message: str, style: str = "dim", *, title: str = "") -> None:
     console_on(sys.stderr).print(line, soft_wrap=True)
 
 
-def table(
-    rows: Iterable[Sequence[Any]], head: Sequence[str] = (), right: Sequence[str] = ()
-) -> None:
-    """Print cells in columns, under the names in ``head``; those in ``right`` end at one line. A cell is a
-    text, or one of rich with a style of its own."""
+def table(rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> None:
+    """Print cells in columns, under the names in ``head``. A cell is a text, or one of rich with a style of
+    its own."""
     from rich.table import Table
     from rich.text import Text
 
@@ -68,8 +74,7 @@ def table(
 
     made = Table(box=None, pad_edge=False, show_header=bool(head), padding=(0, 2, 0, 0))
     for number, name in enumerate(head or ("", "")):
-        justify: Any = "right" if name in right else "left"
-        made.add_column(name, justify=justify, overflow="fold", no_wrap=not number)
+        made.add_column(name, overflow="fold", no_wrap=not number)
     for row in rows:
         made.add_row(*(one if isinstance(one, Text) else Text(in_line(one)) for one in row))
     console_on(sys.stdout).print(made)
@@ -84,13 +89,10 @@ def refuse(wrong: object, why: str) -> None:
 def spare(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]) -> None:
     """Refuse, before any work, to write over a file that is read; both by the names of options."""
     for (option, place), (name, given) in product(outputs.items(), inputs.items()):
-        if place is None or given is None or not place.exists() or not Path(given).exists():
+        if place is None or given is None or not (place.exists() and Path(given).exists()):
             continue
         if place.samefile(given):
-            raise BadInput(
-                f"{option} {place} would overwrite {name} {given}, which is the same file; give "
-                "another name."
-            )
+            raise BadInput(f"{option} {place} would overwrite {name} {given}; give another name.")
 
 
 @contextmanager
@@ -101,9 +103,8 @@ def reading(option: str, place: Path, what: str) -> Iterator[None]:
     except TokenlightError:
         raise
     except (OSError, ValueError) as broken:
-        raise BadInput(
-            f"{option} {place} is no readable UTF-8 file of {what}: {broken}."
-        ) from broken
+        said = f"{option} {place} is no readable UTF-8 file of {what}: {broken}."
+        raise BadInput(said) from broken
 
 
 @contextmanager
@@ -130,3 +131,35 @@ def resumable(kept: Callable[[], str]) -> Iterator[None]:
     except DiskFull as full:
         complain(str(full))
         raise typer.Exit(UNFINISHED) from None
+
+
+def hushed(*, verbose: bool) -> None:
+    """Only tokenlight speaks from here on: no bars, retries or advice of transformers and its hub."""
+    if verbose:
+        return
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    getLogger("huggingface_hub").setLevel("ERROR")
+
+
+def loaded(
+    name: str,
+    *,
+    batch: tuple[int | None, int | None] = (None, None),
+    verbose: bool = False,
+    **how: Any,
+) -> Explainer:
+    """The Explainer of a model, ``how`` as from_pretrained takes it; a bar on the terminal while it
+    loads. ``batch``: most tokens and most texts that go through it at once."""
+    with progress(f"loading {name}", None):
+        hushed(verbose=verbose)
+        from tokenlight.explainer import Explainer
+
+        explainer = Explainer.from_pretrained(name, **how)
+    live = explainer.live
+    live.batch_tokens, live.batch_size = batch
+    if how.get("device") is None and live.device.type == "cuda":
+        tell(f"computing on the GPU ({live.device}); --device cpu takes the processor")
+    return explainer

@@ -8,11 +8,12 @@ import typer
 
 from tokenlight import registry
 from tokenlight.cli import options as option
-from tokenlight.cli.console import REFUSED, clean, refuse, spare
+from tokenlight.cli.console import REFUSED, clean, loaded, refuse, spare
 from tokenlight.cli.options import flag
 from tokenlight.errors import MissingExtra, in_flags
 
 ANSWERS = "tokenlight/qa"
+USUAL = f"{option.SENTIMENT}, or {ANSWERS} for a question"
 
 
 @clean
@@ -21,20 +22,13 @@ def explain(
     text: str | None = option.argument("TEXT", "The text; - reads standard input.", None),
     *,
     pair: str | None = flag("Second text of a pair, such as a hypothesis; - reads standard input."),
-    above: str | None = flag(
-        "Explain why --pair scores above this text in its place: a ranking.", metavar="TEXT"
-    ),
+    above: str | None = flag("Why --pair scores above this text in its place.", metavar="TEXT"),
     question: str | None = flag("A question about --context, or about each --document."),
     document: list[Path] | None = flag(
-        "A text file that a language model answers from; give several. Needs --model.",
-        metavar="FILE",
+        "A text file that a language model answers from; repeatable. Needs --model.", metavar="FILE"
     ),
     context: str | None = flag("The text that holds the answer; - reads standard input."),
-    model: str | None = flag(
-        option.A_MODEL,
-        "--model -m",
-        show_default=f"{option.SENTIMENT}, or {ANSWERS} for a question",
-    ),
+    model: str | None = flag(option.A_MODEL, "--model -m", show_default=USUAL),
     method: list[str] | None = option.methods("auto"),
     target: str = flag(
         "What to explain: predicted, a label, its number, or all of them; the next or masked "
@@ -42,39 +36,25 @@ def explain(
         "that a model found.",
         default="predicted",
     ),
-    rather_than: str | None = flag(
-        "Explain --target rather than this label, token or answer, or --continue rather than these "
-        "words."
-    ),
-    occurrence: int | None = flag(
-        "Which occurrence, counted from 0, of an answer or --token word that occurs several times.",
-        min=0,
-        metavar="N",
-    ),
+    rather_than: str | None = flag("Explain --target or --continue rather than this."),
+    occurrence: int | None = flag("Which of several equal answers or words, from 0.", min=0),
     no_answer: bool = flag("For a question: explain why there is no answer.", "--no-answer", False),
     token: str | None = flag(
-        "What to explain, for a model that labels each token or fills blanks: a word, a name of "
-        "several, a token's number.",
+        "The word, name or token number to explain, of a model that labels tokens or fills blanks.",
         metavar="WORDS|NUMBER",
     ),
     continuation: str | None = flag(
-        "What was written after TEXT, with its leading space: explain each of its tokens.",
+        "Explain each token of this, written after TEXT, leading space and all.",
         "--continue",
         metavar="WORDS",
     ),
-    generate: int | None = flag(
-        "Let the model write N tokens after TEXT; explain each.", metavar="N"
-    ),
+    generate: int | None = flag("Let the model write N tokens; explain each.", metavar="N"),
     image: Path | None = flag("An image file, instead of TEXT, or beside it; needs --model."),
     fill: Literal["mean", "zero", "blur"] | None = flag(
         "What fills a hidden patch of --image (--trust, occlusion …).", show_default="mean"
     ),
-    chat: Path | None = flag(
-        "A JSON file with the messages of a chat, instead of TEXT; needs --model."
-    ),
-    chat_template: Path | None = flag(
-        "A Jinja file to use instead of the tokenizer's own template."
-    ),
+    chat: Path | None = flag("A JSON file of a chat's messages, instead of TEXT; needs --model."),
+    chat_template: Path | None = flag("A Jinja file, instead of the tokenizer's own template."),
     file: str | None = flag(f"Many texts, instead of TEXT: a {option.TEXTS}", metavar="DATA"),
     column: str | None = option.COLUMN,
     limit: int | None = option.LIMIT,
@@ -84,23 +64,17 @@ def explain(
         show_default="document, with --document",
     ),
     words: bool | None = flag(
-        "One score per word, as pictures have it by default, or per token, as files do.",
+        "One score per word, as in pictures by default, or per token, as in files.",
         "--words/--tokens",
     ),
     layers: bool = flag("Show the scores layer by layer.", "--layers", False),
-    trust: bool = flag(
-        "Remove the top words, ask the model again, and report what changed.", "--trust", False
-    ),
-    reference: str | None = flag(
-        "Also show how each method differs from this one.", metavar="METHOD"
-    ),
+    trust: bool = flag("Remove the top words, ask the model again; tell.", "--trust", False),
+    reference: str | None = flag("Also show how methods differ from this.", metavar="METHOD"),
     html: Path | None = flag("Write a self-contained page."),
     json: Path | None = flag("Write JSON; - prints it and nothing else."),
     csv: Path | None = flag("Write a table, one row per token."),
     parquet: Path | None = flag("Write the same table as Parquet."),
-    png: Path | None = flag(
-        "Write the picture: the highlighted text, or heat maps over the image."
-    ),
+    png: Path | None = flag("Write the picture: the coloured text, or heat maps over the image."),
     explain_mask: Literal["none", "cls_sep", "sep"] = flag(
         "Special tokens to hide from the model while it is explained.", default="none"
     ),
@@ -119,9 +93,7 @@ def explain(
     engine: option.Engines | None = option.ENGINE,
     workers: int | None = option.WORKERS,
     address: str | None = option.ADDRESS,
-    gpus_per_worker: float | None = flag(
-        "With --engine ray, on --device cuda.", min=0, show_default="1"
-    ),
+    gpus_per_worker: float | None = flag("With --engine ray.", min=0, show_default="1"),
     block: int | None = flag("With -o: texts per file.", min=1, show_default="1024"),
     device: str | None = option.DEVICE,
     batch_tokens: int | None = option.BATCH_TOKENS,
@@ -146,20 +118,18 @@ def explain(
 
         explain_into_folder(given, methods, inputs.target_of(given, answers=False))
         return
-    files = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
-    output = Output(files, words, layers, reference, verbose, by)
-    output.check()
+    places = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
+    files = {ending: place for ending, place in places.items() if place is not None}
+    output = Output(files, words, layers, reference, by)
     spare(
         {"--image": image, "--chat": chat, "--file": file},
-        {f"--{name[1:]}": to for name, to in files.items()},
+        {f"--{ending[1:]}": to for ending, to in files.items()},
     )
     asked_about = inputs.asked_about(given)
     many = isinstance(asked_about, inputs.TextFile)
     answers = asked_about.questions if many else question is not None and not document
     how = {name: given[name] for name in ("explain_mask", "token_types", "long", "seed")}
     how |= {"method": methods, "target": inputs.target_of(given, answers=answers)}
-    from tokenlight.cli.loading import loaded
-
     name = model or (ANSWERS if answers else option.SENTIMENT)
     place = {"device": device, "dtype": dtype, "quantize": quantize}
     explainer = loaded(name, batch=(batch_tokens, batch_size), verbose=verbose, **place)
@@ -177,7 +147,8 @@ def explain(
 
         with progress("asking the model again", len(found)) as advance:
             found = all_trusted(explainer, found, seed=seed, advance=advance)
-    output.only(found)
+    output.take(found)
+    output.end()
 
 
 def parsed(given: Sequence[str], *words: str) -> list[tuple[str, dict[str, Any]]]:
@@ -199,11 +170,8 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
     if list(given) == ["best"]:
         MissingExtra.check(["scipy"], "bench", "--method best, which measures with intervals,")
         return "best"
-    refuse(
-        "best" in given,
-        "--method best chooses one method, so give it alone; leave out the other --method, or "
-        "compare them with tokenlight evaluate.",
-    )
+    alone = "--method best chooses one method, so give it alone; tokenlight evaluate compares them."
+    refuse("best" in given, alone)
     wanted = parsed(given, "auto")
     base = parsed([reference] if reference is not None else [], "auto")
     names = [name for name, _ in wanted]

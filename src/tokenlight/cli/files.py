@@ -2,6 +2,7 @@
 ``-o FOLDER`` many texts into Parquet, by many workers."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,11 @@ from tokenlight.explainer import Explainer
 from tokenlight.explaining.default import is_auto
 from tokenlight.explaining.jobs import name_of
 from tokenlight.explaining.options import whole_number
-from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half
+from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half, windows
 from tokenlight.files.tables import Example
 from tokenlight.plots.dataset import Report
 from tokenlight.progress import progress
 from tokenlight.scale import Engine, explain_files
-
-# Texts that are read together, at most, and about how many characters for a token of the device's
-# budget: few at first, since somebody waits for the first answer, and Ctrl-C loses those at hand.
-SIZES, CHARACTERS = (1, 4, 16, 64), 4
 
 
 def explain_all(
@@ -37,36 +34,38 @@ def explain_all(
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
     _check(explainer, texts, how)
+    note: tuple[str, ...] = ()
     if how["method"] == "best":  # chosen once, on a sample of all texts
         given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
         filled = [text for text in given if text != "" and not str(text).isspace()]
         choice = best(explainer, filled, seed=how["seed"])
-        output.note, how = f"method='best': {choice.reason}", {**how, "method": [choice.method]}
+        note, how = (f"method='best': {choice.reason}",), {**how, "method": [choice.method]}
     report = Report(Path(texts.source).name, output.words is not False, output.reference)
     output.report = report
     try:
         with progress("explaining", texts.count) as advance:
             for where, found in _answered(explainer, texts, {**how, "progress": False}, trust):
-                if isinstance(found, TokenlightError) and not output.shown + output.left_out:
-                    # Is it this text, or is it the options? A text without fault will show it.
-                    for refused in refused_options(explainer, how["method"], how["seed"]):
-                        raise refused
-                output.take(where, found)
+                if not isinstance(found, TokenlightError):
+                    output.take([replace(a, notes=a.notes + note) for a in found], where)
+                else:
+                    if not output.shown + output.left_out:
+                        # Is it this text, or is it the options? A text without fault will show it.
+                        for refused in refused_options(explainer, how["method"], how["seed"]):
+                            raise refused
+                    output.leave_out(where, found)
                 advance(1)
     except KeyboardInterrupt:
         done = f"{output.shown} of {texts.count} texts"
         report.about["stopped"] = f"after {done}; the others are missing"
         output.end()
-        written = " and written" if output.shown and output.written else ""
+        written = " and written" if output.shown and output.files else ""
         tell(f"stopped: {done} are shown{written}.", "yellow")
         raise typer.Exit(INTERRUPTED) from None
     output.end()
-    left_out = output.left_out
-    if left_out:
-        were = f"{left_out} of {texts.count} texts {'was' if left_out == 1 else 'were'} left out"
-        none = f"none of the {texts.count} texts could be explained"
-        complain(f"{were if output.shown else none}; the reasons are given above.")
-    return left_out
+    if output.left_out:
+        left_out = f"{output.left_out} of {texts.count} texts could not be explained"
+        complain(f"{left_out}; the reasons are given above.")
+    return output.left_out
 
 
 def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> None:
@@ -76,10 +75,8 @@ def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> Non
     if named:
         explainer._methods(named, how["seed"])
     if explainer.live.head.kind == "span" and not texts.questions:
-        raise BadInput(
-            f"{name_of(explainer)} answers questions about a context; give a file with the columns "
-            "'question' and 'context', or a --model that reads a text alone."
-        )
+        answers = f"{name_of(explainer)} answers questions about a context"
+        raise BadInput(f"{answers}; give a file with the columns 'question' and 'context'.")
     check_target(explainer, how["target"])
 
 
@@ -92,40 +89,23 @@ def _answered(
     def explain(given: Sequence[Example]) -> list[list[Attribution]]:
         return text_by_text(explainer, given, how["method"], others)
 
-    for window in _windows(texts, explainer.live.batch_tokens or explainer.live.budget):
+    def tested(given: Sequence[list[Attribution]]) -> list[list[Attribution]]:
+        return [all_trusted(explainer, found, seed=how["seed"]) for found in given]
+
+    for window in windows(texts.read(), explainer.live.batch_tokens or explainer.live.budget):
         given = [text for _, text in window if not isinstance(text, BadInput)]
         groups = iter(half_by_half(explain, given, OF_ONE_TEXT))
         for where, text in window:
             found: Any = text if isinstance(text, BadInput) else next(groups)
             if trust and not isinstance(found, TokenlightError):
-                try:
-                    found = all_trusted(explainer, found, seed=how["seed"])
-                except OF_ONE_TEXT as refused:
-                    found = refused
+                (found,) = half_by_half(tested, [found], OF_ONE_TEXT)
             yield where, found
-
-
-def _windows(texts: TextFile, budget: int) -> Iterator[list[tuple[str, Example | BadInput]]]:
-    """The texts that are read together. Their number follows from the texts and the device alone, never
-    from the clock: the same file gives the same numbers."""
-    window: list[tuple[str, Example | BadInput]] = []
-    sizes, characters = [*SIZES, max(SIZES[-1], budget // 16)], 0
-    for place in texts.read():
-        window.append(place)
-        characters += len(str(getattr(place[1], "text", "")))
-        if len(window) >= sizes[0] or characters >= CHARACTERS * budget:
-            yield window
-            window, sizes, characters = [], sizes[1:] or sizes, 0
-    if window:
-        yield window
 
 
 def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> None:
     """Explain the texts of --file into the folder -o."""
-    refuse(
-        methods == "best" or len(methods) > 1,
-        "a folder holds one row a text, so it has one --method: name one, not best.",
-    )
+    several = methods == "best" or len(methods) > 1
+    refuse(several, "a folder holds one row a text, so it has one --method: name one, not best.")
     gpus, workers, here = given["gpus_per_worker"], given["workers"], given["engine"] != "ray"
     usual = "cuda" if gpus or (here and torch.cuda.is_available()) else "cpu"
     device = given["device"] or usual
@@ -133,9 +113,6 @@ def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> 
     refuse(gpus and not device.startswith("cuda"), none)
     if workers is None and device == "cuda" and here:
         workers = torch.cuda.device_count()
-    engine = Engine(
-        "local" if here else "ray", workers, given["address"], 1 if gpus is None else gpus
-    )
     how = {name: given[name] for name in ("explain_mask", "token_types", "long", "seed")}
     with resumable(lambda: f"what is done is in {given['out']}"):
         done = explain_files(
@@ -147,7 +124,9 @@ def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> 
             text=given["column"],
             keep=[name.strip() for name in (given["keep"] or "").split(",") if name.strip()],
             limit=given["limit"],
-            engine=engine,
+            engine=Engine(
+                given["engine"] or "local", workers, given["address"], 1 if gpus is None else gpus
+            ),
             device=device,
             loading={name: given[name] for name in ("dtype", "quantize") if given[name]},
             block=given["block"] or 1024,
@@ -160,9 +139,6 @@ def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> 
     if done.refused:
         tell(f"{done.refused:,} were refused: {done.folder}/refused says why", "yellow")
     if done.failed:
-        number, why = done.failed[0]
-        complain(
-            f"{len(done.failed)} blocks were not made; the same command tries them again. Block "
-            f"{number}: {why}"
-        )
+        (number, why), again = done.failed[0], "the same command tries them again"
+        complain(f"{len(done.failed)} blocks were not made; {again}. Block {number}: {why}")
         raise typer.Exit(UNFINISHED)

@@ -1,26 +1,24 @@
 """``tokenlight heads``: which attention heads look at a syntactic head or a fixed position."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import typer
 
 from tokenlight.cli import options as option
-from tokenlight.cli.console import clean, reading, refuse, writing
-from tokenlight.cli.loading import hushed
+from tokenlight.cli.console import clean, loaded, reading, refuse, writing
 from tokenlight.cli.options import flag
-from tokenlight.errors import TokenlightError
+from tokenlight.errors import BadInput
+
+ALIGNED = "as --align sets it"
 
 
 @clean
 def heads(  # noqa: PLR0917 - a parameter an option
     model: str = option.MODEL,
-    conllu: list[Path] | None = flag(
-        "Parsed text, CoNLL-U (.gz too); repeat for several.", metavar="FILE"
-    ),
+    conllu: list[Path] | None = flag("Parsed text, CoNLL-U (.gz too); repeatable.", metavar="FILE"),
     text: list[Path] | None = flag(
-        "Plain text, one paragraph per line, which spaCy parses; repeat for several.",
-        metavar="FILE",
+        "Plain text, a paragraph per line, for spaCy to parse; repeatable.", metavar="FILE"
     ),
     output: Path | None = flag("Write the heads file, for mask_lrp.", "-o --output"),
     html: Path | None = flag("Write a page of figures."),
@@ -31,14 +29,11 @@ def heads(  # noqa: PLR0917 - a parameter an option
         default="offsets",
     ),
     zero_offset: bool | None = flag(
-        "Whether a head that looks at its own token is positional.",
-        show_default="as --align sets it",
+        "Whether a head that looks at its own token is positional.", show_default=ALIGNED
     ),
-    special: bool | None = flag(
-        "Whether attention from special tokens counts too.", show_default="as --align sets it"
-    ),
+    special: bool | None = flag("Whether special tokens look, too.", show_default=ALIGNED),
     explain_mask: Literal["none", "cls_sep", "sep"] | None = flag(
-        "Special tokens that no token may attend to.", show_default="as --align sets it"
+        "Special tokens that no token may attend to.", show_default=ALIGNED
     ),
     limit: int = flag("Only the first N sentences; 0 reads all.", default=0, min=0, metavar="N"),
     margin: float | None = flag(
@@ -51,9 +46,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
         metavar="A,B,C,D",
         show_default="from the text",
     ),
-    share: float = flag(
-        "ξ_pos: how often a positional head must look at its one position.", default=0.8
-    ),
+    share: float = flag("ξ_pos: how often a positional head looks at its position.", default=0.8),
     device: str | None = option.DEVICE,
     verbose: bool = option.VERBOSE,
 ) -> None:
@@ -69,8 +62,7 @@ def heads(  # noqa: PLR0917 - a parameter an option
     from tokenlight.heads.statistics import Reading, head_statistics
     from tokenlight.progress import progress
 
-    nothing = "there is nothing to read: give --conllu FILE, or --text FILE."
-    refuse(not conllu and not text, nothing)
+    refuse(not conllu and not text, "nothing is there to read: give --conllu FILE or --text FILE.")
     least = _least(margin, synt_thres)
     sentences = [sentence for path in conllu or () for sentence in read_conllu(path)]
     for path in text or ():
@@ -79,7 +71,8 @@ def heads(  # noqa: PLR0917 - a parameter an option
         with progress("parsing", len(lines)) as advance:
             sentences += parse_spacy(line for line in lines if not advance(1))
     sentences = sentences[:limit] if limit else sentences
-    live, tokenizer = _encoder(model, device, verbose=verbose)
+    explainer = loaded(model, device=device, verbose=verbose)
+    live, tokenizer = explainer.live, explainer.tokenizer
     how = Reading.named(
         align,
         live,
@@ -95,10 +88,8 @@ def heads(  # noqa: PLR0917 - a parameter an option
         "sources": [path.name for path in (*(conllu or ()), *(text or ()))],
     }
     for kind in ("syntactic", "positional"):
-        mask = content["mask"][kind]
-        names = [f"{layer + 1}.{head}" for layer, head in np.argwhere(mask)]
-        count = f"{len(names):3} head{'s' if len(names) != 1 else ' '}"
-        typer.echo(f"{kind:10} {count}  {' '.join(names)}".rstrip())
+        names = [f"{layer + 1}.{head}" for layer, head in np.argwhere(content["mask"][kind])]
+        typer.echo(f"{kind:10} {len(names):3} heads  {' '.join(names)}".rstrip())
     if output is not None:
         with writing(output):
             write_heads(output, content)
@@ -110,51 +101,16 @@ def heads(  # noqa: PLR0917 - a parameter an option
             write_text(html, heads_page(content))
 
 
-def _encoder(name: str, device: str | None, *, verbose: bool) -> tuple[Any, Any]:
-    """The model and its tokenizer; an encoder without a head is given one, since no attention
-    depends on it."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    from tokenlight.capture.live import LiveModel
-    from tokenlight.errors import DamagedFile, UnsupportedModel
-    from tokenlight.explainer import Explainer
-    from tokenlight.models.folder import SAFE, WEIGHTS, check
-    from tokenlight.models.loading import put
-
-    hushed(verbose=verbose)
-    try:
-        explainer = Explainer.from_pretrained(name, device=device)
-    except (UnsupportedModel, DamagedFile) as refused:
-        if not Path(name).is_dir():
-            raise
-        try:
-            check(name, name)
-            model = AutoModelForSequenceClassification.from_pretrained(name, **WEIGHTS)
-        except TokenlightError:
-            raise
-        except (OSError, ValueError):
-            raise refused from None
-        model = model.float().eval()
-        put(model, device)
-        return LiveModel(model), AutoTokenizer.from_pretrained(name, **SAFE)
-    return explainer.live, explainer.tokenizer
-
-
 def _least(margin: float | None, typed: str | None) -> float | list[float]:
     """The margin above the text's own shares, or the four thresholds in its place."""
     from tokenlight.heads.statistics import RELATIONS, SYNTACTIC_MARGIN
 
     if typed is None:
         return SYNTACTIC_MARGIN if margin is None else margin
-    both = "--margin is added to what --synt-thres takes the place of; give one of them."
-    refuse(margin is not None, both)
+    refuse(margin is not None, "--margin does not go with --synt-thres; leave out one of the two.")
     try:
-        found = [float(one) for one in typed.split(",")]
+        nsubj, obj, amod, advmod = map(float, typed.split(","))
     except ValueError:
-        found = []
-    refuse(
-        len(found) != len(RELATIONS),
-        f"--synt-thres {typed} is not {len(RELATIONS)} numbers; give one each for "
-        f"{', '.join(RELATIONS)}, such as 0.5,0.6,0.7,0.5.",
-    )
-    return found
+        each = f"give one each for {', '.join(RELATIONS)}, such as 0.5,0.6,0.7,0.5"
+        raise BadInput(f"--synt-thres {typed} is not four numbers; {each}.") from None
+    return [nsubj, obj, amod, advmod]

@@ -2,7 +2,6 @@
 target. What contradicts itself is refused here, before a model is loaded."""
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -10,90 +9,74 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.cli.console import reading, refuse, tell
-from tokenlight.cli.options import SENTIMENT
 from tokenlight.data.answers import SpanTarget
 from tokenlight.data.target import Above, Continuation, Contrast, TokenTarget
 from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput, short
 from tokenlight.files.columns import Columns, taken
 from tokenlight.files.documents import json_in, text_of
-from tokenlight.files.tables import ENDINGS, Example, ending_of, example, placed_rows
+from tokenlight.files.tables import Example, ending_of, example, placed_rows
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.picture import Picture
 from tokenlight.inputs.prompt import Chat
 
 NAMES = {"text": "TEXT", "column": "--text", "continuation": "--continue", "out": "-o"}
-# What can be read, and what may stand beside it.
-BESIDE: dict[str, tuple[str, ...]] = {
-    "file": (), "image": ("text", "chat"), "document": ("question",), "chat": ("image",),
-    "question": ("context", "document"), "text": ("pair", "image"),
-}  # fmt: skip
-INPUTS = (*BESIDE, "pair", "context")
-# What an option belongs to, in words, and how that is given.
-BELONGS = {
-    **dict.fromkeys(
-        ("column", "limit", "split", "out"), ("file", "a file of texts", "--file DATA")
-    ),
-    **dict.fromkeys(
-        ("engine", "workers", "keep", "block"), ("out", "many texts", "--file DATA -o FOLDER")
-    ),
-    **dict.fromkeys(("address", "gpus_per_worker"), ("ray", "a Ray cluster", "--engine ray")),
-    "fill": ("image", "a hidden patch of an image", "--image FILE"),
-    "chat_template": ("chat", "a chat", "--chat FILE"),
-    "context": ("question", "a question", "--question"),
+NAMES |= {"all": "--target all", "entities": "--target entities"}
+# What has no place beside an option; of two texts to read, or two targets, one is meant.
+APART = {
+    "file": "text pair question context document image chat png",
+    "image": "pair question context document",
+    "chat": "text pair question context document",
+    "document": "text pair context",
+    "question": "text pair",
+    "generate": "continuation target token",
+    "continuation": "target token",
+    "all": "rather_than token",
+    "entities": "token",
+    "above": "rather_than token",
+    "context": "token continuation generate",
+    "out": "split by trust words layers reference html json csv parquet png fill chat_template "
+    "continuation generate above batch_tokens batch_size",
 }
-NOT_IN_A_FOLDER = (
-    *INPUTS[1:], "split", "by", "trust", "words", "layers", "reference", "html", "json", "csv", "parquet",
-    "png", "fill", "chat_template", "continuation", "generate", "above", "batch_tokens", "batch_size",
-)  # fmt: skip
-# What the model of no name cannot do, and which can.
-MODELS = {
-    "image": "a ViT, DeiT, DINOv2 or BEiT image classifier, or a model of LLaVA's kind",
-    "chat": "a language model whose tokenizer has a chat template",
-    "document": "a language model, or one that writes after a source such as T5",
-    "token": "a model that labels each token, or tokenlight/masked_lm to fill a [MASK]",
-    **dict.fromkeys(("continuation", "generate"), "a model that writes on, such as GPT-2 or Llama"),
+# What an option cannot do without, and how that is given.
+WRITER = "--model with a model that writes on, such as GPT-2 or Llama"
+NEEDS = {
+    "column limit split out": ("file", "--file DATA"),
+    "engine workers keep block": ("out", "--file DATA -o FOLDER"),
+    "address gpus_per_worker": ("ray", "--engine ray"),
+    "fill": ("image", "--image FILE"),
+    "chat_template": ("chat", "--chat FILE"),
+    "context": ("question", "--question"),
+    "image": ("model", "--model with an image classifier, or a model of LLaVA's kind"),
+    "chat": ("model", "--model with a language model whose tokenizer has a chat template"),
+    "document": ("model", "--model with a language model, or one such as T5"),
+    "token": ("model", "--model with one that labels each token, or tokenlight/masked_lm"),
+    "continuation generate": ("model", WRITER),
 }
 
 
 def check(given: Mapping[str, Any]) -> None:
     """Refuse options of the command that do not go together."""
-    there = {
-        name for name, value in given.items() if value not in ([], None) and value is not False
-    }
-    there |= {"ray"} if given["engine"] == "ray" else set()
-    for name in NOT_IN_A_FOLDER if "out" in there else ():
-        parquet = "has no place beside -o FOLDER, which holds rows of Parquet."
-        refuse(name in there, f"{_flag(name)} {parquet}")
-    for source, beside in BESIDE.items():
-        others = [_flag(one) for one in INPUTS if one in there - {source, *beside}]
-        said = f"{_flag(source)} replaces {' and '.join(others)}; give one of the two."
-        if (source, others) == ("file", ["--pair"]):
-            said += " In a file, --text FIRST+SECOND names the columns of a pair."
-        refuse(source in there and others, said)
-    for name, (other, what, how) in BELONGS.items():
-        said = f"{_said(name, given)} belongs to {what}; give {how} with it."
-        refuse(name in there and other not in there, said)
-    for name, which in MODELS.items():
-        refuse(
-            name in there and "model" not in there,
-            f"{_said(name, given)} needs --model: the default one, {SENTIMENT}, judges a text as a "
-            f"whole. Give {which}.",
-        )
-    if "file" in there and "out" not in there:
-        file, png = given["file"], given["png"]
-        many = "://" in file or "*" in file or os.path.isdir(file)
-        refuse(many, f"--file {file} may be many files; say where to, with -o FOLDER.")
-        refuse(png, f"--png {png} draws one text or image; for a file of them write --html.")
+    there = {name for name in given if given[name] not in ([], None) and given[name] is not False}
+    there -= {"target"} if given["target"] == "predicted" else set()
+    there |= {given["target"], given["engine"]} & {"all", "entities", "ray"}
+    for name, others in APART.items():
+        for other in others.split():
+            said = f"{_flag(name)} does not go with {_flag(other)}; leave out one of the two."
+            refuse({name, other} <= there, said)
+    for names, (other, how) in NEEDS.items():
+        for name in there.intersection(names.split()) if other not in there else ():
+            value = given[name][0] if isinstance(given[name], list) else given[name]
+            raise BadInput(f"{_flag(name)} {short(str(value), 60)} needs {how}; give that too.")
+    alone = "question" in there and not there & {"context", "document"}
+    refuse(alone, "--question and --context (or --document) belong together; give both.")
+    file = str(given["file"])
+    many = "out" not in there and ("://" in file or "*" in file or os.path.isdir(file))
+    refuse(many, f"--file {file} may be many files; say where to, with -o FOLDER.")
 
 
 def _flag(name: str) -> str:
     return NAMES.get(name, f"--{name.replace('_', '-')}")
-
-
-def _said(name: str, given: Mapping[str, Any]) -> str:
-    value = given[name][0] if isinstance(given[name], list) else given[name]
-    return f"{_flag(name)} {short(str(value), 60)}"
 
 
 def asked_about(given: Mapping[str, Any]) -> Any:
@@ -106,9 +89,9 @@ def asked_about(given: Mapping[str, Any]) -> Any:
     if not given["document"]:
         return _texts(given) if given["chat"] is None else _chat(given)
     texts: dict[str, str] = {}
-    for number, file in enumerate(given["document"]):
+    for file in given["document"]:
         twice = f"--document {file} is given twice; leave one out."
-        refuse(file in given["document"][:number], twice)
+        refuse(given["document"].count(file) > 1, twice)
         with reading("--document", file, "text"):
             texts[file.name if file.name not in texts else str(file)] = text_of(file).strip()
     return Context(texts, given["question"])
@@ -118,34 +101,21 @@ def _texts(given: Mapping[str, Any]) -> Any:
     """One text, two, or a question with the text that answers it."""
     text, pair, question, context = (given[n] for n in ("text", "pair", "question", "context"))
     if question is not None:
-        refuse(context is None, "--question and --context belong together; give both.")
         return Question(question=question, context=_read(context))
-    refuse(
-        text is None,
-        "there is no text; give TEXT, - for standard input, --file DATA for many texts, --question "
-        "with --context, --image or --chat.",
-    )
-    both = "standard input holds one text; TEXT and --pair cannot both be -."
-    refuse(text == pair == "-", both)
+    many = "- for standard input, --file DATA for many texts, --question with --context, --image or"
+    refuse(text is None, f"there is no text; give TEXT, {many} --chat.")
+    refuse(text == pair == "-", "standard input holds one text; TEXT and --pair cannot both be -.")
     return _read(text) if pair is None else (_read(text), _read(pair))
 
 
 def _read(text: str) -> str:
-    if text == "-":
-        try:
-            content = sys.stdin.buffer.read().decode("utf-8")
-        except UnicodeDecodeError as broken:
-            raise BadInput(f"standard input is not UTF-8 text: {broken}.") from broken
-        return content.removesuffix("\n").removesuffix("\r")
-    # A file's name is a text like any other, but its content was more likely meant.
-    if os.path.isfile(text):  # which, unlike Path, takes a text too long or too odd for a name
-        many = f"tokenlight explain --file {shlex.quote(text)}; as one text: "
-        tell(
-            f"note: {text!r} is a file here, and its name is explained. For what is in it: "
-            f"{many if ending_of(Path(text)) in ENDINGS else ''}tokenlight explain - < FILE",
-            "yellow",
-        )
-    return text
+    if text != "-":
+        return text
+    try:
+        content = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as broken:
+        raise BadInput(f"standard input is not UTF-8 text: {broken}.") from broken
+    return content.removesuffix("\n").removesuffix("\r")
 
 
 def _chat(given: Mapping[str, Any]) -> Chat:
@@ -193,83 +163,27 @@ class TextFile:
 
 def target_of(given: Mapping[str, Any], *, answers: bool) -> Any:
     """The target that --target and the options beside it say together; ``answers``: of a question."""
-    target, rival, times = (given[one] for one in ("target", "rather_than", "occurrence"))
+    this, rival, times = (given[one] for one in ("target", "rather_than", "occurrence"))
     written, tokens, token = (given[one] for one in ("continuation", "generate", "token"))
-    if answers:
-        _check_answer(given, named=target != "predicted")
-        answer = None if target == "predicted" else target
-        span = SpanTarget(answer=answer, occurrence=times, no_answer=given["no_answer"])
-        return span if rival is None else Contrast(span, rival)
-    _check_target(given)
-    this: Any = target
-    if written is not None or tokens is not None:
-        as_a_whole = rival is None and bool(given["by"])
-        this = Continuation(written, 20 if tokens is None else tokens, together=as_a_whole)
+    named, writes = this != "predicted", (written, tokens) != (None, None)
+    counted = not (token or "1").isdigit() or (answers and named)
+    words = "give --token WORD, or the words of a question's answer as --target"
+    refuse(times is not None and not counted, f"--occurrence counts places of words; {words}.")
+    if answers and token is None and not writes:
+        both = f"give either --target {this!r} or --no-answer, not both."
+        refuse(given["no_answer"] and named, both)
+        answer = this if named else None
+        this = SpanTarget(answer=answer, occurrence=times, no_answer=given["no_answer"])
+        return this if rival is None else Contrast(this, rival)
+    none = "--no-answer explains a question's; give --question and --context with it."
+    refuse(given["no_answer"], none)
+    if writes:
+        together = rival is None and bool(given["by"])
+        this = Continuation(written, 20 if tokens is None else tokens, together=together)
         rival = rival and Continuation(rival)
     elif given["above"] is not None:
-        this = Above(given["above"], target)
+        this = Above(given["above"], this)
     this = this if rival is None else Contrast(this, rival)
     if token is None:
         return this
     return TokenTarget(int(token) if token.isdigit() else token, this, times)
-
-
-def _check_answer(given: Mapping[str, Any], *, named: bool) -> None:
-    """The answer to a question is the model's own, given words of the context, or none."""
-    for name in ("token", "continuation", "generate"):
-        refuse(
-            given[name] is not None,
-            f"{_said(name, given)} does not go with a question, which is answered with a part of the "
-            "context. Leave it out; to explain an answer of your own give --target WORDS.",
-        )
-    refuse(
-        given["target"] == "all",
-        "--target all explains every class, but a question is answered with a part of the context. "
-        "Leave --target out to explain the model's own answer, or give the words of an answer as they "
-        "appear in the context: --target WORDS.",
-    )
-    both = f"give either --target {given['target']!r} or --no-answer, not both."
-    refuse(given["no_answer"] and named, both)
-    counts = "--occurrence counts places of an answer; give its words with --target."
-    refuse(given["occurrence"] is not None and not named, counts)
-
-
-def _check_target(given: Mapping[str, Any]) -> None:
-    """The target of a text, an image or a chat."""
-    target, token, times = given["target"], given["token"], given["occurrence"]
-    written, rival = (given["continuation"], given["generate"]), given["rather_than"]
-    refuse(
-        given["no_answer"],
-        "--no-answer explains a question's; give --question and --context with it.",
-    )
-    refuse(
-        times is not None and token is None,
-        f"--occurrence {times} counts places of a word or of an answer; give --token WORD, or "
-        "--question and --context with the words of the answer as --target.",
-    )
-    refuse(
-        None not in written, "give either --continue (what was written) or --generate N, not both."
-    )
-    refuse(
-        written != (None, None) and (target != "predicted" or token is not None),
-        "--continue and --generate explain the written tokens themselves; leave out --target and "
-        "--token.",
-    )
-    refuse(
-        given["above"] is not None and (rival is not None or token is not None),
-        "--above compares two passages; leave out --rather-than and --token.",
-    )
-    refuse(
-        rival is not None and target == "all",
-        f"--rather-than {rival} compares with one label: give --target LABEL, or leave --target out "
-        "for the predicted one.",
-    )
-    refuse(
-        token is not None and target in ("all", "entities"),
-        f"--token {token} goes with one label: leave out --target {target}, or give --target LABEL.",
-    )
-    refuse(
-        times is not None and token.isdigit(),
-        f"--occurrence {times} counts equal words, but --token {token} is the number of one token; "
-        "leave --occurrence out.",
-    )

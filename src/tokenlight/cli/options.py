@@ -64,17 +64,13 @@ def methods(default: str) -> Any:
 def long(default: Long) -> Any:
     """``--long``, of which a command has this default."""
     return flag(
-        "What to do with a text longer than the model reads: refuse it, cut it, or read it in "
-        "overlapping windows.",
-        default=default,
+        "Refuse, cut or read in windows what is longer than the model reads.", default=default
     )
 
 
 MODEL = argument("MODEL", A_MODEL)
 DATA = argument("DATA", f"The texts: a {TEXTS}")
-DEVICE = flag(
-    "Device to run the model on: cpu, cuda, cuda:1 …", show_default="a GPU where there is one"
-)
+DEVICE = flag("Where to compute: cpu, cuda, cuda:1 …", show_default="a GPU where there is one")
 BATCH_TOKENS = flag("Maximum tokens per batch.", min=1, metavar="N")
 BATCH_SIZE = flag("Maximum texts per batch.", min=1, metavar="N")
 DTYPE = flag(
@@ -89,6 +85,4 @@ SPLIT = flag("Split of a data set given by name.")
 COLUMN = flag("Column that holds the text; two joined by + for a pair.", "--text", metavar="COLUMN")
 ENGINE = flag("Run workers as local processes or on a Ray cluster.", show_default="local")
 WORKERS = flag("Number of workers.", min=1, metavar="N", show_default="one per core")
-ADDRESS = flag(
-    "Address of a running Ray cluster; only with --engine ray.", show_default="start one here"
-)
+ADDRESS = flag("Of a running cluster, with --engine ray.", show_default="start one here")

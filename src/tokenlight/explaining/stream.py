@@ -32,7 +32,7 @@ def answered(texts: Iterator[Any], explain: Explain, budget: int) -> Iterator[At
     def explained(numbered: Sequence[tuple[int, Any]]) -> list[list[Attribution]]:
         return explain([text for _, text in numbered], numbered[0][0])
 
-    for window in _windows(texts, budget):
+    for window in windows(texts, budget):
         for group in half_by_half(explained, list(enumerate(window, first)), TokenlightError):
             if isinstance(group, TokenlightError):
                 raise group
@@ -40,7 +40,9 @@ def answered(texts: Iterator[Any], explain: Explain, budget: int) -> Iterator[At
         first += len(window)
 
 
-def _windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
+def windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
+    """Those that are read together. Their number follows from the texts and the device alone, never from
+    the clock: the same texts give the same numbers."""
     for size in chain(SIZES, repeat(max(SIZES[-1], budget // TEXT_TOKENS))):
         window, letters, full = list[Any](), 0, False
         try:

@@ -15,51 +15,37 @@ from starlette.staticfiles import StaticFiles
 
 from tokenlight.errors import TokenlightError
 from tokenlight.version import VERSION
-from tokenlight.web.guard import Guard
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList
 from tokenlight.web.opened import Shelf
 from tokenlight.web.refusals import ERRORS, Refusal, caught
 from tokenlight.web.responses import KINDS
+from tokenlight.web.server import Guard
 from tokenlight.web.service import Service
 
 PAGE = Path(__file__).parent / "page"
-# By method of the service: address, what it answers, and the fields of that, or its kinds of file.
+# By method of the service, whose docstring says what it answers: address, and the fields of the answer, or
+# its kinds of file.
 READ = {
-    "health": ("/healthz", "alive", "status version models"),
-    "list_models": ("/api/models", "the served models", "models limits opened"),
-    "list_methods": ("/api/methods", "methods and metrics", "methods metrics groups"),
-    "head_map": (
-        "/api/heads/{model:path}",
-        "the head map of a model",
-        "model layers heads syntactic positional",
-    ),
-    "attribution": ("/api/attribution/{id}", "the file asked for", KINDS.values()),
-    "list_opened": ("/api/opened", "what the server was started with", "attributions benchmarks"),
-    "report": ("/api/opened/{name}/report", "the report", ["text/html"]),
+    "health": ("/healthz", "status version models"),
+    "list_models": ("/api/models", "models limits opened"),
+    "list_methods": ("/api/methods", "methods metrics groups"),
+    "head_map": ("/api/heads/{model:path}", "model layers heads syntactic positional"),
+    "attribution": ("/api/attribution/{id}", KINDS.values()),
+    "list_opened": ("/api/opened", "attributions benchmarks"),
+    "report": ("/api/opened/{name}/report", ["text/html"]),
 }
 ASKED = {
-    "explain": (
-        "/api/explain",
-        "attributions with ids",
-        "model prediction attributions agreement untested refused seconds",
-    ),
-    "trust": ("/api/trust", "verdict, grade and health", "id trust"),
-    "perturb": ("/api/perturb", "curves of the game", "model labels games"),
-    "evaluate": (
-        "/api/evaluate",
-        "numbers with 95 % intervals",
-        "model methods curves agreement metrics rows refused table",
-    ),
-    "attention": ("/api/attention", "the map of a head", "model layer head tokens special weights"),
-    "open_saved": ("/api/open", "the attributions with ids", "attributions agreement served"),
+    "explain": ("/api/explain", "model prediction attributions agreement untested refused seconds"),
+    "trust": ("/api/trust", "id trust"),
+    "perturb": ("/api/perturb", "model labels games"),
+    "evaluate": ("/api/evaluate", "model methods curves agreement metrics rows refused table"),
+    "attention": ("/api/attention", "model layer head tokens special weights"),
+    "open_saved": ("/api/open", "attributions agreement served"),
 }
-JSON_BODY = {  # of POST /api/open, which is read by hand, with its own limits
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"type": "object"}}},
-    }
-}
+# Of POST /api/open, which is read by hand, with its own limits.
+OBJECT = {"application/json": {"schema": {"type": "object"}}}
+JSON_BODY = {"requestBody": {"required": True, "content": OBJECT}}
 mimetypes.add_type("text/javascript", ".js")  # whatever this machine calls it
 
 
@@ -97,15 +83,16 @@ def application(
     for kind in (Refusal, TokenlightError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _refuse)
     for verb, addresses in (("GET", READ), ("POST", ASKED)):
-        for name, (address, meaning, answer) in addresses.items():
+        for name, (address, answer) in addresses.items():
+            handler = getattr(service, name)
             app.add_api_route(
                 address,
-                getattr(service, name),
+                handler,
                 methods=[verb],
-                responses={200: {"description": meaning, "content": _content(answer)}},
+                responses={200: {"description": handler.__doc__, "content": _content(answer)}},
                 openapi_extra=JSON_BODY if name == "open_saved" else None,
             )
-    files = _PageFiles(directory=PAGE)
+    files = StaticFiles(directory=PAGE)
     app.mount("/page", files)
 
     async def page(request: Request) -> Response:
@@ -126,12 +113,3 @@ def _content(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, str):
         return {kind.partition(";")[0]: {} for kind in answer}
     return {"application/json": {"schema": {"type": "object", "required": answer.split()}}}
-
-
-class _PageFiles(StaticFiles):
-    """The page's own files, asked for anew each time, so that an edited page shows."""
-
-    def file_response(self, *given: Any, **more: Any) -> Response:
-        response = super().file_response(*given, **more)
-        response.headers["cache-control"] = "no-cache"
-        return response

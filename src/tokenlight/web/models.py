@@ -95,10 +95,8 @@ class AllowList(dict[str, Served]):
     def __init__(self, served: Sequence[Served]) -> None:
         super().__init__({one.name: one for one in served})
         if len(self) != len(served):
-            raise BadInput(
-                f"two of the models {', '.join(one.name for one in served)} have one name; rename a "
-                "folder, since its last part is its name on the page."
-            )
+            names = ", ".join(one.name for one in served)
+            raise BadInput(f"two of the models {names} have one name; rename a folder.")
 
     def named(self, name: str) -> Served:
         """The model of this name, or a refusal that lists the names there are."""
@@ -109,17 +107,13 @@ class AllowList(dict[str, Served]):
 
     def taking(self, name: str | None, fields: tuple[str, ...]) -> Served:
         """The model asked for, or the first that reads these fields; it must read them."""
-        if name is not None:
-            found = self.named(name)
-            if fields in found.inputs:
-                return found
-            wanted = ", or ".join(" and ".join(one) for one in found.inputs)
-            said = f"{found.name} does not read {' and '.join(fields)}."
-            raise Refusal("bad_input", said, f"Give it {wanted}.")
-        for found in self.values():
-            if fields in found.inputs:
-                return found
-        raise BadInput(f"no model here reads {' and '.join(fields)}.")
+        asked = self.values() if name is None else [self.named(name)]
+        for one in asked:
+            if fields in one.inputs:
+                return one
+        read = dict.fromkeys(" and ".join(way) for one in asked for way in one.inputs)
+        said = f"{name or 'no model here'} reads {'' if name is None else 'no '}{' and '.join(fields)}."
+        raise Refusal("bad_input", said, f"Give {', or '.join(read)}." if read else "")
 
 
 def load(
@@ -134,10 +128,9 @@ def load(
         explainer = Explainer.from_pretrained(given, **how)
         name = shown_name(given)
         if explainer.live.head.reads not in ("text", "next"):
+            served_are = "classifiers of texts, models that answer questions, and language models"
             raise UnsupportedModel(
-                f"{name} cannot be served: the page has no place for what it reads and writes "
-                f"({explainer.live.head.does}). It serves classifiers of texts, models that answer "
-                "questions, and language models; explain this one in Python."
+                f"{name} cannot be served: the page is for {served_are}; explain it in Python."
             )
         explainer.name = name
         keep_secret(_paths(given, explainer))

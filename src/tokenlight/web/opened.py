@@ -3,10 +3,11 @@ benchmark runs that ``--open`` fills at start."""
 
 import csv
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,9 +31,8 @@ def opened(content: Any, limits: ServerLimits) -> list[Attribution]:
     """Attributions out of parsed JSON: one, or a list of them."""
     entries = content if isinstance(content, list) else [content]
     if not 0 < len(entries) <= limits.open_entries:
-        raise DamagedFile(
-            f"this file holds {len(entries)} explanations; 1 to {limits.open_entries} can be opened."
-        )
+        held = f"this file holds {len(entries)} explanations"
+        raise DamagedFile(f"{held}; 1 to {limits.open_entries} can be opened.")
     if sum(map(_pixels, entries)) > limits.open_pixels:
         raise DamagedFile(f"its pictures have more than {limits.open_pixels:,} pixels together.")
     return [_checked(entry) for entry in entries]
@@ -73,36 +73,39 @@ def _checked(entry: Any) -> Attribution:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedRun:
-    """A benchmark run or an evaluation: its tables, its summary, and its report where it has one."""
-
-    name: str
-    manifest: dict[str, Any] = field(default_factory=dict)
-    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    report: bytes | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As the page reads it."""
-        link = f"/api/opened/{quote(self.name, safe='')}/report" if self.report else None
-        return {"name": self.name, "report": link, "manifest": self.manifest, **self.tables}
-
-
-@dataclass(frozen=True, eq=False)
 class Shelf:
-    """Files of attributions by name, and runs by name."""
+    """Files of attributions by name; benchmark runs and evaluations by name, as the page reads them, and
+    their reports."""
 
     files: dict[str, list[Attribution]] = field(default_factory=dict)
-    runs: dict[str, OpenedRun] = field(default_factory=dict)
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reports: dict[str, bytes] = field(default_factory=dict)
 
     def put(self, place: Path, limits: ServerLimits) -> None:
-        """A run, or a file of attributions."""
-        with _naming(place):
+        """A run, or a file of attributions; what is wrong with it is said with its name."""
+        try:
             if place.is_dir():
-                run = _run(place, _free(place.resolve().name, self.runs))
-                self.runs[run.name] = run
+                self._put_run(place, _free(place.resolve().name, self.runs))
             else:
                 made = opened(parsed(text_of(place).encode("utf-8")), limits)
                 self.files[_free(place.name, self.files)] = made
+        except (OSError, ValueError) as wrong:
+            why = getattr(wrong, "strerror", None)
+            raise DamagedFile(f"{place} cannot be opened: {f'{why}.' if why else wrong}") from wrong
+
+    def _put_run(self, place: Path, name: str) -> None:
+        manifest, tables = {}, {}
+        for file in filter(Path.is_file, (place / RUN, place / SUMMARY)):
+            manifest[file.stem] = _bare(parsed(text_of(file).encode("utf-8")))
+        for file in filter(Path.is_file, (place / f"{table}.csv" for table in TABLES)):
+            with file.open(encoding="utf-8", newline="") as stream:
+                rows = islice(csv.DictReader(stream), MOST_ROWS)
+                tables[file.stem] = [{str(k): _value(v) for k, v in row.items()} for row in rows]
+        link, report = f"/api/opened/{quote(name, safe='')}/report", _report(place)
+        if report is not None:
+            self.reports[name] = report
+        told = {"name": name, "report": link if report else None, "manifest": manifest}
+        self.runs[name] = {**told, **tables}
 
 
 def shelf(places: Sequence[str], limits: ServerLimits) -> Shelf:
@@ -116,55 +119,28 @@ def shelf(places: Sequence[str], limits: ServerLimits) -> Shelf:
             found.put(place, limits)
             continue
         before = len(found.runs) + len(found.files)
-        for one in sorted(place.iterdir()):
-            if (one / RUN).is_file():
-                found.put(one, limits)
+        for one in sorted(place.glob(f"*/{RUN}")):
+            found.put(one.parent, limits)
         for one in sorted(place.glob("*.json"))[:MOST_FILES]:
             with suppress(DamagedFile):
                 found.put(one, limits)
         if len(found.runs) + len(found.files) == before:
-            raise DamagedFile(
-                f"{place} holds no saved attribution (.json) and no benchmark run (run.json)."
-            )
+            none = "holds no saved attribution (.json) and no benchmark run (run.json)"
+            raise DamagedFile(f"{place} {none}.")
     return found
-
-
-@contextmanager
-def _naming(place: Path) -> Iterator[None]:
-    """What is wrong with a file is said with its name."""
-    try:
-        yield
-    except (OSError, ValueError) as broken:
-        why = getattr(broken, "strerror", None)
-        raise DamagedFile(f"{place} cannot be opened: {f'{why}.' if why else broken}") from broken
-
-
-def _run(place: Path, name: str) -> OpenedRun:
-    manifest, tables = {}, {}
-    for file in filter(Path.is_file, (place / RUN, place / SUMMARY)):
-        manifest[file.stem] = _bare(parsed(text_of(file).encode("utf-8")))
-    for file in filter(Path.is_file, (place / f"{name}.csv" for name in TABLES)):
-        with file.open(encoding="utf-8", newline="") as stream:
-            rows = islice(csv.DictReader(stream), MOST_ROWS)
-            tables[file.stem] = [{str(k): _value(v) for k, v in row.items()} for row in rows]
-    return OpenedRun(name, manifest, tables, _report(place))
 
 
 def _report(place: Path) -> bytes | None:
     """The report beside the run; one is made where there is none, and the run can be read."""
     if (place / REPORT).is_file():
         return (place / REPORT).read_bytes()
-    if not (place / RUN).is_file():
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / REPORT
-        try:
+    with tempfile.TemporaryDirectory() as folder, suppress(TokenlightError):
+        if (place / RUN).is_file():
             from tokenlight.bench.report.write import report
 
-            report(place, "html", output=made)
-        except TokenlightError:
-            return None  # its tables are shown all the same
-        return made.read_bytes()
+            report(place, "html", output=Path(folder) / REPORT)
+            return (Path(folder) / REPORT).read_bytes()
+    return None
 
 
 def _bare(value: Any) -> Any:
@@ -178,16 +154,12 @@ def _bare(value: Any) -> Any:
 
 def _value(text: Any) -> Any:
     """A cell of a table: a number where it reads as a finite one, else its text without paths."""
-    if not isinstance(text, str) or text == "":
-        return None
-    with suppress(ValueError):
-        value = json_of(text, parse_constant=str)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return value
-    return without_paths(text)
+    with suppress(TypeError, ValueError):  # a list, where a row is too long, or words
+        return number if isfinite(number := float(text)) else text
+    return without_paths(text) if isinstance(text, str) and text else None
 
 
-def _free(name: str, taken: dict[str, Any]) -> str:
+def _free(name: str, taken: Mapping[str, Any]) -> str:
     """The name, with a number behind it where it is taken."""
     number, free = 2, name
     while free in taken:

@@ -3,7 +3,7 @@
 import inspect
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -27,15 +27,13 @@ def spec(kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None)
     ``heads``: the head map of the model asked, which ``mask_lrp:heads=given`` stands for.
     """
     name, options = registry.parse(text)
-    hints = _hints(kind, name)
-    for option, value in options.items():
-        if (option, value) == ("heads", GIVEN):
-            if heads is None:
-                none = f"{name}:heads={GIVEN} needs a head map of this model, and none was given."
-                hint = "Start the server with --heads MODEL=heads.json."
-                raise Refusal("not_allowed", none, hint)
-            continue
-        if not plain(hints.get(option, bool)):
+    given = {"heads": heads} if options.get("heads") == GIVEN else {}
+    if given and heads is None:
+        none = f"{name}:heads={GIVEN} needs a head map of this model, and none was given."
+        raise Refusal("not_allowed", none, "Start the server with --heads MODEL=heads.json.")
+    for option in options.keys() - given.keys():
+        value = options[option]
+        if not plain(_hints(kind, name).get(option, bool)):
             said = f"the option {option} of {name} may name a file, so it cannot be set from here."
             hint = f"{option} is set in Python or on the command line."
             raise Refusal("not_allowed", said, hint)
@@ -44,7 +42,7 @@ def spec(kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None)
             if not abs(float(value)) <= most:
                 said = f"{option}={value[:40]} is too large."
                 raise Refusal("not_allowed", said, f"At most {most:,}.")
-    return name, options | ({"heads": heads} if options.get("heads") == GIVEN else {})
+    return name, options | given
 
 
 def plain(hint: Any) -> bool:
@@ -103,15 +101,13 @@ def slow(method: Method) -> bool:
     return bool(type(method).slow) or method.cost(30).forwards > 20
 
 
-def token_passes(methods: Sequence[Method], tokens: int, targets: int) -> int:
+def token_passes(methods: Collection[Method], tokens: int, targets: int) -> int:
     """Tokens that go through the model; a backward counts as two forwards, and what attention_flow
     computes after its pass as so many tokens as would take that long: two seconds for 128."""
-    total = 0
-    for method in methods:
-        cost = method.cost(tokens)
-        total += tokens * (cost.forwards + 2 * cost.backwards)
-        total += tokens**3 // 64 * (method.name == "attention_flow")
-    return total * targets
+    costs = [method.cost(tokens) for method in methods]
+    flows = sum(method.name == "attention_flow" for method in methods)
+    passes = sum(cost.forwards + 2 * cost.backwards for cost in costs)
+    return targets * (tokens * passes + flows * (tokens**3 // 64))
 
 
 def _options(kind: registry.Kind, name: str, *, with_heads: bool) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -116,7 +116,7 @@ def caught(broken: BaseException) -> Refusal:
             code, hint = next(known, ("bad_input", ""))
             return Refusal(code, str(broken), hint)
         case RequestValidationError():
-            return invalid(broken.errors())
+            return _invalid(broken.errors()[0])
         case HTTPException(status_code=status):
             code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
             return Refusal(code, f"{code.replace('_', ' ')}.", "", status, broken.headers)
@@ -135,30 +135,31 @@ def not_found(what: str, hint: str = "") -> Refusal:
     return Refusal("not_found", what, hint, 404)
 
 
-def invalid(found: Sequence[Any]) -> Refusal:
-    """What is wrong with the shape of a request, the first three things in words."""
-    said = []
-    for one in found[:3]:
-        # Only what the asker wrote: pydantic also names the kinds of value it tried.
-        parts = [p for p in map(str, one.get("loc", ())[1:]) if re.fullmatch(r"[a-z_]+|\d+", p)]
-        shown = bool(parts) and one.get("type") != "json_invalid"
-        said.append(f"{'.'.join(parts)}: " * shown + _in_words(one))
-    wrong = "; ".join(said) or "the request has the wrong shape"
-    return Refusal("invalid", wrong, "GET /api/openapi.json tells what each request takes.")
+def too_costly(cost: int, most: int, less: str) -> None:
+    """Refuse what sends more tokens through a model than are served."""
+    if cost > most:
+        said = f"this costs about as much as sending {cost:,} tokens through the model"
+        raise Refusal("too_costly", f"{said}, and at most {most:,} are served.", f"Give {less}.")
 
 
-def _in_words(wrong: Any) -> str:
-    """One thing that pydantic found wrong, without its own vocabulary."""
-    kind, why, place = wrong.get("type"), wrong.get("ctx") or {}, wrong.get("loc", ())
-    if kind == "json_invalid":
-        said = why.get("error", "it cannot be read")
-        return f"the body is not valid JSON: {said} (character {place[-1]})."
-    if kind == "value_error":
-        return str(why["error"])  # ours, without a prefix
-    if kind == "string_pattern_mismatch":  # only ids have a pattern
-        return f"{wrong.get('input')!r:.80} is not an id; give the id of an attribution that explain gave."
-    if kind in ("model_attributes_type", "model_type"):
-        return 'give a JSON object, {"name": value}.'
-    if kind == "missing" and tuple(place) == ("body",):
-        return "the body is empty; give a JSON object."
-    return str(wrong.get("msg", "invalid"))
+def _invalid(wrong: Mapping[str, Any]) -> Refusal:
+    """What is wrong with the shape of a request, without pydantic's own vocabulary."""
+    place, why = tuple(wrong.get("loc", ())), wrong.get("ctx") or {}
+    # Only what the asker wrote: pydantic also names the kinds of value it tried.
+    parts = [part for part in map(str, place[1:]) if re.fullmatch(r"[a-z_]+|\d+", part)]
+    match wrong.get("type"):
+        case "json_invalid":
+            parts = []
+            said = f"the body is not valid JSON: {why.get('error')} (character {place[-1]})."
+        case "value_error":
+            said = str(why["error"])  # ours, without a prefix
+        case "extra_forbidden":
+            said = "there is no such field."
+        case "model_attributes_type" | "model_type":
+            said = 'give a JSON object, {"name": value}.'
+        case "missing" if place == ("body",):
+            said = "the body is empty; give a JSON object."
+        case _:
+            said = str(wrong.get("msg", "invalid"))
+    hint = "GET /api/openapi.json tells what each request takes."
+    return Refusal("invalid", ": ".join([".".join(parts), said] if parts else [said]), hint)

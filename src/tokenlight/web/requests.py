@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tokenlight.data.target import Continuation, Contrast, NextToken
 from tokenlight.data.tokens import Question
-from tokenlight.errors import UnknownName
 from tokenlight.inputs.context import Context
 from tokenlight.web.limits import ServerLimits
 
@@ -27,16 +26,6 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_fields(cls, given: Any) -> Any:
-        """The schema forbids other fields; here a near name is offered."""
-        known = {field.alias or name for name, field in cls.model_fields.items()}
-        for name in given if isinstance(given, dict) else ():
-            if name not in known and name not in cls.model_fields:
-                raise ValueError(str(UnknownName.among("field", str(name)[:80], known)))
-        return given
-
 
 class ContrastAsked(Strict):
     """Why ``for`` rather than ``rather_than``."""
@@ -55,7 +44,7 @@ TargetAsked = Name | Count | ContrastAsked | TokenAsked
 
 
 class Fields(Strict):
-    """What may be read by a model: nothing yet says which of it must be there."""
+    """What a model may read: nothing yet says which of it must be there."""
 
     text: Text | None = None
     pair: Text | None = None
@@ -89,10 +78,11 @@ class TextAsked(Fields):
     @model_validator(mode="after")
     def _one_input(self) -> "TextAsked":
         if self.fields not in INPUTS:
-            raise ValueError(
-                "give text, text and pair, question and context, question and documents (and answer), or "
-                "prompt; got " + (" and ".join(self.fields) or "none of them")
+            ways = (
+                "text, text and pair, question and context, question and documents (and answer), or"
             )
+            got = " and ".join(self.fields) or "none of them"
+            raise ValueError(f"give {ways} prompt; got {got}")
         return self
 
 

@@ -35,15 +35,13 @@ def shown(entry: Entry, *, words: bool = False, layers: bool = True) -> dict[str
     attribution = entry.attribution
     done = any(step.startswith("merge_words") for step in attribution.steps)
     values = (merge_words(attribution) if words and not done else attribution).to_dict()
-    if not layers:
-        values["layers"] = None
     return {
         "id": entry.id,
         "method": method_name(attribution),
         "target": attribution.target.name,
         "words": _words(attribution),
         "has_layers": attribution.layers is not None,
-        "attribution": values,
+        "attribution": values if layers else {**values, "layers": None},
     }
 
 
@@ -57,40 +55,32 @@ def method_name(attribution: Attribution) -> str:
 def agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | None:
     """Spearman's correlation between methods, over the tokens that are not special, for the first
     target; None where there are no two methods to compare."""
-    if not attributions:
+    first = attributions[0].target.name, attributions[0].row.ids
+    alike = [a for a in attributions if (a.target.name, a.row.ids) == first]
+    ranks = {method_name(a): unit_ranks(a) for a in alike}
+    if not 1 < len(ranks) == len(alike):
         return None
-    first = attributions[0]
-    chosen = [
-        a for a in attributions if a.target.name == first.target.name and a.row.ids == first.row.ids
-    ]
-    names = [method_name(a) for a in chosen]
-    if len(set(names)) < 2 or len(set(names)) != len(names):
-        return None
-    ranks = [unit_ranks(a) for a in chosen]
+    found = list(ranks.values())
     matrix = [
-        [None if a is None or b is None else round(float(np.clip(a @ b, -1, 1)), 6) for b in ranks]
-        for a in ranks
+        [None if a is None or b is None else round(float(np.clip(a @ b, -1, 1)), 6) for b in found]
+        for a in found
     ]
-    return {"methods": names, "target": first.target.name, "matrix": matrix}
+    return {"methods": list(ranks), "target": first[0], "matrix": matrix}
 
 
 def _words(attribution: Attribution) -> list[dict[str, Any]]:
     """Words in order with their tokens, their score (the tokens' sum) and their place."""
     row, found = attribution.row, []
     for group in word_groups(row):
-        if row.special[group[0]]:
-            continue
-        start, end = row.span(group) or (None, None)
-        found.append(
-            {
+        if not row.special[group[0]]:
+            start, end = row.span(group) or (None, None)
+            word = {
                 "text": row.written(group) or "".join(row.pieces[i] for i in group),
                 "positions": group,
                 "score": float(attribution.scores[group].sum()),
                 "segment": row.segments[group[0]],
-                "start": start,
-                "end": end,
             }
-        )
+            found.append({**word, "start": start, "end": end})
     return found
 
 
@@ -111,10 +101,8 @@ def download(
 def _layers(given: Sequence[Attribution]) -> Any:
     if len(given) != 1:
         raise BadInput("a heat map of layers shows one explanation; give one id.")
-    layers = given[0].layers
-    if layers is not None and sum(layers.shape) > MOST_NAMES:
-        raise BadInput(
-            f"a heat map of {' × '.join(map(str, layers.shape))} layers and tokens is more than a "
-            f"figure can show; together at most {MOST_NAMES:,}."
-        )
+    size = () if given[0].layers is None else given[0].layers.shape
+    if sum(size) > MOST_NAMES:
+        said = f"a heat map of {' × '.join(map(str, size))} layers and tokens is more than a figure"
+        raise BadInput(f"{said} can show; together at most {MOST_NAMES:,}.")
     return heat_map(given[0])

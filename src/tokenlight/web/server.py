@@ -1,19 +1,154 @@
-"""The server itself: how many connections it holds, how long a request may take to arrive, its end."""
+"""The server itself: who may ask, how much they send and what the answer lets a page do; how many
+connections it holds, how long a request may take to arrive, its end."""
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 import h11
 import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tokenlight.web.guard import Guard
 from tokenlight.web.limits import ServerLimits
-from tokenlight.web.refusals import BUSY, Refusal
+from tokenlight.web.refusals import BUSY, Refusal, caught, closing
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
+OPEN = "/api/open"
+
+
+class Guard:
+    """An ASGI layer. A page of another site can neither ask (Origin, JSON only) nor, by a name that
+    it points at this machine, pretend to be this one (Host). ``stop`` ends the service behind it."""
+
+    def __init__(self, app: Any, host: str, limits: ServerLimits, stop: Callable[[], bool]) -> None:
+        self._app, self._limits, self._stop = app, limits, stop
+        self.ended = False  # whether nothing is at work any more
+        self._names, self._everywhere = {"localhost", host.strip("[]").lower()}, False
+        with suppress(ValueError):  # a name
+            self._everywhere = ip_address(host.strip("[]")).is_unspecified
+        if self._everywhere:
+            # Bound to every address: reached by number, or by this machine's own name. A name that
+            # another site controls is neither.
+            self._names.add(socket.gethostname().lower())
+
+    def close(self) -> None:
+        """Tell everybody who waits that the server closes."""
+        self.ended = self._stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def sealed(message: Message) -> None:
+            """With the headers, unless an answer brings a stricter one of the same name."""
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(raw=list(message.get("headers", ())))
+                # An edited page shows; an answer is nobody's to keep.
+                kept = "no-store" if scope["path"].startswith("/api/") else "no-cache"
+                for name, value in {**HEADERS, "cache-control": kept}.items():
+                    headers.setdefault(name, value)
+                message["headers"] = headers.raw
+            await send(message)
+
+        try:
+            self._check(scope)
+            opens = scope["path"] == OPEN
+            most = self._limits.open_bytes if opens else self._limits.body_bytes
+            body = await _body(receive, most)
+            if body is not None:
+                await self._answered(scope, body, receive, sealed, lambda: begun)
+            return
+        except asyncio.CancelledError:  # the server does not wait any longer
+            refused = closing()
+        except Exception as broken:  # noqa: BLE001 - whatever it is, the asker gets an answer
+            refused = caught(broken)
+        if not begun:
+            bare = {**refused.headers, "connection": "close"}
+            await JSONResponse(refused.to_dict(), refused.status, bare)(scope, receive, sealed)
+
+    async def _answered(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send, begun: Callable[[], bool]
+    ) -> None:
+        """The application's answer, unless who asked goes away before it is begun: then it is given up."""
+        gone = asyncio.ensure_future(receive())
+        given = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def once() -> Message:
+            return given.pop() if given else await asyncio.shield(gone)
+
+        answer = asyncio.create_task(self._app(scope, once, send))
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not begun():
+                answer.cancel()
+            with suppress(asyncio.CancelledError):
+                await answer
+        finally:
+            for task in (answer, gone):
+                task.cancel()
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin", "").lower()
+        if not self.knows(host):
+            said = "this server does not go by the name in the Host header."
+            raise Refusal("forbidden", said, "Open the address that tokenlight serve printed.", 403)
+        asks = scope["method"] not in ("GET", "HEAD")
+        if asks and origin and origin not in (f"http://{host}".lower(), f"https://{host}".lower()):
+            raise Refusal("forbidden", "pages of other sites cannot ask this server.", status=403)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            hint = "Send the header Content-Type: application/json."
+            raise Refusal("unsupported_media_type", "the body must be JSON.", hint, 415)
+
+    def knows(self, host: str) -> bool:
+        """Whether a Host header names this server."""
+        with suppress(ValueError):  # neither a name of this server nor an address
+            parts = urlsplit(f"//{host}")
+            name = "" if parts.path or "@" in host else parts.hostname or ""
+            return name in self._names or ip_address(name).is_loopback or self._everywhere
+        return False
+
+
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """The whole body, refused where it grows too large; None where the asker went away."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if len(body) > most:
+            said = f"the request is larger than {most:,} bytes."
+            raise Refusal("too_large", said, "Send less.", 413)
+        if not message.get("more_body"):
+            return bytes(body)
+
 
 BACKLOG = 64  # connections that are taken up in one go, before any of them can be dismissed
 
@@ -141,9 +276,9 @@ class _Connection(H11Protocol):
 
 def _files() -> int:
     """How many files and connections this process may have open."""
-    try:
+    soft = 0
+    with suppress(ImportError):  # Windows has no such limit
         import resource
-    except ImportError:  # Windows has no such limit
-        return 1 << 20
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft > 0 else 1 << 20

@@ -17,9 +17,8 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, BadTarget, TokenlightError
 from tokenlight.methods._method import FAMILIES
 from tokenlight.version import VERSION
-from tokenlight.web import measure, options, requests, responses
-from tokenlight.web.explain import Explained, Wanted, explain_alone, explain_batch
-from tokenlight.web.games import Play, labels_of, own_order
+from tokenlight.web import options, requests, responses, tasks
+from tokenlight.web.games import labels_of, play, told
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, Served
 from tokenlight.web.opened import Shelf, opened, parsed
@@ -41,7 +40,7 @@ class Service:
         self.models, self.shelf, self.limits = models, shelf, limits
         self.kept = Kept(limits)
         self._workers: dict[str, ModelWorker] = {}
-        self._shelved: dict[str, list[Entry]] = {}
+        self._shelved = {n: [self._keep(a, pinned=True) for a in f] for n, f in shelf.files.items()}
         self._beside = asyncio.Semaphore(limits.beside)  # each may take a hundred megabytes
 
     def warm(self) -> None:
@@ -50,21 +49,20 @@ class Service:
             usual = {"long": "truncate", "target": served.explainer.live.head.usual}
             brief = {name: " ".join(text.split()[:4]) for name, text in served.examples[0].items()}
             asked = requests.ExplainAsked.model_validate({**brief, **usual})
-            (made,) = explain_batch(served, [Wanted.of(asked, served)], self.limits.passes)
+            wanted = [tasks.Wanted.of(asked, served)]
+            (made,) = tasks.explain_batch(served, wanted, self.limits.passes)
             if isinstance(made, Exception):
                 raise made
-            measure.play_own(served, Play.of(made.attributions[0], None), 0, 0)
+            play(served, [Entry("", made.attributions[0], served.name)], 0, 0)
 
     def start(self, *, trials: bool) -> None:
         """Start the workers; ``trials``: find out which methods work, when nobody asks for anything."""
         for served in self.models.values():
-            batch = partial(explain_batch, served, passes=self.limits.passes)
+            batch = partial(tasks.explain_batch, served, passes=self.limits.passes)
             self._workers[served.name] = ModelWorker(served.name, batch, self.limits)
-        for name, attributions in self.shelf.files.items():
-            self._shelved[name] = [self._keep(a, pinned=True) for a in attributions]
         for name in registry.usable("methods") if trials else ():
             for served in self.models.values():
-                trial = partial(measure.try_method, served, name)
+                trial = partial(tasks.try_method, served, name)
                 self._workers[served.name].work(Lane.BACKGROUND, trial)
 
     def stop(self) -> bool:
@@ -75,6 +73,7 @@ class Service:
             return all(pool.map(lambda one: one.stop(self.limits.stop_seconds), workers))
 
     async def health(self) -> Response:
+        """That it is alive."""
         return JSONResponse({"status": "ok", "version": VERSION, "models": len(self.models)})
 
     async def list_models(self) -> Response:
@@ -101,30 +100,16 @@ class Service:
             none = f"no head map of {served.name} was given."
             raise not_found(none, "Start the server with --heads MODEL=heads.json.")
         mask = served.heads["mask"]
+        size = {"layers": len(mask["syntactic"]), "heads": len(mask["syntactic"][0])}
+        own = {kind: mask[kind] for kind in ("syntactic", "positional")}
         usual = {"relations": {}, "positions": [], "thresholds": {}, "sentences": 0}
-        return JSONResponse(
-            {
-                "model": served.name,
-                "layers": len(mask["syntactic"]),
-                "heads": len(mask["syntactic"][0]),
-                "syntactic": mask["syntactic"],
-                "positional": mask["positional"],
-                **{name: served.heads.get(name, none) for name, none in usual.items()},
-            }
-        )
+        more = {name: served.heads.get(name, none) for name, none in usual.items()}
+        return JSONResponse({"model": served.name, **size, **own, **more})
 
     async def explain(self, asked: requests.ExplainAsked) -> Response:
         """Score the tokens of a text by one method or several."""
         started = time.perf_counter()
-        served = self.models.taking(asked.model, asked.fields)
-        worker, wanted = self._worker(served), Wanted.of(asked, served)
-        size = sum(len(getattr(asked, field)) for field in asked.fields) * len(wanted.methods)
-        if wanted.lengthy or size > self.limits.quick_characters:
-            alone = partial(explain_alone, served, wanted, self.limits.passes)
-            job = worker.work(Lane.LONG, alone)
-        else:  # together with whatever else waits for the same model
-            job = worker.quick(wanted, size)
-        made: Explained = await self._answer(job)
+        served, made = await self._explained(asked)
         entries = await asyncio.to_thread(
             lambda: [self.kept.put(a, served.name) for a in made.attributions]
         )
@@ -158,8 +143,28 @@ class Service:
         return JSONResponse({"id": asked.id, "trust": entry.attribution.extras["trust"]})
 
     async def perturb(self, asked: requests.PerturbAsked) -> Response:
-        """The hiding and revealing game, the whole curve at once."""
-        served, games = await (self._games if asked.order is None else self._own_game)(asked)
+        """The hiding and revealing game, the whole curve at once: of explanations, which it is kept
+        beside, or of an order that a person chose."""
+        if asked.order is None:
+            entries = [self.kept.get(one) for one in dict.fromkeys(asked.ids or [str(asked.id)])]
+            if len({entry.model for entry in entries}) > 1:
+                raise BadInput("these explanations are of different models.")
+            served = self._made_by(entries[0])
+        else:
+            if asked.target == "all":
+                raise BadTarget("a game watches one target, not all.")
+            text = asked.model_dump(include={*asked.fields, "model"})
+            explain = requests.ExplainAsked(**text, method="random", target=asked.target)
+            served, made = await self._explained(explain)
+            entries = [Entry("", made.attributions[0], served.name, order=asked.order)]
+        how = asked.random_orders, asked.seed
+        if None in [told(entry, *how) for entry in entries]:
+            tokens = sum(len(entry.attribution) for entry in entries)
+            try:
+                await self._done(tokens, play, served, entries, *how)
+            finally:  # some of them may have been played before it was given up
+                self.kept.weigh(entries)
+        games = [told(entry, *how) for entry in entries]
         return JSONResponse({"model": served.name, "labels": labels_of(served), "games": games})
 
     async def evaluate(self, asked: requests.EvaluateAsked) -> Response:
@@ -168,14 +173,13 @@ class Service:
         if len(fields) > 1:
             raise BadInput("give texts of one kind: all texts, pairs or questions.")
         served = self.models.taking(asked.model, fields.pop())
-        work = partial(measure.evaluate, served, asked, self.limits)
-        return JSONResponse(await self._done(served, work))
+        work = self._done(math.inf, tasks.evaluate, served, asked, self.limits)
+        return JSONResponse(await work)
 
     async def attention(self, asked: requests.AttentionAsked) -> Response:
         """What one attention head looks at in a text."""
         served = self.models.taking(asked.model, asked.fields)
-        work = partial(measure.attention_map, served, asked, self.limits)
-        return JSONResponse(await self._done(served, work, tokens=0))
+        return JSONResponse(await self._done(0, tasks.attention_map, served, asked, self.limits))
 
     async def attribution(
         self,
@@ -211,54 +215,35 @@ class Service:
 
         def answer() -> dict[str, Any]:
             files = [{"file": n, **_shown(e, "entries")} for n, e in self._shelved.items()]
-            runs = [run.to_dict() for run in self.shelf.runs.values()]
-            return {"attributions": files, "benchmarks": runs}
+            return {"attributions": files, "benchmarks": [*self.shelf.runs.values()]}
 
         return await _built(answer)
 
     async def report(self, name: Annotated[str, Path(max_length=300)]) -> Response:
         """The report of a benchmark run."""
-        run = self.shelf.runs.get(name)
-        if run is None or run.report is None:
+        if name not in self.shelf.reports:
             raise not_found("there is no report of this name.")
-        headers = {"content-security-policy": SANDBOX}
-        return Response(run.report, headers=headers, media_type="text/html; charset=utf-8")
+        kind, headers = responses.KINDS["html"], {"content-security-policy": SANDBOX}
+        return Response(self.shelf.reports[name], headers=headers, media_type=kind)
 
     async def _trust(self, entry: Entry, served: Served) -> None:
-        work = partial(measure.measured_trust, served, entry.attribution, self.limits)
-        entry.attribution = await self._done(served, work, len(entry.attribution))
+        a = entry.attribution
+        entry.attribution = await self._done(len(a), tasks.measured_trust, served, a, self.limits)
         self.kept.weigh([entry])
 
-    async def _games(self, asked: requests.PerturbAsked) -> tuple[Served, Any]:
-        """Of explanations; they are kept beside them."""
-        identities = dict.fromkeys(asked.ids or [str(asked.id)])
-        entries = [self.kept.get(identity) for identity in identities]
-        if len({entry.model for entry in entries}) > 1:
-            raise BadInput("these explanations are of different models.")
-        served, how = self._made_by(entries[0]), (asked.random_orders, asked.seed)
-        games = measure.played(entries, *how)
-        if games is None:
-            tokens = sum(len(entry.attribution) for entry in entries)
-            try:
-                await self._done(served, partial(measure.play, served, entries, *how), tokens)
-            finally:  # some of them may have been played before it was given up
-                self.kept.weigh(entries)
-            games = measure.played(entries, *how)
-        return served, games
-
-    async def _own_game(self, asked: requests.PerturbAsked) -> tuple[Served, Any]:
-        """Of an order that a person chose."""
+    async def _explained(self, asked: requests.ExplainAsked) -> tuple[Served, tasks.Explained]:
         served = self.models.taking(asked.model, asked.fields)
-        text = asked.model_dump(include=set(asked.fields))
-        explain = requests.ExplainAsked(**text, method="random", target=asked.target)
-        if asked.target == "all":
-            raise BadTarget("a game watches one target, not all.")
-        made: Explained = await self._answer(self._worker(served).quick(Wanted.of(explain, served)))
-        attribution = made.attributions[0]
-        order = own_order(attribution.row, asked.order or ())
-        one = Play(attribution.row, order, attribution.target, "your order")
-        work = partial(measure.play_own, served, one, asked.random_orders, asked.seed)
-        return served, await self._done(served, work, len(attribution))
+        worker, wanted = self._worker(served), tasks.Wanted.of(asked, served)
+        size = sum(len(getattr(asked, field)) for field in asked.fields) * len(wanted.methods)
+        if wanted.lengthy or size > self.limits.quick_characters:
+            alone = partial(tasks.explain_alone, served, wanted, self.limits.passes)
+            job = worker.work(Lane.LONG, alone)
+        else:  # together with whatever else waits for the same model
+            job = worker.quick(wanted, size)
+        made: tasks.Explained = await self._answer(job)
+        if not made.attributions:
+            raise made.refused[0][1]
+        return served, made
 
     def _keep(self, attribution: Attribution, *, pinned: bool = False) -> Entry:
         served = self.models.get(attribution.model)
@@ -267,11 +252,8 @@ class Service:
 
     def _made_by(self, entry: Entry) -> Served:
         if entry.model is None:
-            raise Refusal(
-                "unsupported",
-                "the model of this explanation is not served here, so it cannot be asked again.",
-                "Start the server with --model and the model that made it.",
-            )
+            said = "the model of this explanation is not served here, so it cannot be asked again."
+            raise Refusal("unsupported", said, "Start the server with --model and that model.")
         return self.models.named(entry.model)
 
     def _worker(self, served: Served) -> ModelWorker:
@@ -280,10 +262,12 @@ class Service:
             raise closing()
         return worker
 
-    async def _done(self, served: Served, work: Callable[[], Any], tokens: float = math.inf) -> Any:
+    async def _done(
+        self, tokens: float, work: Callable[..., Any], served: Served, *given: Any
+    ) -> Any:
         """What ``work`` on so many tokens comes to, in its turn."""
         lane = Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
-        return await self._answer(self._worker(served).work(lane, work))
+        return await self._answer(self._worker(served).work(lane, partial(work, served, *given)))
 
     async def _answer(self, job: QueuedJob) -> Any:
         seconds = self.limits.answer_seconds
@@ -309,18 +293,17 @@ async def _built(make: Callable[[], dict[str, Any]]) -> Response:
 
 def _fits(attribution: Attribution, served: Served) -> bool:
     """Whether the served model can read this row: a name alone proves nothing."""
-    explainer, row = served.explainer, attribution.row
-    limit = explainer.max_tokens
-    known = max(row.ids) < explainer.live.vocabulary and (limit is None or len(row) <= limit)
-    config = explainer.live.model.config.get_text_config()
-    kinds = getattr(config, "type_vocab_size", None) or explainer.live.vocabulary
-    known = known and all(0 <= kind < kinds for kind in row.token_types or ())
-    # No head that is served reads one token's output, compares with a vector, or sees a picture.
-    known = known and row.at is None and not row.asked and row.anchor is None and row.image is None
-    same = served.task != "classification" or list(attribution.prediction.labels) == served.labels
-    span = served.task == "span"
-    fits = attribution.target.kind in (("span",) if span else ("class", "contrast"))
-    outputs = (len(row), 2) if span else (len(explainer.live.head.labels),)
-    places = [place for place, _ in attribution.target.terms]
-    inside = all(len(place) == len(outputs) and all(map(lt, place, outputs)) for place in places)
-    return known and same and fits and inside
+    live, row, target = served.explainer.live, attribution.row, attribution.target
+    config, span = live.model.config.get_text_config(), served.task == "span"
+    kinds = getattr(config, "type_vocab_size", None) or live.vocabulary
+    outputs = (len(row), 2) if span else (len(live.head.labels),)
+    return (
+        max(row.ids) < live.vocabulary
+        and len(row) <= (served.explainer.max_tokens or len(row))
+        and all(0 <= kind < kinds for kind in row.token_types or ())
+        # No head that is served reads one token's output, compares with a vector, or sees a picture.
+        and (row.at, row.anchor, row.image, *row.asked) == (None, None, None)
+        and (served.task != "classification" or [*attribution.prediction.labels] == served.labels)
+        and target.kind in (("span",) if span else ("class", "contrast"))
+        and all(len(at) == len(outputs) and all(map(lt, at, outputs)) for at, _ in target.terms)
+    )

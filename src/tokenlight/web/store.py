@@ -21,26 +21,27 @@ BANDS = 4  # kinds of random orders that are remembered of one explanation
 @dataclass(eq=False)
 class Entry:
     """One attribution, the served model that made it (None: none here), and its game
-    as far as it was played."""
+    as far as it was played: its curve (None), and by random orders and seed what those did."""
 
     id: str
     attribution: Attribution
     model: str | None
-    curve: dict[str, Any] | None = None
-    bands: dict[tuple[int, int], Any] = field(default_factory=dict)  # by random orders and seed
+    pinned: bool = False  # the server was started with it, so it stays
+    order: Sequence[int] | None = None  # in which a person hides its tokens
+    played: dict[tuple[int, int] | None, Any] = field(default_factory=dict)
     weight: int = 0  # bytes, as the store counted them last
 
-    def remember(self, key: tuple[int, int], band: Any) -> None:
-        """What random orders did; only the last few kinds of asking are remembered."""
-        self.bands[key] = band
-        for older in list(self.bands)[:-BANDS]:
-            del self.bands[older]
+    def remember(self, key: tuple[int, int] | None, part: Any) -> None:
+        """Of what random orders did only the last few kinds of asking are remembered."""
+        self.played[key] = part
+        for older in [one for one in self.played if one is not None][:-BANDS]:
+            del self.played[older]
 
     def weighed(self) -> int:
         """About how many bytes of memory it takes, its game included."""
         image = self.attribution.row.image
         shown = 0 if image is None else image.pixels.nbytes  # and as it is drawn
-        return shown + sum(held(part) for part in (self.attribution, self.curve, self.bands))
+        return shown + held(self.attribution) + held(self.played)
 
 
 def held(value: Any) -> int:
@@ -62,18 +63,17 @@ class Kept:
 
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
-        self._pinned: dict[str, Entry] = {}
-        self._others: OrderedDict[str, Entry] = OrderedDict()  # the oldest first
+        self._entries: OrderedDict[str, Entry] = OrderedDict()  # the oldest first
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._pinned) + len(self._others)
+        return len(self._entries)
 
     def put(self, attribution: Attribution, model: str | None, *, pinned: bool = False) -> Entry:
         """Keep one; the oldest make room, those the server was started with (``pinned``) stay."""
-        entry = Entry(secrets.token_urlsafe(12), attribution, model)
+        entry = Entry(secrets.token_urlsafe(12), attribution, model, pinned)
         with self._lock:
-            (self._pinned if pinned else self._others)[entry.id] = entry
+            self._entries[entry.id] = entry
         self.weigh([entry])
         return entry
 
@@ -83,23 +83,21 @@ class Kept:
             entry.weight = entry.weighed()
         with self._lock:
             for entry in entries:
-                if entry.id in self._others:
-                    self._others.move_to_end(entry.id)
-            while len(self._others) > 1 and self._full():
-                self._others.popitem(last=False)
+                if entry.id in self._entries:
+                    self._entries.move_to_end(entry.id)
+            others = [entry for entry in self._entries.values() if not entry.pinned]
+            used = sum(entry.weight for entry in others)
+            for place, entry in enumerate(others[:-1]):
+                fits = len(others) - place <= self._limits.kept_attributions
+                if fits and used <= self._limits.kept_bytes:
+                    break
+                used -= self._entries.pop(entry.id).weight
 
     def get(self, identity: str) -> Entry:
         """The entry of this id; it becomes the newest."""
         with self._lock:
-            if identity in self._others:
-                self._others.move_to_end(identity)
-                return self._others[identity]
-            if identity in self._pinned:
-                return self._pinned[identity]
-        raise not_found(
-            "no explanation has this id, or newer ones took its place.", "Explain the text again."
-        )
-
-    def _full(self) -> bool:
-        used = sum(entry.weight for entry in self._others.values())
-        return len(self._others) > self._limits.kept_attributions or used > self._limits.kept_bytes
+            if identity in self._entries:
+                self._entries.move_to_end(identity)
+                return self._entries[identity]
+        said = "no explanation has this id, or newer ones took its place."
+        raise not_found(said, "Explain the text again.")

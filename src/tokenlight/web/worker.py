@@ -13,7 +13,6 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
 from tokenlight.capture.turns import pausing
@@ -79,34 +78,15 @@ class ModelWorker:
 
     def quick(self, asked: Any, size: int = 0) -> QueuedJob:
         """Queue a request that is answered with others."""
-        return self._queued(QueuedJob(asked, size), Lane.QUICK)
+        return self.work(Lane.QUICK, asked, size)
 
-    def work(self, lane: Lane, asked: Callable[[], Any]) -> QueuedJob:
+    def work(self, lane: Lane, asked: Any, size: int = 0) -> QueuedJob:
         """Queue a function that pauses; what it returns is the answer. Work in the background is done
         when nothing else is to do."""
-        return self._queued(QueuedJob(asked), lane)
-
-    def stop(self, wait: float) -> bool:
-        """Tell who waits that the server closes, and end after the pass in hand; whether it did."""
-        with self._change:
-            self._stopping = True
-            told = [job for queue in self._waiting.values() for job in queue]
-            told += [job for lane, job in self._in_hand if lane is not Lane.QUICK]
-            for queue in self._waiting.values():
-                queue.clear()
-            self._change.notify_all()
-        for job in told:
-            job.answer(closing())
-        self._thread.join(wait)
-        for _, job in list(self._in_hand):  # a pass that takes longer
-            job.answer(closing())
-        return not self._thread.is_alive()
-
-    def _queued(self, job: QueuedJob, lane: Lane) -> QueuedJob:
+        job, queue = QueuedJob(asked, size), self._waiting[lane]
         with self._change:
             if self._stopping:
                 raise closing()
-            queue = self._waiting[lane]
             for gone in [other for other in queue if other.future.done()]:
                 queue.remove(gone)
             if lane is not Lane.BACKGROUND:
@@ -115,6 +95,22 @@ class ModelWorker:
             queue.append(job)
             self._change.notify_all()
         return job
+
+    def stop(self, wait: float) -> bool:
+        """Tell who waits that the server closes, and end after the pass in hand; whether it did."""
+        with self._change:
+            self._stopping = True
+            told = [job for lane, job in self._in_hand if lane is not Lane.QUICK]
+            for queue in self._waiting.values():
+                told += queue
+                queue.clear()
+            self._change.notify_all()
+        for job in told:
+            job.answer(closing())
+        self._thread.join(wait)
+        for _, job in list(self._in_hand):  # a pass that takes longer
+            job.answer(closing())
+        return not self._thread.is_alive()
 
     def _refuse_if_busy(self, lane: Lane, waiting: int) -> None:
         """At once, rather than after a long wait in vain."""
@@ -132,8 +128,7 @@ class ModelWorker:
         while not self._stopping:
             with self._change:
                 while not (self._stopping or any(asked) or self._idle()):
-                    background = self._waiting[Lane.BACKGROUND]
-                    self._change.wait(self._limits.idle_seconds if background else None)
+                    self._change.wait(self._limits.idle_seconds)
                 gathers = 0 < len(self._waiting[Lane.QUICK]) < self._limits.batch_texts
             if gathers and not self._stopping:
                 time.sleep(self._limits.gather_seconds)
@@ -147,45 +142,38 @@ class ModelWorker:
     def _turn(self, longest: Lane) -> None:
         """A batch of all that is quick, then one job. The longest first: its own pauses let shorter
         ones through, while it would never begin behind them."""
-        jobs: list[QueuedJob] = []
-        room = self._limits.batch_characters
-        while len(jobs) < self._limits.batch_texts and (room > 0 or not jobs):
-            if (quick := self._taken(Lane.QUICK)) is None:
-                break
-            jobs.append(quick)
-            room -= quick.size
-        if jobs:
-            self._answer(Lane.QUICK, jobs, lambda: self._batch([job.asked for job in jobs]))
+        if jobs := self._taken(Lane.QUICK, self._limits.batch_texts):
+            self._answer(Lane.QUICK, jobs)
         lanes = [lane for lane in (Lane.LONG, Lane.SHORT) if lane <= longest]
         if not self._in_hand and self._idle():
             lanes.append(Lane.BACKGROUND)
         for lane in lanes:
-            if (job := self._taken(lane)) is not None:
-                self._answer(lane, [job], partial(self._worked, lane, job))
+            if jobs := self._taken(lane):
+                self._answer(lane, jobs)
                 return
 
-    def _worked(self, lane: Lane, job: QueuedJob) -> Sequence[Any]:
-        with pausing(self._pauses(lane, job)):
-            return [job.asked()]
-
-    def _taken(self, lane: Lane) -> QueuedJob | None:
-        """The next job of a lane that somebody still waits for."""
+    def _taken(self, lane: Lane, most: int = 1) -> list[QueuedJob]:
+        """The next jobs of a lane that somebody still waits for, as many as make a batch."""
+        jobs, room = list[QueuedJob](), self._limits.batch_characters
         with self._change:
             queue = self._waiting[lane]
-            while queue:
+            while queue and len(jobs) < most and room > 0:
                 job = queue.popleft()
                 if not job.future.done():
                     self._in_hand.append((lane, job))
-                    return job
-        return None
+                    jobs.append(job)
+                    room -= job.size
+        return jobs
 
-    def _answer(
-        self, lane: Lane, jobs: Sequence[QueuedJob], work: Callable[[], Sequence[Any]]
-    ) -> None:
-        """Give each job its part of what ``work`` comes to, and remember how long that took."""
+    def _answer(self, lane: Lane, jobs: Sequence[QueuedJob]) -> None:
+        """Do a batch of quick jobs, or one other; give each its answer, and remember how long it took."""
         began = time.monotonic()
         try:
-            answers = work()
+            if lane is Lane.QUICK:
+                answers = self._batch([job.asked for job in jobs])
+            else:
+                with pausing(self._pauses(lane, jobs[0])):
+                    answers = [jobs[0].asked()]
         except GivenUp:
             answers = [closing()] * len(jobs)
         except BaseException as broken:  # noqa: BLE001 - whatever it is, the thread must live on
