@@ -2,11 +2,10 @@
 the caller saves it."""
 
 import io
+import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
-
-import numpy as np
 
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.plots.characters import in_line, visible
@@ -21,8 +20,6 @@ MANY = 12  # names in a legend
 SPREAD = 8  # costs further apart than this stand on a logarithmic axis
 T = TypeVar("T")
 _drawing = threading.Lock()
-WIDTH, HEIGHT = 900, 560
-PIECE_MARKS = ("##", "Ġ", "▁", "Ċ")  # how tokenizers write "goes on" and "begins a word"
 # Dark enough on white for small print; told apart by place and title, not by colour alone.
 CLOUD_COLOURS = ("#9f2f1f", "#1f5fa8", "#2b6e3f", "#7a4fa3", "#8a5a00", "#444444")
 
@@ -34,15 +31,6 @@ class Line(NamedTuple):
     means: Sequence[float]
     lows: Sequence[float] = ()
     highs: Sequence[float] = ()
-
-
-class Band(NamedTuple):
-    """Means and standard deviations over x, and ``levels``: methods that do not depend on x."""
-
-    x: Sequence[float]
-    means: Sequence[float]
-    spreads: Sequence[float]
-    levels: Mapping[str, float]
 
 
 class Bar(NamedTuple):
@@ -76,8 +64,8 @@ def lines(
 ) -> Any:
     """One panel a title, one line a method, the 95 % interval as a band; ``axis``: title to what
     its x stands for. ``named``: the methods with a colour and a name; all others are grey."""
-    figure, panes = _panes(panels)
-    for axes, title, panel in panes:
+    axes = None
+    for axes, title, panel in panes(panels.items()):
         known = list(panel) if named is None else named
         others = [line for name, line in panel.items() if name not in known]
         for place, line in enumerate(others):
@@ -90,25 +78,8 @@ def lines(
                 style = {"color": how["color"], "alpha": 0.12, "linewidth": 0}
                 axes.fill_between(line.points, line.lows, line.highs, **style)
         axes.set_xlabel((axis or {}).get(title, "share of tokens removed"))
-        axes.legend(fontsize=6 if len(panel) > MANY else 7, ncols=2 if len(panel) > MANY else 1)
-    return figure
-
-
-def bands(panels: Mapping[str, Band], axis: str) -> Any:
-    """A mean with the spread of several draws as a band, between fixed methods as dashed lines
-    (Mask-LRP, figure 4)."""
-    figure, panes = _panes(panels)
-    for axes, _, band in panes:
-        axes.plot(band.x, band.means, color=OURS, marker="o", markersize=3.5, label="mean")
-        ends = [np.add(band.means, np.multiply(sign, band.spreads)) for sign in (-1, 1)]
-        style = {"color": OURS, "alpha": 0.2, "linewidth": 0, "label": "± one standard deviation"}
-        axes.fill_between(band.x, *ends, **style)
-        for place, (name, level) in enumerate(band.levels.items()):
-            dash = DASHES[1:][place % 3]
-            axes.axhline(level, color=f"C{place + 1}", linestyle=dash, label=in_line(name))
-        axes.set_xlabel(axis)
-        axes.legend(fontsize=7)
-    return figure
+        _explain(axes, len(panel))
+    return axes and axes.figure
 
 
 def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None] = ()) -> Any:
@@ -116,8 +87,8 @@ def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None]
     largest value there can be."""
     largest = dict(zip(panels, limits, strict=False))
     most = max(map(len, panels.values()), default=1)
-    figure, panes = _panes(panels, across=3, size=(4.4, 1.3 + 0.3 * most), grid="x")
-    for axes, title, panel in panes:
+    size, axes = (4.4, 1.3 + 0.3 * most), None
+    for axes, title, panel in panes(panels.items(), 3, size, "x"):
         for place, bar in enumerate(panel.values()):
             if bar.mean is not None:
                 axes.barh(place, bar.mean, height=0.7, color=OURS, alpha=0.85)
@@ -132,14 +103,14 @@ def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None]
         named(axes, "y", list(panel), fontsize=8)
         axes.invert_yaxis()  # the first method on top, as in the tables
         axes.axvline(0, color="black", linewidth=0.8)
-    return figure
+    return axes and axes.figure
 
 
 def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: bool = False) -> Any:
     """One panel a kind of cost, one mark a method; the line joins the methods that none
     is both cheaper and better than. ``lower``: smaller values are better."""
-    figure, panes = _panes(panels)
-    for axes, _, panel in panes:
+    axes = None
+    for axes, _, panel in panes(panels.items()):
         for order, (name, place) in enumerate(panel.items()):
             how = _style(order) | {"linestyle": "none"}
             axes.plot(place.cost, place.value, markersize=7, label=in_line(name), **how)
@@ -150,8 +121,8 @@ def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: b
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel(in_line(metric), parse_math=False)
-        axes.legend(fontsize=6 if len(panel) > MANY else 7, ncols=2 if len(panel) > 6 else 1)
-    return figure
+        _explain(axes, len(panel))
+    return axes and axes.figure
 
 
 def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str]:
@@ -165,27 +136,26 @@ def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str
     return found
 
 
-def _panes(
-    panels: Mapping[str, T],
-    *,
+def panes(
+    panels: Collection[tuple[str, T]],
     across: int = 2,
     size: tuple[float, float] = (6.2, 4.2),
     grid: str = "both",
-) -> tuple[Any, Iterator[tuple[Any, str, T]]]:
-    """A figure with a panel a title, at most ``across`` side by side, None where there is none; and the
-    axes, title and content of each, which gets its grid and title once it is drawn."""
+) -> Iterator[tuple[Any, str, T]]:
+    """The axes, title and content of each panel of a new figure, at most ``across`` side by side; each gets
+    its grid and title once it is drawn."""
     across = max(1, min(across, len(panels)))
     down = -(-len(panels) // across)
-    figure: Any = sheet(size[0] * across, size[1] * down) if panels else None
+    figure = sheet(size[0] * across, size[1] * down) if panels else None
+    for number, (title, panel) in enumerate(panels, 1):
+        axes = figure.add_subplot(down, across, number)
+        yield axes, title, panel
+        axes.grid(axis=grid, alpha=0.25)
+        titled(axes, title)
 
-    def drawn() -> Iterator[tuple[Any, str, T]]:
-        for number, (title, panel) in enumerate(panels.items(), 1):
-            axes = figure.add_subplot(down, across, number)
-            yield axes, title, panel
-            axes.grid(axis=grid, alpha=0.25)
-            titled(axes, title)
 
-    return figure, drawn()
+def _explain(axes: Any, names: int) -> None:
+    axes.legend(fontsize=6 if names > MANY else 7, ncols=2 if names > MANY else 1)
 
 
 def _style(number: int) -> dict[str, Any]:
@@ -252,12 +222,10 @@ def cloud(weights: Mapping[str, float], *, k: int = 50, colour: str = CLOUD_COLO
         sizes[word] = max(weight, sizes.get(word, 0.0))  # a word and its piece: the stronger
     if not sizes:
         raise BadInput("no token speaks for this class, so there is nothing to draw.")
-    how = {"width": WIDTH, "height": HEIGHT, "background_color": "white", "relative_scaling": 0.5}
-    how |= {"prefer_horizontal": 1.0, "color_func": lambda *_, **__: colour}
-    how["margin"] = 8  # two words side by side read as two
-    how["random_state"] = 0  # the same words lie in the same places
-    drawn = wordcloud.WordCloud(max_words=k, **how)
-    return drawn.generate_from_frequencies(sizes).to_image()
+    how = {"width": 900, "height": 560, "background_color": "white", "relative_scaling": 0.5}
+    how |= {"prefer_horizontal": 1.0, "color_func": lambda *_, **__: colour, "max_words": k}
+    how |= {"margin": 8, "random_state": 0}  # two words read as two, and lie in the same places
+    return wordcloud.WordCloud(**how).generate_from_frequencies(sizes).to_image()
 
 
 def top_tokens(weights: Mapping[str, float], k: int = 50) -> list[tuple[str, float]]:
@@ -267,7 +235,5 @@ def top_tokens(weights: Mapping[str, float], k: int = 50) -> list[tuple[str, flo
 
 
 def shown(token: str) -> str:
-    """A token type without its tokenizer's marks."""
-    for mark in PIECE_MARKS:
-        token = token.removeprefix(mark)
-    return visible(token) or "·"
+    """A token type without its tokenizer's marks of what goes on, and of what begins a word."""
+    return visible(re.sub("^(##|Ġ|▁|Ċ)", "", token)) or "·"

@@ -20,7 +20,6 @@ from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.html import _environment, _style, page, sealed
 from tokenlight.plots.passages import laid_over
 from tokenlight.plots.scene import TOKENS, WORDS, MethodScene, TextScene, scenes
-from tokenlight.plots.views import Mark
 
 MOST_TEXTS, MOST_BYTES = 1000, 2_000_000  # of one page
 TOP_WORDS = 15
@@ -102,11 +101,10 @@ class Report:
 
     def write(self, place: Path) -> list[Path]:
         """Write the pages beside ``place``, the first under its name; those written are handed back."""
-        written = []
-        for name, content in self.pages(place.name):
-            written.append(place.with_name(name))
-            write_text(written[-1], content)
-        return written
+        pages = {place.with_name(name): content for name, content in self.pages(place.name)}
+        for own, content in pages.items():
+            write_text(own, content)
+        return list(pages)
 
 
 def write(attributions: Sequence[Attribution], place: Path) -> None:
@@ -173,7 +171,9 @@ def entry(text: TextScene, number: int) -> dict[str, Any]:
 
 
 def _explained(method: MethodScene, kind: str, lines: dict[str, int]) -> dict[str, Any]:
-    """One explanation: its name, what is known of it, and its scores line by line."""
+    """One explanation: its name, what is known of it, and its scores line by line: each with three digits,
+    empty for text between tokens. A line is its stretches, and by their number how those look that look
+    otherwise."""
     view, a = method.views[0], method.attribution
     special = [facts.special_line(a, view.special)] if view.special else []
     found: dict[str, Any] = {
@@ -185,37 +185,14 @@ def _explained(method: MethodScene, kind: str, lines: dict[str, int]) -> dict[st
         **({"kind": kind} if kind else {}),
     }
     for part in view.lines:
-        shape, scores = _line(part.marks)
+        shape: dict[str, Any] = {"texts": [visible(mark.text) for mark in part.marks]}
+        shape["looks"] = {i: mark.looks for i, mark in enumerate(part.marks) if mark.looks}
         if part.share:
             shape["name"] = in_line(part.share.name)
-        place = lines.setdefault(json.dumps(shape), len(lines))
-        found["lines"].append([place, scores])
+        scores = ["" if m.score is None else f"{m.score:.3g}" for m in part.marks]
+        short = ",".join(re.sub(r"^(-?)0\.", r"\1.", score) for score in scores)
+        found["lines"].append([lines.setdefault(json.dumps(shape), len(lines)), short])
     return found
-
-
-def _line(marks: Sequence[Mark]) -> tuple[dict[str, Any], str]:
-    """A line's text, how it is cut into marks, and the marks' scores, each with three digits.
-
-    ``cuts``: the length of each mark, negative where a blank stands before it; after ``null`` that of
-    a stretch without a score. ``looks``: by their number, marks that look otherwise.
-    """
-    text, cuts, looks, scores = "", list[int | None](), dict[int, str](), list[str]()
-    for number, mark in enumerate(marks):
-        shown = visible(mark.text)
-        look = " ".join(filter(None, [*mark.roles, "masked" * mark.masked]))
-        if mark.score is None:
-            cuts += [None, len(shown)]
-        else:
-            if cuts[-2:] == [None, 1] and text[-1] == " " and shown and number - 1 not in looks:
-                cuts[-2:] = [-len(shown)]
-            else:
-                cuts.append(len(shown))
-            scores.append(re.sub(r"^(-?)0\.", r"\1.", f"{mark.score:.3g}"))
-            look = f"chip {look}".strip() if mark.special else look
-        if look:
-            looks[number] = look
-        text += shown
-    return {"text": text, "cuts": cuts, **({"looks": looks} if looks else {})}, " ".join(scores)
 
 
 def compact(value: Any) -> str:

@@ -12,11 +12,11 @@ from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.errors import BadInput
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.charts import named, plain_png, sheet, svg, titled
-from tokenlight.plots.colours import LIGHT_PAPER, RGB, STEPS, VEIL, hexadecimal, ink, shade, step
+from tokenlight.plots.charts import named, panes, plain_png, sheet, svg, titled
+from tokenlight.plots.colours import LIGHT_PAPER, STEPS, VEIL, hexadecimal, ink, shade
 from tokenlight.plots.passages import strongest_pieces
 from tokenlight.plots.scene import WORDS, MethodScene, TextScene, scenes
-from tokenlight.plots.tables import SUM, layer_table
+from tokenlight.plots.tables import layer_table
 from tokenlight.plots.views import Mark
 
 PANEL = 2.3  # inches of a picture
@@ -36,44 +36,30 @@ def heat_map(attribution: Attribution, *, palette: str = "green_red", rollout: b
     """
     table = layer_table(attribution, rollout=rollout).without_special().normalised()
     rows, columns = table.values.shape
-    figure = sheet(2.4 + 0.55 * columns, 1.4 + 0.32 * rows)
-    from matplotlib.colors import LinearSegmentedColormap  # sheet says what to install
-
-    axes = figure.add_subplot()
-    limit = float(np.abs(table.values).max(initial=0.0)) or 1.0
-    ends = [shade(n * STEPS, palette=palette) for n in (-1, 1)]
-    paints = [hexadecimal(colour) for colour in (ends[0], LIGHT_PAPER, ends[1])]
-    colours = LinearSegmentedColormap.from_list(palette, paints)
-    image = axes.imshow(table.values, cmap=colours, vmin=-limit, vmax=limit, aspect="auto")
+    axes = sheet(2.4 + 0.55 * columns, 1.4 + 0.32 * rows).add_subplot()
+    image = _cells(axes, table.values, table.values, [rows - 1], palette)
     named(axes, "x", table.columns, rotation=60, ha="right")
     named(axes, "y", table.rows)
     axes.axhline(rows - 1.5, color="black", linewidth=1)
-    for column, value in enumerate(table.values[table.rows.index(SUM)]):
-        red, green, blue = (round(255 * part) for part in colours(0.5 + value / limit / 2)[:3])
-        _written(axes, column, rows - 1, value, (red, green, blue), size=8)
     titled(axes, attribution.label, 10)
-    figure.colorbar(image, ax=axes, label="against  ←  →  for")
-    return figure
+    axes.figure.colorbar(image, ax=axes, label="against  ←  →  for")
+    return axes.figure
 
 
 def bars(
     attributions: Attribution | Iterable[Attribution], *, k: int = 10, palette: str = "green_red"
 ) -> Any:
     """The ``k`` strongest tokens of each attribution as signed bars, one panel each."""
-    given = [one for text in scenes(attributions) for one in text.methods]
-    across = min(3, len(given))
-    down = -(-len(given) // across)
-    figure = sheet(3.6 * across, 0.9 + 0.28 * k * down)
+    given = [one.attribution for text in scenes(attributions) for one in text.methods]
     full = {sign: hexadecimal(shade(sign * STEPS, palette=palette)) for sign in (1, -1)}
-    for number, method in enumerate(given):
-        best = strongest_pieces(method.attribution, k)[::-1]
+    panels, size, axes = [(one.label, one) for one in given], (3.6, 0.9 + 0.28 * k), None
+    for axes, _, attribution in panes(panels, 3, size, "x"):
+        best = strongest_pieces(attribution, k)[::-1]
         scores = [score for _, score in best]
-        axes = figure.add_subplot(down, across, number + 1)
         axes.barh(range(len(best)), scores, color=[full[1 if s >= 0 else -1] for s in scores])
         named(axes, "y", [piece.bracketed for piece, _ in best])
         axes.axvline(0, color="black", linewidth=0.8)
-        titled(axes, f"{method.label} → {method.attribution.target.name}", 10)
-    return figure
+    return axes and axes.figure
 
 
 def difference_map(
@@ -86,30 +72,40 @@ def difference_map(
     kept = np.flatnonzero(~np.array(base.row.special, dtype=bool))
     rows = {name: l1_normalise(base).scores[kept]}
     rows |= {f"{name} − {label}": difference(base, a).scores[kept] for label, a in others.items()}
-    tokens = [base.tokens[i] for i in kept]
-    axes = sheet(2.2 + 0.75 * len(tokens), 1.0 + 0.34 * len(rows)).add_subplot()
-    from matplotlib.patches import Rectangle
-
-    strongest = [float(np.abs(scores).max(initial=0.0)) for scores in rows.values()]
-    for place, scores in enumerate(rows.values()):
-        scale = strongest[0] if place == 0 else max(strongest[1:])
-        for column, score in enumerate(scores):
-            colour = shade(step(float(score), scale))
-            corner = (column - 0.5, place - 0.5)
-            axes.add_patch(Rectangle(corner, 1, 1, fc=hexadecimal(colour), ec="white"))
-            _written(axes, column, place, score, colour, size=7)
-    axes.set(xlim=(-0.5, len(tokens) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    named(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
+    values = np.vstack(list(rows.values()))
+    scales = [float(np.abs(own).max(initial=0.0)) or 1.0 for own in (values[:1], values[1:])]
+    axes = sheet(2.2 + 0.75 * len(kept), 1.0 + 0.34 * len(rows)).add_subplot()
+    _cells(
+        axes, np.vstack([values[:1] / scales[0], values[1:] / scales[1]]), values, range(len(rows))
+    )
+    named(axes, "x", [base.tokens[i] for i in kept], rotation=45, ha="right", fontsize=8)
     named(axes, "y", list(rows), fontsize=8)
     axes.set_xlabel(facts.SCALED, fontsize=8)
     titled(axes, title)
     return axes.figure
 
 
-def _written(axes: Any, column: int, row: int, value: float, on: RGB, *, size: int) -> None:
-    """A number in a cell, in the ink that reads better on its colour."""
-    how = {"ha": "center", "va": "center", "fontsize": size, "color": hexadecimal(ink(on))}
-    axes.text(column, row, f"{value:+.2f}", **how)
+def _cells(
+    axes: Any,
+    shares: np.ndarray,
+    values: np.ndarray,
+    numbered: Iterable[int],
+    palette: str = "green_red",
+) -> Any:
+    """A cell a score, coloured by its share in the largest; rows that are ``numbered`` carry their values,
+    in the ink that reads better on the colour."""
+    from matplotlib.colors import LinearSegmentedColormap  # sheet says what to install
+
+    limit = float(np.abs(shares).max(initial=0.0)) or 1.0
+    ends = [shade(n * STEPS, palette=palette) for n in (-1, 1)]
+    paints = [hexadecimal(colour) for colour in (ends[0], LIGHT_PAPER, ends[1])]
+    colours = LinearSegmentedColormap.from_list(palette, paints)
+    for row in numbered:
+        for column, value in enumerate(values[row]):
+            on = colours(0.5 + shares[row, column] / limit / 2, bytes=True)[:3]
+            how = {"ha": "center", "va": "center", "fontsize": 8, "color": hexadecimal(ink(on))}
+            axes.text(column, row, f"{value:+.2f}", **how)
+    return axes.imshow(shares, cmap=colours, vmin=-limit, vmax=limit, aspect="auto")
 
 
 def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
@@ -228,18 +224,14 @@ def relation_histograms(heads: Mapping[str, Any]) -> Any:
 
     ``heads``: content of a heads file. The dashed line is the threshold :math:`\max\lambda+\xi`.
     """
-    relations: Mapping[str, Any] = heads["relations"]
-    figure = sheet(3.2 * len(relations), 2.6, None)
-    places = list(range(-OFFSETS, OFFSETS + 1))
-    for number, (relation, found) in enumerate(relations.items()):
-        axes = figure.add_subplot(1, len(relations), number + 1)
+    places, axes = list(range(-OFFSETS, OFFSETS + 1)), None
+    panels = [(f"{name} ({own['dependents']})", own) for name, own in heads["relations"].items()]
+    for axes, _, found in panes(panels, len(panels), (3.2, 2.6), "y"):
         shares = [found["offsets"].get(str(place), 0.0) for place in places]
         axes.bar(places, shares, color=HEAD_COLOURS[1])
         axes.axhline(found["threshold"], color=HEAD_COLOURS[2], linestyle="--", linewidth=1)
-        axes.set(ylim=(0, 1), xlabel="dependent − head, in words", ylabel="" if number else "share")
-        axes.set_title(f"{relation} ({found['dependents']})", fontsize=10)
-    figure.tight_layout()
-    return figure
+        axes.set(ylim=(0, 1), xlabel="dependent − head, in words", ylabel="share")
+    return axes and axes.figure
 
 
 def head_map(heads: Mapping[str, Any]) -> Any:

@@ -96,10 +96,8 @@ def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
 
 def _look(mark: Mark) -> str:
     """The classes of a mark in the style sheet."""
-    if mark.score is None:
-        return " ".join(mark.roles)
-    kind = ["chip" if mark.special else "token", step_name(mark.strength)]
-    return " ".join(filter(None, [*kind, *mark.roles, *["masked"] * mark.masked]))
+    bare = mark.score is None or mark.special
+    return " ".join(filter(None, ["" if bare else "token", step_name(mark.strength), mark.looks]))
 
 
 def _shared(text: TextScene) -> list[tuple[str, str]]:

@@ -28,6 +28,11 @@ class Mark(NamedTuple):
     masked: bool
     hover: str | None
 
+    @property
+    def looks(self) -> str:
+        """Its part, as classes of the style sheet."""
+        return " ".join([*["chip"] * self.special, *self.roles, *["masked"] * self.masked])
+
 
 class MarkedLine(NamedTuple):
     """A segment or a sentence, numbered from 1; ``share``: what the segment that begins with it weighs,

@@ -165,7 +165,7 @@ class Artist:
     def bands(self, wish: FigureWish) -> Any:
         """Draws at each rate as a mean and its spread, between a first and a last level."""
         before, _, after = wish.group.partition("{x}")
-        found: dict[str, charts.Band] = {}
+        found: dict[str, dict[str, charts.Line]] = {}
         for panel, metric, title in self._panels(wish):
             at: dict[float, Number] = {}
             for method, row in panel.rows.items():
@@ -177,8 +177,11 @@ class Artist:
             if at:
                 x = sorted(at)
                 means, spreads = [at[one].mean for one in x], [at[one].sd or 0.0 for one in x]
-                found[title] = charts.Band(x, means, spreads, levels)
-        return charts.bands(found, wish.x)
+                reach = [[m + k * s for m, s in zip(means, spreads, strict=True)] for k in (-1, 1)]
+                own = {"mean ± one standard deviation": charts.Line(x, means, *reach)}
+                flat = {n: charts.Line((x[0], x[-1]), (one, one)) for n, one in levels.items()}
+                found[title] = own | flat
+        return charts.lines(found, dict.fromkeys(found, wish.x))
 
     def _heads(self, wish: FigureWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Title and content of the heads file of each panel the figure speaks of."""

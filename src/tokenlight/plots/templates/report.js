@@ -24,24 +24,16 @@ function look(score, scale) {
 }
 
 function drawLine(shape, scores, scale) {
-  const line = make("p", "line"), letters = Array.from(shape.text), looks = shape.looks || {};
+  const line = make("p", "line");
   line.dir = "auto";
-  let at = 0, mark = 0, scored = 0;
-  const next = length => letters.slice(at, at += length).join("");
-  const bare = length => {
-    const own = looks[mark++];
-    line.append(own ? make("span", own, next(length)) : next(length));
-  };
-  for (let i = 0; i < shape.cuts.length; i++) {
-    let length = shape.cuts[i];
-    if (length === null) { bare(shape.cuts[++i]); continue; }
-    if (length < 0) { bare(1); length = -length; }
-    const own = looks[mark++] || "", score = scores[scored++], chip = own.startsWith("chip");
-    const text = next(length);
+  shape.texts.forEach((text, i) => {
+    const own = shape.looks[i] || "", score = Number(scores[i]);
+    if (scores[i] === "") { line.append(own ? make("span", own, text) : text); return; }
+    const chip = own.startsWith("chip");
     const span = make("span", chip ? own : `token ${look(score, scale)} ${own}`.trim(), text);
     span.title = `${text.trim()}  ${number(score)}`;
     line.append(span);
-  }
+  });
   return line;
 }
 
@@ -59,8 +51,8 @@ function drawText(entry) {
     for (const [place, scores] of one.lines) {
       const shape = entry.lines[place];
       if (shape.name) text.append(make("p", "segment", shape.name));
-      if (shape.text.length > LONG) text.classList.add("long");
-      text.append(drawLine(shape, scores.split(" ").map(Number), one.scale));
+      if (shape.texts.join("").length > LONG) text.classList.add("long");
+      text.append(drawLine(shape, scores.split(","), one.scale));
     }
     drawn.append(head, text, ...one.told.map(said => make("p", "note", said)));
   }
@@ -70,18 +62,8 @@ function drawText(entry) {
 }
 
 const plain = entry => entry.lines.filter((_, i) => entry.explained[0].lines.some(l => l[0] === i))
-  .map(shape => {
-    let at = 0, said = "", mark = 0;
-    const letters = Array.from(shape.text), looks = shape.looks || {};
-    for (let i = 0; i < shape.cuts.length; i++) {
-      let length = shape.cuts[i];
-      if (length === null) length = shape.cuts[++i];
-      else if (length < 0) { said += letters[at++]; mark++; length = -length; }
-      if (!(looks[mark++] || "").startsWith("chip")) said += letters.slice(at, at + length).join("");
-      at += length;
-    }
-    return said;
-  }).join(" · ");
+  .map(shape => shape.texts.filter((_, i) => !(shape.looks[i] || "").startsWith("chip")).join(""))
+  .join(" · ");
 
 const low = entry => entry.grade && !GOOD.includes(entry.grade);
 const wrong = entry => "label" in entry && entry.label !== entry.predicted;
