@@ -99,7 +99,7 @@ def test_a_difference_needs_one_text():
 def test_what_is_not_finite_never_becomes_a_score(bad):
     from dataclasses import replace
 
-    with pytest.raises(NotFinite, match="score of token 2"):
+    with pytest.raises(NotFinite, match="scores hold NaN or infinity, the first at 2"):
         replace(FOUND, scores=np.array([0, 1, bad, *[0.0] * (len(FOUND) - 3)]))
     with pytest.raises(BadInput, match="one score a token"):
         replace(FOUND, scores=np.zeros(2))
@@ -140,8 +140,8 @@ class TestFiles:
             ("{", "not an attribution file"),
             ("{}", "not an attribution of format"),
             ('{"format": 1}', "lacks"),
-            ("[1, 2]", "not an attribution of format 1 .found '1'"),
-            ('"x"', "not an attribution of format 1 .found 'x'"),
+            ("[1, 2]", "not an attribution of format 1"),
+            ('"x"', "not an attribution of format 1"),
             ("null", "not an attribution of format"),
             ("[" * 100_000, "not an attribution file"),
         ],

@@ -19,7 +19,7 @@ ASKING = ("aopc", "lodds", "comprehensiveness", "sufficiency", "hiding_game", "r
 
 def test_nan_scores_cannot_become_an_explanation():
     explainer = planted()
-    with pytest.raises(NotFinite, match="the score of token 2 is not finite"):
+    with pytest.raises(NotFinite, match="scores hold NaN or infinity, the first at 2"):
         scored(explainer, [10, 11, 12], [1.0, np.nan, 2.0])
 
 

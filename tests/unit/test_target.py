@@ -64,7 +64,7 @@ def test_each_text_may_have_its_own_target():
         (3, BadTarget, "3 labels, 0 to 2"),
         (-1, BadTarget, "label number -1 does not exist"),
         (Contrast("positive", 2), BadTarget, "names one class twice"),
-        (SpanTarget(), BadTarget, "this model has none: it is a classifier"),
+        (SpanTarget(), BadTarget, "is none of this model: it is a classifier"),
         (True, BadTarget, "is a bool"),
         (1.5, BadTarget, "is a float"),
     ],
@@ -117,12 +117,12 @@ class TestSpans:
     @pytest.mark.parametrize(
         ("target", "says"),
         [
-            (SpanTarget(99, None), "outside the text"),
+            (SpanTarget(99, None), "a token of the text, 0 to"),
             (SpanTarget(None, None), "nothing to explain"),
             (SpanTarget("first", None), "not 'first'"),
             ("positive", "'positive' is not in the context"),
-            ("all", "names classes, but this model has none"),
-            (1, "names classes, but this model has none"),
+            ("all", "is none of this model: it answers questions"),
+            (1, "is none of this model: it answers questions"),
         ],
     )
     def test_a_place_that_is_none_is_refused(self, target, says):

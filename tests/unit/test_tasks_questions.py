@@ -180,8 +180,8 @@ class TestGivenAnswers:
         ("target", "says"),
         [
             (SpanTarget(answer="a fish"), "'a fish' is not in the context"),
-            (SpanTarget(answer="The Dog"), "It is written there as 'the dog'"),
-            (SpanTarget(answer="  "), "answer is empty"),
+            (SpanTarget(answer="The Dog"), "exactly as they are written there"),
+            (SpanTarget(answer="  "), "is not in the context"),
             (SpanTarget(answer="cat", occurrence=2), "occurrence=2 does not exist"),
             (SpanTarget(characters=(3, 3)), "hold no word"),
             (SpanTarget(characters=(0, 999)), "hold no word"),
@@ -401,7 +401,7 @@ class TestWrongUses:
             BERT.explain(given)
 
     def test_all_classes_of_a_model_without_classes(self):
-        with pytest.raises(BadTarget, match="has none: it answers with a span"):
+        with pytest.raises(BadTarget, match="is none of this model: it answers questions"):
             BERT.explain(ASKED, target="all")
 
 

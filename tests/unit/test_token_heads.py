@@ -285,6 +285,6 @@ class TestNames:
     ],
 )
 def test_names_begin_and_end_as_their_tags_say(tags, names):
-    from tokenlight.data.entities import merged
+    from tokenlight.data.units import merged
 
     assert [tuple(one) for one in merged(tags.split())] == names

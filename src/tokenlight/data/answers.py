@@ -44,12 +44,13 @@ class SpanTarget:
         ways = (self.answer is not None, self.characters is not None, self.no_answer)
         if sum(ways) > 1 or (any(ways) and (self.start, self.end) != ("best", "best")):
             raise BadTarget(f"{self!r} names the span in two ways; give one of them.")
-        if not isinstance(self.answer, str | None):
-            raise BadTarget(f"the answer {shown(self.answer)} is not a text; give its words.")
         pair = (0, 0) if self.characters is None else self.characters
-        if not isinstance(pair, tuple | list) or [*map(_is_whole, pair)] != [True, True]:
-            given = f"characters={shown(pair)}"
-            raise BadTarget(f"{given} is not a position; give (first character, behind the last).")
+        whole = isinstance(pair, tuple | list) and [*map(_is_whole, pair)] == [True, True]
+        if not isinstance(self.answer, str | None) or not whole:
+            raise BadTarget(
+                f"{shown(self, 120)} names no answer; give answer='its words', or characters=(first, "
+                "behind the last)."
+            )
         if self.occurrence is not None and self.answer is None:
             raise BadTarget("occurrence counts places of an answer; give answer='…' with it.")
 
@@ -74,8 +75,12 @@ def as_span(target: object) -> SpanTarget:
 
 def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[str, Terms]:
     """A span target's name and its weighted logits."""
-    asked: tuple[Place, Place] = (target.start, target.end)
-    if target.no_answer:
+    asked: tuple[Place, Place] | None = (target.start, target.end)
+    if target.given:
+        asked = answer_places(target, row)
+        if asked is None:
+            raise BadTarget(f"the answer was cut off; explain it with {long_way('stride')}.")
+    elif target.no_answer:
         asked = 0, 0
         if not row.special[0]:
             given = way("no_answer", "--no-answer")
@@ -83,27 +88,17 @@ def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[s
                 f"{given} is the span of the first special token ([CLS]), but this model's input "
                 "begins with none; explain 'predicted' or a given answer."
             )
-    elif target.given:
-        asked = answer_places(target, row) or (None, None)
-        if asked[0] is None:
-            raise BadTarget(f"the answer was cut off; explain it with {long_way('stride')}.")
-    elif asked == (None, None):
+    sides = [(side, place) for side, place in enumerate(asked) if place is not None]
+    places = [(_place(place, side, logits, row), side) for side, place in sides]
+    if not places:
         raise BadTarget("SpanTarget(start=None, end=None) leaves nothing to explain.")
-    places = [
-        (_place(place, side, logits, row), side)
-        for side, place in enumerate(asked)
-        if place is not None
-    ]
-    name = NO_ANSWER if target.no_answer else _span_name(places, row)
-    return name, tuple((at, 1.0) for at in places)
-
-
-def _span_name(places: Sequence[tuple[int, ...]], row: TokenRow) -> str:
-    """``the answer ‘Shakespeare’``, or the one side that is explained."""
+    terms = tuple((at, 1.0) for at in places)
+    if target.no_answer:
+        return NO_ANSWER, terms
     if len(places) == 2 and places[0][0] <= places[1][0]:
-        return f"the answer ‘{answer_text(row, places[0][0], places[1][0])}’"
-    sides = (f"{('start', 'end')[side]} at ‘{answer_text(row, at, at)}’" for at, side in places)
-    return " + ".join(sides)
+        return f"the answer ‘{answer_text(row, places[0][0], places[1][0])}’", terms
+    named = (f"{('start', 'end')[side]} at ‘{answer_text(row, at, at)}’" for at, side in places)
+    return " + ".join(named), terms
 
 
 def _place(place: Any, side: int, logits: np.ndarray, row: TokenRow) -> int:
@@ -111,10 +106,9 @@ def _place(place: Any, side: int, logits: np.ndarray, row: TokenRow) -> int:
         return best_span(logits, row)[side]
     if place == "argmax":
         return int(np.argmax(logits[:, side]))
-    if not _is_whole(place):
-        raise BadTarget(f"a span side is 'best', 'argmax', a token number or None, not {place!r}.")
-    if not 0 <= place < len(row):
-        raise BadTarget(f"token {place} is outside the text, which has tokens 0 to {len(row) - 1}.")
+    if not _is_whole(place) or not 0 <= place < len(row):
+        sides = f"'best', 'argmax', None or a token of the text, 0 to {len(row) - 1}"
+        raise BadTarget(f"a span side is {sides}, not {place!r}.")
     return int(place)
 
 
@@ -135,7 +129,7 @@ def _answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
             "an answer is found by its characters, and a row of ids knows no text; give the token "
             "numbers SpanTarget(start=…, end=…)."
         )
-    context = row.texts[-1]
+    context, answer = row.texts[-1], (target.answer or "").strip()
     if target.characters is not None:
         first, behind = target.characters
         if not 0 <= first < behind <= len(context) or not context[first:behind].strip():
@@ -144,20 +138,15 @@ def _answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
                 f"{len(context)} characters; give (first, behind the last)."
             )
         return first, behind
-    answer = (target.answer or "").strip()
-    if not answer:
-        none = way("no_answer=True", "--no-answer")
-        raise BadTarget(f"the answer is empty; give words of the context, or {none}.")
     starts = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
-    if not starts:
-        near = re.search(re.escape(answer), context, re.IGNORECASE)
-        hint = f" It is written there as {near.group()!r}." if near else ""
+    if not answer or not starts:
         raise BadTarget(
-            f"the answer {answer!r} is not in the context.{hint} An answer is a part of the context, "
-            "exactly as it is written there."
+            f"the answer {answer!r} is not in the context; give words exactly as they are written there, "
+            f"or {way('no_answer=True', '--no-answer')}."
         )
-    named = f"the answer {answer!r}"
-    start = one_place(starts, target.occurrence, named, "the context", "characters")
+    start = one_place(
+        starts, target.occurrence, f"the answer {answer!r}", "the context", "characters"
+    )
     return start, start + len(answer)
 
 
@@ -199,3 +188,14 @@ def one_place(
             f"with {given}0 to {len(places) - 1}."
         )
     return places[chosen]
+
+
+def log_probability(logits: np.ndarray) -> float:
+    """ln P of an answer, from ``written 2``: each token's logit, and ln Σ exp of all others'."""
+    return -float(np.logaddexp(0, logits[:, 1] - logits[:, 0]).sum())
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Shares of all numbers together."""
+    powers: np.ndarray = np.exp(logits - logits.max())
+    return powers / powers.sum()

@@ -103,14 +103,14 @@ class Attribution(Later, Shown):
                 f"scores have shape {np.shape(self.scores)} but the text has {len(self.row)} tokens; "
                 "an Attribution has one score a token."
             )
-        for name in ("scores", "logits", "layers"):
-            if getattr(self, name) is None:
-                continue
+        for name in ("scores", "logits", *["layers"] * (self.layers is not None)):
             values = frozen(getattr(self, name))
             if not np.isfinite(values).all():
-                first = f"the score of token {int(np.argmin(np.isfinite(values)))} is not finite"
-                what = first if name == "scores" else f"the {name} hold NaN or infinity"
-                raise NotFinite(f"{what}; an Attribution holds finite numbers only.")
+                first = int(np.argmin(np.isfinite(values)))
+                raise NotFinite(
+                    f"the {name} hold NaN or infinity, the first at {first}; an Attribution holds finite "
+                    "numbers only."
+                )
             object.__setattr__(self, name, values)
 
     def __len__(self) -> int:
@@ -148,8 +148,8 @@ class Attribution(Later, Shown):
         from tokenlight.data.postprocess import merge_words
 
         merged = merge_words(self, how=how)
-        pairs = zip(merged.tokens, merged.scores.tolist(), strict=True)
-        return [pair for pair, own in zip(pairs, merged.row.special, strict=True) if not own]
+        rows = zip(merged.tokens, merged.scores.tolist(), merged.row.special, strict=True)
+        return [(word, score) for word, score, special in rows if not special]
 
     def patches(self) -> np.ndarray:
         """The scores of a picture's patches, ``row column``; the model's own tokens left out."""
@@ -176,8 +176,6 @@ class Attribution(Later, Shown):
         """The sentences of the text in order, each with the sum of its tokens' scores; those of which
         no token was read are left out."""
         return units.sentences_of(self.row, self.scores)
-
-    # --- files and tables -------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_dict` is its inverse."""
@@ -208,11 +206,10 @@ class Attribution(Later, Shown):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Attribution":
         """Rebuild from :meth:`to_dict`."""
-        found = values.get("format") if isinstance(values, Mapping) else values
-        if not isinstance(values, Mapping) or found != FORMAT:
+        if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             raise DamagedFile(
-                f"this is not an attribution of format {FORMAT} (found {str(found)[:40]!r}); "
-                "it was made by another version of tokenlight or is another kind of file."
+                f"this is not an attribution of format {FORMAT}; it was made by another version of "
+                "tokenlight or is another kind of file."
             )
         validation.refuse_unwritable(values)
         names = [own.name for own in dataclasses.fields(cls)]

@@ -12,11 +12,11 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from tokenlight.data.answers import SpanTarget, answer_text, as_span, best_span, span_terms
-from tokenlight.data.chances import log_probability, softmax
-from tokenlight.data.entities import type_name
+from tokenlight.data import answers
+from tokenlight.data.answers import SpanTarget, log_probability, softmax
 from tokenlight.data.tokenizer import Vocabulary
 from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import type_name
 from tokenlight.errors import BadTarget, UnknownName, few, way
 
 LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
@@ -149,7 +149,11 @@ class Prediction:
 
 # What a model with each head does, and what to give it: in Python, and on the command line.
 DOES = {
-    "span": ("it answers questions", "Question(question=…, context=…)", "--question and --context"),
+    "span": (
+        "it answers questions",
+        "Question(question=…, context=…), and as target 'predicted', an answer's words or SpanTarget(…)",
+        "--question and --context; --target WORDS and --no-answer say what to explain",
+    ),
     "text": (
         "it is a classifier with the labels {}",
         "a text or a (text, text) pair",
@@ -228,8 +232,8 @@ class Head:
             chance = float(np.exp(log_probability(logits[:count])))
             return Prediction(wrote, 0, (wrote,), (chance,))
         if self.kind == "span":
-            start, end = best_span(logits, row)
-            answer = answer_text(row, start, end)
+            start, end = answers.best_span(logits, row)
+            answer = answers.answer_text(row, start, end)
             chance = float(softmax(logits[:, 0])[start] * softmax(logits[:, 1])[end])
             score, null = float(logits[start, 0] + logits[end, 1]), float(logits[0].sum())
             return Prediction(
@@ -266,25 +270,23 @@ class Head:
             asked = target.token if isinstance(target, NextToken) else target
             return (self._one(asked, logits, row),)
         if self.writes:
-            everything = way("target='all'", "--target all")
             raise BadTarget(
-                f"{everything} would be {len(self.labels):,} explanations, one a token of the vocabulary; "
-                "name the tokens that interest you, or explain 'predicted'."
+                f"'all' would be {len(self.labels):,} explanations, one a token of the vocabulary; name "
+                "the tokens that interest you, or explain 'predicted'."
             )
         return tuple(self._one(index, logits, row) for index in range(len(self.labels)))
 
     def _one(self, target: object, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
         if self.kind == "span":
-            return ResolvedTarget("span", *span_terms(as_span(target), logits, row))
-        if target == "predicted" != self.usual:
-            outputs, every = few(self.labels, 12), way("target='all'", "--target all")
+            return ResolvedTarget("span", *answers.span_terms(answers.as_span(target), logits, row))
+        if target != "predicted":
+            return self.of_class(self.label_index(target, row))
+        if self.usual != "predicted":
             raise BadTarget(
                 f"this model predicts {len(self.labels)} numbers, none of them instead of the others, so "
-                f"'predicted' names no output; name one ({outputs}), or explain each with {every}."
+                f"'predicted' names no output; name one ({few(self.labels, 12)}), or explain 'all'."
             )
-        predicted = target == "predicted"
-        index = int(np.argmax(logits)) if predicted else self.label_index(target, row)
-        return self.of_class(index)
+        return self.of_class(int(np.argmax(logits)))
 
     def of_class(self, index: int) -> ResolvedTarget:
         """The target that is one class, or one token of a vocabulary."""
@@ -308,15 +310,9 @@ class Head:
     def takes(self, target: object) -> None:
         """Refuse a target that is another kind of head's."""
         spans = isinstance(target, str | SpanTarget | Contrast) and target != "all"
-        if self.kind == "span" and not spans:
-            raise BadTarget(
-                f"target {target!r} names classes, but this model has none: it answers with a span; "
-                "explain 'predicted', or the text of an answer as it is written in the context."
-            )
-        if self.kind != "span" and isinstance(target, SpanTarget):
-            raise BadTarget(f"SpanTarget asks for an answer, but this model has none: {self.does}.")
-        if isinstance(target, NextToken) and self.reads != "next":
-            raise BadTarget(f"{target!r} is a next token, but this model writes none: {self.does}.")
+        foreign = isinstance(target, SpanTarget if self.reads == "next" else SpanTarget | NextToken)
+        if foreign if self.kind != "span" else not spans:
+            raise BadTarget(f"target {target!r} is none of this model: {self.does}.")
 
     def label_index(self, label: object, row: TokenRow | None = None) -> int:
         """Index of a label given by name or number."""
@@ -330,22 +326,20 @@ class Head:
             blank = self.reads == "mask" or not written[-1:].isspace()
             return self.labels.id_of(label, blank=blank)
         if isinstance(label, str):
-            names = self.labels if label in self.labels else [n.casefold() for n in self.labels]
-            sought = label if label in self.labels else label.casefold()
-            places = [str(place) for place, name in enumerate(names) if name == sought]
+            exact = [i for i, name in enumerate(self.labels) if name == label]
+            alike = (i for i, n in enumerate(self.labels) if n.casefold() == label.casefold())
+            places = exact or [*alike]
             if len(places) > 1:
                 same = f"{len(places)} labels of this model are named {label!r}"
-                raise BadTarget(f"{same}; give a number: {' or '.join(places)}.")
+                raise BadTarget(f"{same}; give a number: {' or '.join(map(str, places))}.")
             if places:
-                return int(places[0])
+                return places[0]
             if not is_number(label):
                 raise UnknownName.among("label", label, (*self.labels, "predicted", "all"))
-        index = int(label)
-        count = len(self.labels)
-        if not 0 <= index < count:
+        if not 0 <= int(label) < (count := len(self.labels)):
             known = f"this model has {count} labels, 0 to {count - 1} ({few(self.labels, 12)})"
-            raise BadTarget(f"label number {index} does not exist: {known}.")
-        return index
+            raise BadTarget(f"label number {int(label)} does not exist: {known}.")
+        return int(label)
 
 
 def log_chance(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:

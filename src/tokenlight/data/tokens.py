@@ -67,19 +67,9 @@ class TokenRow(Later):
     @classmethod
     def plain(cls, ids: Sequence[int], **known: Any) -> "TokenRow":
         """A row of ids, and what else is ``known``: all are seen, none special, each a word, no text."""
-        n, pieces = len(ids), tuple(map(str, ids))
-        row = cls(
-            tuple(ids),
-            (1,) * n,
-            None,
-            pieces,
-            (False,) * n,
-            (None,) * n,
-            (None,) * n,
-            (*range(n),),
-            (),
-        )
-        return replace(row, **known)
+        n, none = len(ids), (None,) * len(ids)
+        own = tuple(ids), (1,) * n, None, tuple(map(str, ids)), (False,) * n, none, none
+        return replace(cls(*own, words=tuple(range(n)), texts=()), **known)
 
     @property
     def surface(self) -> tuple[str, ...]:
@@ -130,8 +120,7 @@ class TokenRow(Later):
 
     def take(self, positions: Sequence[int]) -> "TokenRow":
         """The tokens at ``positions`` as a row of its own."""
-        kept = list(positions)
-        lists = {name: getattr(self, name) for name in PER_TOKEN}
+        kept, lists = list(positions), {name: getattr(self, name) for name in PER_TOKEN}
         taken: dict[str, Any] = {n: v and tuple(v[i] for i in kept) for n, v in lists.items()}
         if self.source is not None:
             taken["source"] = sum(i < self.source for i in kept)
@@ -196,13 +185,12 @@ def _table(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.n
         raise BadInput(
             f"{name} has rows of different lengths; pad them with the pad id and attention 0."
         ) from ragged
-    if table.ndim != 2 or table.size == 0 or table.shape != (shape or table.shape):
+    whole = table.dtype == bool or np.issubdtype(table.dtype, np.integer)
+    if table.ndim != 2 or table.size == 0 or table.shape != (shape or table.shape) or not whole:
         raise BadInput(
-            f"{name} has shape {table.shape}; give a 2-D array with a row for each text, for example "
-            "ids[None] for a single text, and masks and types of one shape with the ids."
+            f"{name} has shape {table.shape} and dtype {table.dtype}; give a 2-D array of integers with a "
+            "row for each text (ids[None] for one text), masks and types of one shape with the ids."
         )
-    if table.dtype != bool and not np.issubdtype(table.dtype, np.integer):
-        raise BadInput(f"{name} has dtype {table.dtype}; token ids and masks are integers.")
     return table.astype(np.int64)
 
 
@@ -240,11 +228,8 @@ def named(row: TokenRow, tokenizer: Any) -> TokenRow:
     if tokenizer is None or row.texts:
         return row
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    return replace(
-        row,
-        pieces=tuple(str(piece) for piece in tokenizer.convert_ids_to_tokens(list(row.ids))),
-        special=tuple(i in special for i in row.ids),
-    )
+    pieces = map(str, tokenizer.convert_ids_to_tokens(list(row.ids)))
+    return replace(row, pieces=tuple(pieces), special=tuple(i in special for i in row.ids))
 
 
 def explain_masked(row: TokenRow, how: ExplainMask, tokenizer: Any) -> TokenRow:

@@ -2,10 +2,12 @@
 
 A sentence ends at ``.``, ``!``, ``?`` or ``…`` before white space, at their kin in other scripts, and at
 an empty line. A full stop after an abbreviation or an initial, or before a small letter, ends none;
-one that stands apart, as in texts already split into tokens, does.
+one that stands apart, as in texts already split into tokens, does. Tags such as B-LOC and I-LOC mark names
+of several words.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +31,8 @@ _END = re.compile(
       |\n[^\S\n]*\n""",
     re.VERBOSE,
 )
+OUTSIDE = "O"
+_TAG = re.compile(r"([BIESLU])-(.+)")  # of IOB, and of BIOES, which others spell BILOU
 _ABBREVIATION = re.compile(
     r"mrs?|ms|dr|prof|st|[js]r|vs|etc|e\.g|i\.e|cf|inc|ltd|co|corp|fig|vol|pp|al|gen|col|sgt|capt|rep|"
     r"sen|gov|u\.[sk]|[ap]\.m|jan|feb|apr|aug|sept?|oct|nov|dec|[^\W\d_]"
@@ -104,16 +108,13 @@ def segment_shares(
     row: TokenRow, scores: np.ndarray, names: Sequence[str]
 ) -> tuple[SegmentShare, ...]:
     """A share for each part in order, the special tokens last; together they are one."""
-    homes = segments_of(row)
-    parts = [*sorted({home for home in homes if home is not None}), None]
-    whole = float(np.abs(scores).sum()) or 1.0
-    return tuple(
-        SegmentShare(
-            SPECIAL if part is None else names[part], part, *_weight(scores[inside], whole)
-        )
-        for part in parts
-        if (inside := [i for i, home in enumerate(homes) if home == part])
-    )
+    homes, whole = segments_of(row), float(np.abs(scores).sum()) or 1.0
+    found = []
+    for part in sorted({*homes}, key=lambda home: (home is None, home)):
+        own = scores[[i for i, home in enumerate(homes) if home == part]]
+        name = SPECIAL if part is None else names[part]
+        found.append(SegmentShare(name, part, *_weight(own, whole)))
+    return tuple(found)
 
 
 def _weight(scores: np.ndarray, whole: float) -> tuple[float, float]:
@@ -127,13 +128,9 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     for match in _END.finditer(text):
         if _ends(text, edges[-1], match):
             edges.append(match.end())
-    found = []
-    for start, end in pairwise([*edges, len(text)]):
-        core = text[start:end].strip()
-        if core:
-            first = text.index(core[0], start)
-            found.append((first, first + len(core)))
-    return found
+    pieces = ((end, text[start:end]) for start, end in pairwise([*edges, len(text)]))
+    kept = ((end - len(piece.lstrip()), piece.strip()) for end, piece in pieces)
+    return [(first, first + len(core)) for first, core in kept if core]
 
 
 def _ends(text: str, begin: int, match: re.Match[str]) -> bool:
@@ -157,12 +154,11 @@ def sentences_of(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
     found = []
     for segment, text in enumerate(row.texts):
         spans = sentence_spans(text)
-        ends = [end for _, end in spans]
+        ends = [end for _, end in spans[:-1]]
         homes: list[list[int]] = [[] for _ in spans]
         for position, (home, span) in enumerate(zip(row.segments, row.spans, strict=True)):
             if home == segment and span is not None and spans:
-                number = int(np.searchsorted(ends, span[1]))
-                homes[min(number, len(spans) - 1)].append(position)
+                homes[bisect_left(ends, span[1])].append(position)
         found += [
             Sentence(segment, a, b, text[a:b], tuple(own), float(scores[own].sum()))
             for (a, b), own in zip(spans, homes, strict=True)
@@ -235,3 +231,43 @@ def parts_of(
         low_high, weight = ends.get(tuple(group), (None, None)), _weight(scores[group], whole)
         found.append(UnitSum(name, text, segment, tuple(group), *weight, *low_high))
     return found
+
+
+def parted(tag: str) -> tuple[str, str]:
+    """``B-LOC`` as its prefix and its type; a label without a prefix goes on with its like."""
+    found = _TAG.fullmatch(tag)
+    return (found[1], found[2]) if found else ("I", tag)
+
+
+def types_of(labels: Sequence[str]) -> dict[str, list[int]]:
+    """The labels by their numbers that each type of name has; none where no label has a prefix."""
+    found: dict[str, list[int]] = {}
+    for number, label in enumerate(labels):
+        if _TAG.fullmatch(label):
+            found.setdefault(parted(label)[1], []).append(number)
+    return found
+
+
+def merged(tags: Sequence[str]) -> list[range]:
+    """The words of each name, by the tags of all words in order.
+
+    A name begins at B, S or U, at another type, or behind what is outside, and ends at E, L, S or U.
+    """
+    found: list[range] = []
+    for word, tag in enumerate(tags):
+        if tag == OUTSIDE:
+            continue
+        prefix, kind = parted(tag)
+        last = found[-1] if found and found[-1].stop == word else None
+        before = ("", "") if last is None else parted(tags[last[-1]])
+        if last is not None and prefix in "IEL" and before[1] == kind and before[0] in "BI":
+            found[-1] = range(last.start, word + 1)
+        else:
+            found.append(range(word, word + 1))
+    return found
+
+
+def type_name(tags: Sequence[str]) -> str:
+    """The type that tags have in common; where they differ, the tags themselves."""
+    kinds = {parted(tag)[1] for tag in tags}
+    return kinds.pop() if len(kinds) == 1 else " ".join(tags)

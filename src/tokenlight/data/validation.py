@@ -3,7 +3,7 @@ later, in a picture or a table.
 """
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -17,10 +17,6 @@ from tokenlight.errors import DamagedFile
 DEEPEST = 12  # tables within tables
 LARGEST = 1e300
 LARGEST_ID = 1 << 31
-KINDS = {
-    str: "a text", int: "a whole number", float: "a number", bool: "true or false",
-    tuple: "a list", Mapping: "a table",
-}  # fmt: skip
 READERS: dict[Any, Callable[[Any], Any]] = {
     PatchImage: PatchImage.from_dict,
     np.ndarray: lambda numbers: np.array(numbers, dtype=np.float64),
@@ -70,7 +66,7 @@ def value_of(hint: Any, value: Any, place: str) -> Any:
     if plain is Mapping and isinstance(value, Mapping):
         return {name: value_of(inside[1], one, f"{place}.{name}") for name, one in value.items()}
     if not _fits(value, plain, inside):
-        known = " or ".join(map(str, inside)) if plain is Literal else KINDS[plain]
+        known = " or ".join(map(str, inside)) if plain is Literal else f"a {plain.__name__}"
         raise DamagedFile(f"{place}: it is not {known}.")
     return value
 
@@ -87,49 +83,44 @@ def _fits(value: Any, plain: Any, inside: tuple[Any, ...]) -> bool:
 
 def check(found: Any) -> None:
     """Refuse an Attribution whose parts do not fit each other, or what a picture would stumble over."""
+    for place, holds in _laws(found):
+        if not holds:
+            raise DamagedFile(f"{place}: what it holds does not fit the rest; save it again.")
+    path = found.extras.get("convergence") or {}
+    value_of(float, path.get("gap_percent", 0), "extras.convergence.gap_percent")
+    value_of(tuple[float, ...] | None, found.extras.get("conservation"), "extras.conservation")
+
+
+def _laws(found: Any) -> Iterator[tuple[str, bool]]:
+    """Places of an Attribution, and whether what they hold can be; each may lean on those before it."""
     row: TokenRow = found.row
     target, said, extras, layers = found.target, found.prediction, found.extras, found.layers
     tokens, image, chances = len(row.ids), row.image, said.probabilities
     types = row.ids if row.token_types is None else row.token_types
     lists = (row.attention, row.pieces, row.special, row.spans, row.segments, row.words, types)
-    _hold(
-        (tokens > 0 and {*map(len, lists)} == {tokens}, "row: its lists are not one entry a token")
-    )
+    yield "row, one entry a token", tokens > 0 and {*map(len, lists)} == {tokens}
     own, places = {*range(tokens)}, [] if image is None else image.positions(tokens)
-    fills = image is None or len({*places}) == image.rows * image.columns
-    homes = zip(row.segments, row.spans, strict=True)
-    trust, path = extras.get("trust"), extras.get("convergence")
-    _hold(
-        (all(0 <= i < LARGEST_ID for i in row.ids + row.answer), "row: an id is out of range"),
-        ({*row.attention} <= {0, 1}, "row: a mask is out of range"),
-        (row.cut >= 0, f"row.cut: {row.cut} tokens cannot be left out"),
-        (row.at is None or row.at in own, f"row.at: {row.at} is no place of its {tokens} tokens"),
-        (len(row.answer) <= (len(row.asked) or tokens), "row.answer: it is longer than the row"),
-        (own.issuperset(row.asked), f"row.asked: {row.asked} are no places of its {tokens} tokens"),
-        (fills and own.issuperset(places), "row.image: its patches are not one token each"),
-        (all(_stands(row, *home) for home in homes), "row.spans: one is outside its text"),
-        (len(chances) in (0, len(said.labels)), "prediction: not one probability a label"),
-        (all(0 <= chance <= 1 for chance in chances), "prediction: a probability is none"),
-        (
-            said.index in (said.ids or range(len(said.labels))),
-            "prediction: its index names no label",
-        ),
-        (bool(target.terms), "target: it has no terms"),
-        (all(at and min(at) >= 0 for at, _ in target.terms), "target: a term has no place"),
-        (found.logits.ndim == 1, "logits: no list of numbers"),
-        (layers is None or layers.size > 0, "layers: there are none"),
-        (layers is None or layers.shape[1:] == (tokens,), "layers: not one number a token"),
-        (isinstance(trust, Mapping | None), "extras: its trust is not a table"),
-        (isinstance(path, Mapping | None), "extras: its convergence is not a table"),
+    yield "row.ids", all(0 <= i < LARGEST_ID for i in row.ids + row.answer)
+    yield "row.attention", {*row.attention} <= {0, 1}
+    yield "row.cut", row.cut >= 0
+    yield "row.at", row.at is None or row.at in own
+    yield "row.answer", len(row.answer) <= (len(row.asked) or tokens)
+    yield "row.asked", own.issuperset(row.asked)
+    yield "row.image", image is None or len({*places}) == image.rows * image.columns
+    yield "row.image", own.issuperset(places)
+    yield (
+        "row.spans",
+        all(_stands(row, *home) for home in zip(row.segments, row.spans, strict=True)),
     )
-    value_of(float, (path or {}).get("gap_percent", 0), "extras.convergence.gap_percent")
-    value_of(tuple[float, ...] | None, extras.get("conservation"), "extras.conservation")
-
-
-def _hold(*laws: tuple[bool, str]) -> None:
-    for holds, broken in laws:
-        if not holds:
-            raise DamagedFile(f"{broken}.")
+    yield "prediction.probabilities", len(chances) in (0, len(said.labels))
+    yield "prediction.probabilities", all(0 <= chance <= 1 for chance in chances)
+    yield "prediction.index", said.index in (said.ids or range(len(said.labels)))
+    yield "target.terms", bool(target.terms)
+    yield "target.terms", all(at and min(at) >= 0 for at, _ in target.terms)
+    yield "logits", found.logits.ndim == 1
+    yield "layers", layers is None or (layers.size > 0 and layers.shape[1:] == (tokens,))
+    yield "extras.trust", isinstance(extras.get("trust"), Mapping | None)
+    yield "extras.convergence", isinstance(extras.get("convergence"), Mapping | None)
 
 
 def _stands(row: TokenRow, segment: int | None, span: Span | None) -> bool:

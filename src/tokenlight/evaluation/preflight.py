@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.data.entities import types_of
 from tokenlight.data.target import Continuation, Contrast, Head, NextToken, TokenTarget
 from tokenlight.data.tokenizer import Vocabulary
+from tokenlight.data.units import types_of
 from tokenlight.errors import BadInput, BadTarget, way
 from tokenlight.evaluation.measure import Known, check
 from tokenlight.explainer import Explainer, MethodLike

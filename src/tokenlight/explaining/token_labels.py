@@ -8,10 +8,9 @@ import numpy as np
 
 from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data.answers import one_place
-from tokenlight.data.entities import merged, type_name, types_of
 from tokenlight.data.target import Contrast, ResolvedTarget, TokenTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import word_groups
+from tokenlight.data.units import merged, type_name, types_of, word_groups
 from tokenlight.errors import BadInput, BadTarget, UnknownName, way
 from tokenlight.explaining.options import Job
 from tokenlight.explaining.session import Session

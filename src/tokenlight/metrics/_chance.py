@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.data.chances import log_probability, softmax
+from tokenlight.data.answers import log_probability, softmax
 from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.errors import BadInput, BadTarget, NotFinite, way
 from tokenlight.metrics._metric import Answers, Case, Variant

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.capture.perturbation import Original, StandIns, stream_logits
-from tokenlight.data.chances import softmax
+from tokenlight.data.answers import softmax
 from tokenlight.errors import BadInput, few
 from tokenlight.evaluation.measure import needs_one_piece
 from tokenlight.metrics._chance import chance, needs_probabilities
