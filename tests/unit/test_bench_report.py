@@ -453,7 +453,7 @@ class TestFigures:
         assert band.means == pytest.approx([0.35, 0.2])
         reach = [high - mean for high, mean in zip(band.highs, band.means, strict=True)]
         assert reach == pytest.approx([0.05 * 2**0.5, 0.0])
-        assert (best.means, worst.means) == ((0.5, 0.5), (0.1, 0.1))
+        assert (*best.means, *worst.means) == pytest.approx((0.5, 0.5, 0.1, 0.1))
 
     def test_a_kept_explanation_is_drawn_as_differences(self):
         a = Explainer(tiny_bert(), tiny_tokenizer()).explain(

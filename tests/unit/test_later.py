@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
-from tokenlight.data.later import MANY, making
+from tokenlight.data.tokens import MANY, making
 from tokenlight.errors import BadInput
 from tokenlight.explaining.stream import SIZES, windows
 from tokenlight.inputs.encode import encode, encoded_together

@@ -108,7 +108,7 @@ def test_a_classifier_with_one_class_is_refused_since_its_probability_is_always_
     with pytest.raises(UnsupportedModel, match="chooses one of several classes"):
         explainer.evaluate(a, "hiding_game", labels=[0])
     for name in ("kendall", "token_overlap"):
-        with pytest.raises(BadTarget, match="one output"):
+        with pytest.raises(BadTarget, match="compares classes, and this model has none"):
             explainer.evaluate(a, name)
 
 

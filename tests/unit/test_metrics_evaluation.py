@@ -208,7 +208,7 @@ def test_arrays_with_a_hidden_axis_are_summed():
         ([1, 2], {}, "2 scores were given, but the text has 3 tokens"),
         ([1, 2, 3], {"labels": ["a"]}, "1 labels were given for 2 logits"),
         ([1, 2, 3], {"special": [True]}, "special has 1 entries for 3 tokens"),
-        ([1, np.nan, 3], {}, "token 1 is not finite"),
+        ([1, np.nan, 3], {}, "scores hold NaN or infinity, the first at 1"),
         ([1, 2, 3], {"logits": [0.5, np.nan]}, "the logits hold NaN or infinity"),
         (
             [1, 2, 3],

@@ -17,8 +17,8 @@ from tokenlight import Contrast, Explainer
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.plots.html import page
 from tokenlight.plots.scene import scenes
-from tokenlight.plots.tables import class_table
 from tokenlight.plots.terminal import show
+from tokenlight.plots.views import class_table
 
 TEXT = "never a dull film"
 ROW = row_of([TEXT], [split(TEXT)])

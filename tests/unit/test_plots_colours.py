@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 
-from tokenlight.errors import UnknownName
 from tokenlight.plots.colours import PALETTES, STEPS, _luminance, contrast, ink, shade, step
 
 EVERY = [number for number in range(-STEPS, STEPS + 1) if number]
@@ -53,8 +52,3 @@ def test_steps_follow_the_score():
 def test_contrast_is_that_of_the_standard():
     assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
     assert contrast((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
-
-
-def test_an_unknown_palette_is_named():
-    with pytest.raises(UnknownName, match=r"unknown palette 'green_rad'. Did you mean 'green_red'"):
-        shade(1, palette="green_rad")

@@ -17,8 +17,8 @@ from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.inputs.prompt import WRITTEN
 from tokenlight.plots.html import page
 from tokenlight.plots.passages import laid_over, unread
-from tokenlight.plots.tables import class_table
 from tokenlight.plots.terminal import show
+from tokenlight.plots.views import class_table
 
 PROMPT, WROTE = "a girl named", " Lily She ran"
 SPANS = [[(0, 1), (2, 6), (7, 12)], [(1, 2), (2, 5), (6, 9), (10, 13)]]

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.hand_made import attribution_of, row_of, sample, with_method
 from tokenlight.errors import BadInput
 from tokenlight.plots.figures import bars, heat_map
-from tokenlight.plots.tables import layer_table
+from tokenlight.plots.views import layer_table
 
 
 def test_the_heat_map_shows_layers_and_their_sum_divided_by_the_norm():

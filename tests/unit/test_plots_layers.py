@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenlight.plots.tables import ScoreTable
+from tokenlight.plots.views import ScoreTable
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-12, 1.0, 1e300])

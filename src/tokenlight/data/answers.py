@@ -113,8 +113,7 @@ def _place(place: Any, side: int, logits: np.ndarray, row: TokenRow) -> int:
 
 
 def answer_places(target: SpanTarget, row: TokenRow) -> tuple[int, int] | None:
-    """First and last token of a given answer, the tokens that share a character with it; None where
-    the row, a window of the context, lacks some of its characters."""
+    """First and last token that share a character with a given answer; None where it is not all there."""
     first, behind = _answer_characters(target, row)
     spans = [(i, own) for i in _context(row) if (own := row.spans[i]) is not None]
     inside = [place for place, (a, b) in spans if a < behind and first < b]
@@ -161,8 +160,7 @@ def best_span(logits: np.ndarray, row: TokenRow) -> tuple[int, int]:
 
 
 def _context(row: TokenRow) -> list[int]:
-    """The tokens that may answer: of a row from ids, which knows no segments, those of the second token
-    type, or all."""
+    """The tokens that may answer; of a row of ids those of the second token type, or all."""
     types: Sequence[int | None] = row.segments
     last = max((segment for segment in types if segment is not None), default=None)
     if last is None:

@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data import units, validation
-from tokenlight.data.later import Later
 from tokenlight.data.target import Prediction, ResolvedTarget
-from tokenlight.data.tokens import TokenRow
+from tokenlight.data.tokens import Later, TokenRow
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
 
 FORMAT = 1  # of the JSON file; raised when a field changes its meaning
 
 
 class Shown:
-    """What an explanation, or a list of them, does with itself: each call is handed on to
-    :mod:`tokenlight.files` or :mod:`tokenlight.plots`."""
+    """What an explanation, or a list of them, does with itself by :mod:`tokenlight.files` and ``plots``."""
 
     __slots__ = ()
 
@@ -173,8 +171,7 @@ class Attribution(Later, Shown):
         return units.segment_names(self.row, span=self.target.kind == "span", labels=labels)
 
     def sentences(self) -> list[units.Sentence]:
-        """The sentences of the text in order, each with the sum of its tokens' scores; those of which
-        no token was read are left out."""
+        """The sentences of which a token was read, each with the sum of its tokens' scores."""
         return units.sentences_of(self.row, self.scores)
 
     def to_dict(self) -> dict[str, Any]:

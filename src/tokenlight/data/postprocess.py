@@ -51,10 +51,7 @@ def difference(attribution: Attribution, reference: Attribution) -> Attribution:
 
 
 def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
-    """One score per word: its tokens' sum, mean, or value of largest magnitude.
-
-    Words never join two segments; special tokens stay by themselves.
-    """
+    """One score per word of a segment: its tokens' sum, mean, or value of largest magnitude."""
     if not isinstance(how, str) or how not in _MERGERS:
         raise UnknownName.among("way to merge words", how, _MERGERS)
     merge, row = _MERGERS[how], attribution.row

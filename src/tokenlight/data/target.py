@@ -50,10 +50,8 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """Why the second text of a pair scores above ``than`` in its place: the difference of two passes.
-
-    ``label``: whose logit ranks, where a model has several.
-    """
+    """Why the second text of a pair scores above ``than`` in its place, by two passes; ``label``: whose logit
+    ranks, where a model has several."""
 
     than: str
     label: str | int = "predicted"
@@ -208,13 +206,9 @@ class Head:
         return 0 if self.problem == "regression" and len(self.labels) > 1 else "predicted"
 
     @property
-    def classes(self) -> str | None:
-        """None where the head chooses between classes; else what it has in their stead, in words."""
-        if self.kind == "span":
-            return "none: it answers with a span"
-        if self.writes:
-            return f"a whole vocabulary of {len(self.labels):,} tokens"
-        return None if len(self.labels) > 1 else "one output"
+    def chooses(self) -> bool:
+        """Whether it chooses between classes, few enough to compare."""
+        return self.kind != "span" and not self.writes and len(self.labels) > 1
 
     @property
     def does(self) -> str:
@@ -336,15 +330,15 @@ class Head:
                 return places[0]
             if not is_number(label):
                 raise UnknownName.among("label", label, (*self.labels, "predicted", "all"))
-        if not 0 <= int(label) < (count := len(self.labels)):
-            known = f"this model has {count} labels, 0 to {count - 1} ({few(self.labels, 12)})"
+        if not 0 <= int(label) < len(self.labels):
+            known = f"this model has {len(self.labels)} labels, 0 to {len(self.labels) - 1}"
+            known += f" ({few(self.labels, 12)})"
             raise BadTarget(f"label number {int(label)} does not exist: {known}.")
         return int(label)
 
 
 def log_chance(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
-    """ln of the probability of an answer (the product over its tokens) or of a class; of a contrast
-    the first class's share in the two."""
+    """ln P of an answer (the product over its tokens) or of a class; of a contrast its share in the two."""
     if target.kind == "answer":
         return log_probability(logits[[place for (place, _), _ in target.terms]])
     return -float(np.logaddexp(0, -log_odds(head, target, logits)))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
 from itertools import groupby
-from typing import Any, overload
+from typing import Any
 
 from tokenlight.data.tokens import is_half
 from tokenlight.errors import BadTarget, way
@@ -77,11 +77,7 @@ class Vocabulary(Sequence[str]):
     def __len__(self) -> int:
         return self.size
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(self.size))]
         if not 0 <= index < self.size:
@@ -102,13 +98,11 @@ class Vocabulary(Sequence[str]):
 
     def id_of(self, label: str, *, blank: bool = True) -> int:
         """The one token that ``label`` is; ``blank``: a word begins here, so a blank comes first."""
-        if not label or is_half(label):
-            raise BadTarget(f"{label!r} is not a text that a token could represent; give a word.")
-        found = self._find(label, blank=blank)
+        found = None if is_half(label) else self._find(label, blank=blank)
         if found is not None:
             return found
-        if self.tokenizer is None:
-            raise BadTarget(f"{label!r} is not known without a tokenizer; give the token's number.")
+        if not label or is_half(label) or self.tokenizer is None:
+            raise BadTarget(f"{label!r} names no token here; give a word, or the token's number.")
         # Behind a prompt that ends in a word, the blank belongs to the continuation.
         written = f" {label}" if blank and label[:1].isalnum() else label
         whole = way(f"Continuation({written!r})", f"--continue {shlex.quote(written)}")

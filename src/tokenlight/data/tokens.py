@@ -1,26 +1,70 @@
 """Tokens: what the model reads, and where each piece stands in the text a person wrote."""
 
+import gc
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from tokenlight.data.image import PatchImage
-from tokenlight.data.later import Later
 from tokenlight.errors import BadInput, way
 
 Span = tuple[int, int]
 ExplainMask = Literal["none", "cls_sep", "sep"]
 Long = Literal["error", "truncate", "stride"]
+MANY = 500
 PER_TOKEN = ("ids", "attention", "token_types", "pieces", "special", "spans", "segments", "words")
 
 
 def is_half(text: str) -> bool:
     """Whether a text holds half of a surrogate pair, which is not a character and cannot be written."""
     return re.search("[\ud800-\udfff]", text) is not None
+
+
+class Later:
+    """Base of a frozen dataclass without slots. A batch makes thousands of such values, and most of
+    their fields nobody reads; a field that may come later has no default in the class."""
+
+    @classmethod
+    def later(cls, fields: Callable[[], dict[str, Any]], **known: Any) -> Self:
+        """With the fields that are ``known``, unchecked, and ``fields()`` once another is read."""
+        found = object.__new__(cls)
+        found.__dict__.update(known, _fields=fields)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        known = self._made()
+        if name in known:
+            return known[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self._made())  # a copy holds values, not the batch they come from
+
+    def _made(self) -> dict[str, Any]:
+        known = self.__dict__
+        fields = known.get("_fields")
+        if fields is not None:
+            known.update(fields())  # before the way to them goes, for another thread's sake
+            known.pop("_fields", None)
+        return known
+
+
+@contextmanager
+def making(count: int) -> Iterator[None]:
+    """Within, Python looks through none of what was there before when it looks for cycles."""
+    aside = count >= MANY and gc.get_freeze_count() == 0
+    if aside:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if aside:
+            gc.unfreeze()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +117,7 @@ class TokenRow(Later):
 
     @property
     def surface(self) -> tuple[str, ...]:
-        """Each token as the person wrote it, without the blanks at its ends unless it is nothing but
-        blanks; where that is unknown, the tokenizer's own piece."""
+        """Each token as it was written, without blanks at its ends unless it is all blank; or its piece."""
         return tuple(
             (written := self.texts[segment][span[0] : span[1]]).strip() or written or piece
             if span is not None and segment is not None
@@ -83,8 +126,7 @@ class TokenRow(Later):
         )
 
     def written(self, positions: Sequence[int], joint: str = "") -> str:
-        """What tokens in a row stand for, as the person wrote it, a word for example; where that is
-        unknown, their pieces with ``joint`` between them."""
+        """What tokens in a row stand for; where that is unknown, their pieces with ``joint`` between them."""
         span, segment = self.span(positions), self.segments[positions[0]]
         if span is None or segment is None:
             return joint.join(self.pieces[i] for i in positions)
@@ -135,8 +177,7 @@ class TokenRow(Later):
         return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
 
     def joined(self, behind: "TokenRow", **changed: Any) -> "TokenRow":
-        """Both rows as one, the texts of the second behind those of this one; what is no list of
-        tokens or texts stays this one's, or is as ``changed`` says."""
+        """Both rows as one; what is no list of tokens or texts stays this one's, or is ``changed``."""
         names = ("ids", "attention", "pieces", "special", "spans", "texts")
         both = {name: getattr(self, name) + getattr(behind, name) for name in names}
         last = max((word for word in self.words if word is not None), default=-1)
@@ -195,12 +236,8 @@ def _table(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.n
 
 
 def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
-    """Drop padding (attention 0 *and* the pad id) from both ends.
-
-    Any other masked position keeps its place. Padding between real tokens would shift the
-    positions behind it if it were dropped and is refused. Without a pad id, a row of ids is padded
-    where the mask hides its ends; a row that was read from a text has no padding.
-    """
+    """Drop padding (attention 0 *and* the pad id) from both ends; other masked positions keep their places.
+    Without a pad id, a row of ids is padded where the mask hides its ends, one of a text nowhere."""
     inside = real_tokens(row, pad_id)
     return row if len(inside) == len(row) else row.take(inside)
 

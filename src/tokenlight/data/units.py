@@ -41,10 +41,8 @@ _ABBREVIATION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SegmentShare:
-    """What one part of the input weighs: its share of Σ|score|, and its signed sum.
-
-    ``segment``: 0 the text or question, 1 its pair; None the special tokens together.
-    """
+    """What one part of the input weighs: its share of Σ|score|, and its signed sum. ``segment``: 0 the text
+    or question, 1 its pair; None the special tokens together."""
 
     name: str
     segment: int | None
@@ -54,11 +52,8 @@ class SegmentShare:
 
 @dataclass(frozen=True, slots=True)
 class UnitSum:
-    """One unit: what it is called, its tokens, its share of Σ|score|, and the sum of its scores.
-
-    ``low``, ``high``: a 95 % interval of the sum, where the method measured this very unit by
-    sampling.
-    """
+    """One unit: its name, tokens, share of Σ|score|, and the sum of its scores. ``low``, ``high``: a 95 %
+    interval of the sum, where the method measured this very unit by sampling."""
 
     name: str
     text: str
@@ -147,10 +142,8 @@ def _ends(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def sentences_of(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
-    """The sentences of a row in order; a token belongs to the sentence its last character is in.
-
-    A sentence of which no token was read, as behind a cut, is left out: it has no score, not 0.
-    """
+    """The sentences of a row in order; a token belongs to the sentence its last character is in. One of which
+    no token was read, as behind a cut, is left out: it has no score, not 0."""
     found = []
     for segment, text in enumerate(row.texts):
         spans = sentence_spans(text)
@@ -202,8 +195,7 @@ def unit_groups(row: TokenRow, unit: Unit) -> list[list[int]]:
 
 
 def sources(row: TokenRow, unit: Unit, kept: np.ndarray) -> list[np.ndarray]:
-    """The units that may be taken away: none with a token of ``kept`` alone, nor the question about
-    documents, nor what a model wrote."""
+    """The units that may be taken away: not ``kept``, the question about documents, or what a model wrote."""
     named = {number for number, name in enumerate(row.names) if name in (QUESTION, WRITTEN)}
     stays = kept | np.array([segment in named for segment in row.segments])
     groups = (np.array([i for i in group if not stays[i]]) for group in unit_groups(row, unit))
@@ -249,10 +241,8 @@ def types_of(labels: Sequence[str]) -> dict[str, list[int]]:
 
 
 def merged(tags: Sequence[str]) -> list[range]:
-    """The words of each name, by the tags of all words in order.
-
-    A name begins at B, S or U, at another type, or behind what is outside, and ends at E, L, S or U.
-    """
+    """The words of each name, by the tags of all words in order. A name begins at B, S or U, at another type,
+    or behind what is outside, and ends at E, L, S or U."""
     found: list[range] = []
     for word, tag in enumerate(tags):
         if tag == OUTSIDE:

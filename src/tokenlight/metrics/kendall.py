@@ -32,8 +32,8 @@ class KendallConfidence(Metric):
     presets = {"paper": {"kendall_on": "order"}, "attcat": {"kendall_on": "order", "others": "one"}}
 
     def check(self, head: Head) -> None:
-        if head.classes is not None:
-            raise BadTarget(f"{self.name} compares classes, but this model has {head.classes}.")
+        if not head.chooses:
+            raise BadTarget(f"{self.name} compares classes, and this model has none: {head.does}.")
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         own = case.attribution

@@ -61,8 +61,8 @@ class TokenOverlap(Metric):
         return tuple(float(k) for k in CURVE)
 
     def check(self, head: Head) -> None:
-        if head.classes is not None:
-            raise BadTarget(f"{self.name} compares classes, but this model has {head.classes}.")
+        if not head.chooses:
+            raise BadTarget(f"{self.name} compares classes, and this model has none: {head.does}.")
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         attribution, places = case.attribution, case.original.rankable

@@ -41,10 +41,8 @@ def _joiners(text: str) -> str:
 
 
 def in_line(text: str) -> str:
-    """Like :func:`visible`, and on one line: for tokens in tables, labels and titles.
-
-    Nothing but blanks is shown as ``␣``; an accent that stands alone sits on a dotted circle.
-    """
+    """Like :func:`visible`, and on one line, for tables, labels and titles. Nothing but blanks is shown as
+    ``␣``; an accent that stands alone sits on a dotted circle."""
     if text in _JOINERS:
         return _JOINERS[text]
     if text.isspace():

@@ -83,8 +83,7 @@ def lines(
 
 
 def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None] = ()) -> Any:
-    """One panel a title, one bar a method; a diamond is the published number, a dashed line the
-    largest value there can be."""
+    """One bar a method; a diamond is the published number, a dashed line the largest value there can be."""
     largest = dict(zip(panels, limits, strict=False))
     most = max(map(len, panels.values()), default=1)
     size, axes = (4.4, 1.3 + 0.3 * most), None
@@ -142,8 +141,7 @@ def panes(
     size: tuple[float, float] = (6.2, 4.2),
     grid: str = "both",
 ) -> Iterator[tuple[Any, str, T]]:
-    """The axes, title and content of each panel of a new figure, at most ``across`` side by side; each gets
-    its grid and title once it is drawn."""
+    """Axes, title and content of each panel of a new figure; it gets its grid and title once it is drawn."""
     across = max(1, min(across, len(panels)))
     down = -(-len(panels) // across)
     figure = sheet(size[0] * across, size[1] * down) if panels else None

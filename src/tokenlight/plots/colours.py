@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenlight.errors import BadInput, UnknownName
+from tokenlight.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +31,7 @@ PALETTES: dict[str, dict[str, tuple[RGB, RGB]]] = {
         "dark": ((86, 160, 240), (240, 150, 40)),
     },
 }
-LIGHT_PAPER: RGB = (255, 255, 255)
-PAPERS: dict[str, RGB] = {"light": LIGHT_PAPER, "dark": (22, 26, 31)}
+PAPERS: dict[str, RGB] = {"light": (255, 255, 255), "dark": (22, 26, 31)}
 # Of a terminal's 256 colours, by paper: numbers from the weakest to the strongest, for and against. Picked
 # by hand, since the nearest to each shade are neither evenly spaced nor all of one hue.
 RAMPS = {
@@ -50,8 +49,6 @@ def step(score: float, scale: float) -> int:
 
 def shade(step: int, *, dark: bool = False, palette: str = "green_red") -> RGB:
     """Background of one step: the paper at 0, the full colour at ±STEPS."""
-    if palette not in PALETTES:
-        raise UnknownName.among("palette", palette, PALETTES)
     own = "dark" if dark else "light"
     full = PALETTES[palette][own][0 if step > 0 else 1]
     share = 0.0 if step == 0 else 0.06 + 0.94 * abs(step) / STEPS

@@ -6,7 +6,7 @@ Pages stand for themselves and load nothing; what is too much for one goes on in
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import log
@@ -35,8 +35,10 @@ class Report:
     reference: str | None = None
     about: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
-    # By method and class: each word with its sum of shares and in how many texts it stands.
-    weights: dict[tuple[str, str], dict[str, tuple[float, int]]] = field(default_factory=dict)
+    # By method and class: the sum of each word's shares, and in how many texts it stands.
+    weights: defaultdict[tuple[str, str], tuple[defaultdict[str, float], Counter[str]]] = field(
+        default_factory=lambda: defaultdict(lambda: (defaultdict(float), Counter()))
+    )
     models: dict[str, None] = field(default_factory=dict)
     told: Counter[str] = field(default_factory=Counter)
 
@@ -57,26 +59,24 @@ class Report:
             said = a.prediction
             if said.ids or not said.probabilities or a.target.index != said.index:
                 continue  # no class, or not the predicted one
-            own: dict[str, float] = {}
+            own = defaultdict[str, float](float)
             for word, score in a.words():
-                own[word.casefold()] = own.get(word.casefold(), 0.0) + score
+                own[word.casefold()] += score
             total = sum(map(abs, own.values())) or 1.0
-            into = self.weights.setdefault((method.label, said.label), {})
+            shares, counts = self.weights[method.label, said.label]
             for word in filter(re.compile(r"\w").search, own):
-                sum_, count = into.get(word, (0.0, 0))
-                into[word] = sum_ + own[word] / total, count + 1
+                shares[word] += own[word] / total
+                counts[word] += 1
 
     def top_words(self) -> Iterator[tuple[str, str, list[tuple[str, float, int]]]]:
         """By method and class: the words v with the largest ln(N / df(v)) · Σ shares, that number, and
         the number of the class's texts that hold it (as :mod:`tokenlight.evaluation.corpus`)."""
-        for (method, label), words in self.weights.items():
-            alike = [own for (name, _), own in self.weights.items() if name == method]
-            weighed = []
-            for word, (share, count) in words.items():
-                everywhere = sum(own.get(word, (0.0, 0))[1] for own in alike)
-                weighed.append((word, share * log(len(self.texts) / everywhere), count))
-            best = sorted(weighed, key=lambda one: -one[1])[:TOP_WORDS]
-            yield method, label, [one for one in best if one[1] > 0]
+        for (method, label), (shares, counts) in self.weights.items():
+            alike = [own for (name, _), (_, own) in self.weights.items() if name == method]
+            everywhere, texts = sum(alike, Counter[str]()), len(self.texts)
+            weighed = {word: own * log(texts / everywhere[word]) for word, own in shares.items()}
+            best = sorted(weighed, key=lambda word: -weighed[word])[:TOP_WORDS]
+            yield method, label, [(w, weighed[w], counts[w]) for w in best if weighed[w] > 0]
 
     def pages(self, name: str) -> Iterator[tuple[str, str]]:
         """The name and content of each page; ``name``: of the first."""
@@ -101,10 +101,11 @@ class Report:
 
     def write(self, place: Path) -> list[Path]:
         """Write the pages beside ``place``, the first under its name; those written are handed back."""
-        pages = {place.with_name(name): content for name, content in self.pages(place.name)}
-        for own, content in pages.items():
-            write_text(own, content)
-        return list(pages)
+        written = []
+        for name, content in self.pages(place.name):
+            written.append(place.with_name(name))
+            write_text(written[-1], content)
+        return written
 
 
 def write(attributions: Sequence[Attribution], place: Path) -> None:
@@ -136,13 +137,11 @@ def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 def true_label(attribution: Attribution) -> str | None:
     """The text's true label as the model names it; as it was given where the model has no such."""
     given: Any = attribution.extras.get("label")
-    labels = attribution.prediction.labels
-    if given is None or attribution.prediction.ids:
-        return None if given is None else str(given)
+    labels = () if attribution.prediction.ids else attribution.prediction.labels
     if isinstance(given, int) and 0 <= given < len(labels) and str(given) not in labels:
         return labels[given]
     alike = [label for label in labels if label.casefold() == str(given).casefold()]
-    return alike[0] if len(alike) == 1 else str(given)
+    return None if given is None else alike[0] if len(alike) == 1 else str(given)
 
 
 def entry(text: TextScene, number: int) -> dict[str, Any]:
@@ -153,7 +152,7 @@ def entry(text: TextScene, number: int) -> dict[str, Any]:
     shown = [(method, "") for method in text.methods]
     shown += [(m, "difference") for target in text.targets for m in target.differences]
     bars, more = facts.prediction_bars(first, [target.name for target in text.targets])
-    said = [f"{bar.name} {bar.number}" for bar in bars]
+    said = [f"{name} {chance}" for name, chance, *_ in bars]
     made = {
         "number": int(found[0]) if (found := re.findall(r"^\w+ (\d+) of", where)) else number,
         "place": where.removesuffix(f"row {number} of the table"),
@@ -171,9 +170,7 @@ def entry(text: TextScene, number: int) -> dict[str, Any]:
 
 
 def _explained(method: MethodScene, kind: str, lines: dict[str, int]) -> dict[str, Any]:
-    """One explanation: its name, what is known of it, and its scores line by line: each with three digits,
-    empty for text between tokens. A line is its stretches, and by their number how those look that look
-    otherwise."""
+    """One explanation: what is known of it, and its lines with their scores, none between tokens."""
     view, a = method.views[0], method.attribution
     special = [facts.special_line(a, view.special)] if view.special else []
     found: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """What is known of an explanation beside its scores, in words: prediction, trust, provenance."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +13,7 @@ from tokenlight.plots.passages import is_continuation
 MOST_LABELS = 8
 HALF = 0.5  # of the weight on special tokens is worth saying
 SCALED = "each scaled to Σ|score| = 1 over all tokens"  # what a difference is taken of
-
-
-class ChanceBar(NamedTuple):
-    """A name, a number in words, and a bar of ``width`` per cent."""
-
-    name: str
-    number: str
-    width: float
-    look: str = ""
+Bar = tuple[str, str, float, str]  # a name, a number in words, a width in per cent, a look
 
 
 def number(value: float) -> str:
@@ -52,8 +44,7 @@ def null_line(attribution: Attribution) -> str:
 
 
 def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
-    """The names the model chooses among; tokens of a language model in quotes, without the blank
-    that begins a word unless it tells two of them apart."""
+    """What the model chooses among; tokens in quotes, with their blank only where it tells two apart."""
     said = attribution.prediction
     if not said.ids:
         return said.labels
@@ -62,26 +53,16 @@ def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
     return tuple(f"‘{label if short.count(name) > 1 else name}’" for label, name in pairs)
 
 
-def prediction_bars(first: Attribution, targets: Sequence[str]) -> tuple[list[ChanceBar], int]:
-    """Probability bars, most probable first, and how many labels are left out; ``targets``: those that
-    are explained."""
+def prediction_bars(first: Attribution, targets: Sequence[str]) -> tuple[list[Bar], int]:
+    """Bars, most probable first, and how many are left out; ``targets``: those that are explained."""
     prediction, shown = first.prediction, predicted_labels(first)
     ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
     bars = []
     for index, chance in ranked[:MOST_LABELS]:
         looks = ["predicted"] * (index == prediction.place)
         looks += ["explained"] * (prediction.labels[index] in targets)
-        width = round(100 * chance, 2)
-        bars.append(ChanceBar(shown[index], percent(chance), width, " ".join(looks)))
+        bars.append((shown[index], percent(chance), round(100 * chance, 2), " ".join(looks)))
     return bars, max(0, len(ranked) - MOST_LABELS)
-
-
-def bars_belong_to(first: Attribution, targets: Sequence[str]) -> str:
-    """Whose probabilities the bars are, where a text has several: those of the first written token."""
-    if not is_continuation(first):
-        return ""
-    several = "; each row below has its own probability" if len(targets) > 1 else ""
-    return f"The bars are for {first.target.name}{several}"
 
 
 def chance_of_written(attribution: Attribution) -> str:
@@ -117,8 +98,7 @@ def special_line(attribution: Attribution, own: SegmentShare) -> str:
 
 
 def kind_of_scores(attribution: Attribution) -> str:
-    """What the scores cannot tell: for or against, or one class from another; how those of a
-    difference were scaled. Empty where there is nothing to say or the method is unknown."""
+    """What the scores cannot tell (the sign, one class from another), or how a difference was scaled."""
     if "difference" in attribution.steps:
         return SCALED
     if not registry.has("methods", attribution.method):
@@ -149,9 +129,7 @@ def verdict(attribution: Attribution) -> str:
 
 
 def badges(attribution: Attribution) -> tuple[str, ...]:
-    """What the scores cannot tell, how likely a written token was, and what is known about how far
-    to trust them: a verdict, how much relevance was kept or how far a path method's are from their
-    sum."""
+    """What the scores cannot tell, how likely a written token was, and how far they may be trusted."""
     told = [kind_of_scores(attribution), chance_of_written(attribution), verdict(attribution)]
     kept: Any = attribution.extras.get("conservation")
     if isinstance(kept, list) and kept:

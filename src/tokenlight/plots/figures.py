@@ -13,14 +13,12 @@ from tokenlight.errors import BadInput
 from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import named, panes, plain_png, sheet, svg, titled
-from tokenlight.plots.colours import LIGHT_PAPER, STEPS, VEIL, hexadecimal, ink, shade
+from tokenlight.plots.colours import STEPS, VEIL, hexadecimal, ink, shade
 from tokenlight.plots.passages import strongest_pieces
-from tokenlight.plots.scene import WORDS, MethodScene, TextScene, scenes
-from tokenlight.plots.tables import layer_table
-from tokenlight.plots.views import Mark
+from tokenlight.plots.scene import WORDS, scenes
+from tokenlight.plots.views import Mark, layer_table
 
 PANEL = 2.3  # inches of a picture
-WORDS_BESIDE = 3  # under a picture with a text
 OFFSETS = 10  # relative positions drawn to each side
 COLUMNS = 84  # letters in a line
 SIZE, LETTER, LINE = 11, 0.092, 0.27  # points; inches of a letter and of a line
@@ -28,16 +26,13 @@ HEAD_KINDS = ("neither", "positional", "syntactic", "both")
 HEAD_COLOURS = ("#eceff1", "#1e88e5", "#e65100", "#6a1b9a")  # told apart by colour-blind eyes, too
 
 
-def heat_map(attribution: Attribution, *, palette: str = "green_red", rollout: bool = False) -> Any:
-    """Per-layer terms and their sum, divided by the Frobenius norm of the table (AttCAT, figure 5).
-
-    Special tokens are left out. One colour scale for all rows, as in the paper. ``rollout``: with the
-    product of the layers before their sum, as the paper has it.
-    """
+def heat_map(attribution: Attribution, *, rollout: bool = False) -> Any:
+    """Per-layer terms and their sum, divided by the Frobenius norm of the table, on one colour scale, without
+    special tokens (AttCAT, figure 5). ``rollout``: with the product of the layers, as the paper has it."""
     table = layer_table(attribution, rollout=rollout).without_special().normalised()
     rows, columns = table.values.shape
     axes = sheet(2.4 + 0.55 * columns, 1.4 + 0.32 * rows).add_subplot()
-    image = _cells(axes, table.values, table.values, [rows - 1], palette)
+    image = _cells(axes, table.values, table.values, [rows - 1])
     named(axes, "x", table.columns, rotation=60, ha="right")
     named(axes, "y", table.rows)
     axes.axhline(rows - 1.5, color="black", linewidth=1)
@@ -46,12 +41,10 @@ def heat_map(attribution: Attribution, *, palette: str = "green_red", rollout: b
     return axes.figure
 
 
-def bars(
-    attributions: Attribution | Iterable[Attribution], *, k: int = 10, palette: str = "green_red"
-) -> Any:
+def bars(attributions: Attribution | Iterable[Attribution], *, k: int = 10) -> Any:
     """The ``k`` strongest tokens of each attribution as signed bars, one panel each."""
     given = [one.attribution for text in scenes(attributions) for one in text.methods]
-    full = {sign: hexadecimal(shade(sign * STEPS, palette=palette)) for sign in (1, -1)}
+    full = {sign: hexadecimal(shade(sign * STEPS)) for sign in (1, -1)}
     panels, size, axes = [(one.label, one) for one in given], (3.6, 0.9 + 0.28 * k), None
     for axes, _, attribution in panes(panels, 3, size, "x"):
         best = strongest_pieces(attribution, k)[::-1]
@@ -65,9 +58,8 @@ def bars(
 def difference_map(
     reference: tuple[str, Attribution], others: Mapping[str, Attribution], *, title: str = ""
 ) -> Any:
-    """Scores of the reference (L1 sum 1), then reference minus each other, a row each (Mask-LRP,
-    figure 6). The differences share one scale, so that a small one looks small; the scores have
-    their own. Special tokens are left out."""
+    """Scores of the reference (L1 sum 1), then reference minus each other, which share one scale, a row each
+    (Mask-LRP, figure 6). Special tokens are left out."""
     name, base = reference
     kept = np.flatnonzero(~np.array(base.row.special, dtype=bool))
     rows = {name: l1_normalise(base).scores[kept]}
@@ -85,21 +77,13 @@ def difference_map(
     return axes.figure
 
 
-def _cells(
-    axes: Any,
-    shares: np.ndarray,
-    values: np.ndarray,
-    numbered: Iterable[int],
-    palette: str = "green_red",
-) -> Any:
-    """A cell a score, coloured by its share in the largest; rows that are ``numbered`` carry their values,
-    in the ink that reads better on the colour."""
+def _cells(axes: Any, shares: np.ndarray, values: np.ndarray, numbered: Iterable[int]) -> Any:
+    """A cell a score, coloured by its share in the largest; rows that are ``numbered`` carry their values."""
     from matplotlib.colors import LinearSegmentedColormap  # sheet says what to install
 
     limit = float(np.abs(shares).max(initial=0.0)) or 1.0
-    ends = [shade(n * STEPS, palette=palette) for n in (-1, 1)]
-    paints = [hexadecimal(colour) for colour in (ends[0], LIGHT_PAPER, ends[1])]
-    colours = LinearSegmentedColormap.from_list(palette, paints)
+    paints = [hexadecimal(shade(n * STEPS)) for n in (-1, 0, 1)]
+    colours = LinearSegmentedColormap.from_list("for and against", paints)
     for row in numbered:
         for column, value in enumerate(values[row]):
             on = colours(0.5 + shares[row, column] / limit / 2, bytes=True)[:3]
@@ -109,21 +93,40 @@ def _cells(
 
 
 def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
-    """What a model of pictures sees, then one panel an explanation: one row a picture and target;
-    green speaks for the target, red against it."""
-    lines = [(text, target.methods) for text in scenes(attributions) for target in text.targets]
-    images = [text.first.row.image for text, _ in lines]
-    if None in images:
-        raise BadInput("heat maps are drawn over pictures, and among these is a text.")
+    """What a model of pictures sees, then a panel an explanation: one row a picture and target."""
+    lines = [(one.first, own.methods) for one in scenes(attributions) for own in one.targets]
     across = 1 + max(len(found) for _, found in lines)
-    beside = any(image is not None and image.places for image in images)
-    figure = sheet(PANEL * across, (PANEL + 0.35 + 0.6 * beside) * len(lines))
+    figure = sheet(PANEL * across, (PANEL + 0.35) * len(lines))
     panels = figure.subplots(len(lines), across, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
-    for line, (text, found) in zip(panels, lines, strict=True):
-        _draw(line, text, found)
+    for line, (first, found) in zip(panels, lines, strict=True):
+        image, said = first.row.image, first.prediction
+        if image is None:
+            raise BadInput("heat maps are drawn over pictures, and among these is a text.")
+        chance = "" if said.probability is None else f" {said.probability:.2f}"
+        line[0].imshow(image.shown, interpolation="nearest")
+        titled(line[0], f"{image.name}\n{said.label}{chance}", 8)
+        grey = np.repeat(image.shown.mean(axis=2, keepdims=True), 3, axis=2) / 255
+        height, width = image.shown.shape[:2]
+        over = {"interpolation": "nearest", "extent": (-0.5, width - 0.5, height - 0.5, -0.5)}
+        for axes, method in zip(line[1:], found, strict=False):
+            a = method.attribution
+            axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
+            axes.imshow(_veil(a.patches(), method.views[0].scale), **over)
+            share = (
+                f" ({100 * a.segment_shares()[0].share:.0f} % the image)" if image.places else ""
+            )
+            titled(axes, f"{method.label}{share}\nfor {a.target.name}", 8)
     return figure
+
+
+def _veil(values: np.ndarray, scale: float) -> np.ndarray:
+    """``row column 4``: the colour of the sign, the strength as opacity."""
+    share = np.clip(values / scale, -1, 1) if scale else np.zeros_like(values)
+    ends = [np.array(shade(sign * STEPS)) / 255 for sign in (1, -1)]
+    colour = np.where(share[..., None] >= 0, ends[0], ends[1])
+    return np.concatenate((colour, VEIL * np.abs(share)[..., None]), axis=2)
 
 
 def highlighted(attributions: Attribution | Iterable[Attribution]) -> Any:
@@ -181,44 +184,6 @@ def file_of(attributions: Sequence[Attribution], ending: str) -> bytes:
     return svg(figure) if ending == ".svg" else plain_png(figure, 160, ending[1:])
 
 
-def _draw(line: Sequence[Any], text: TextScene, found: Sequence[MethodScene]) -> None:
-    image, said = text.first.row.image, text.first.prediction
-    assert image is not None
-    chance = "" if said.probability is None else f" {said.probability:.2f}"
-    line[0].imshow(image.shown, interpolation="nearest")
-    titled(line[0], f"{image.name}\n{said.label}{chance}", 8)
-    grey = np.repeat(image.shown.mean(axis=2, keepdims=True), 3, axis=2) / 255
-    height, width = image.shown.shape[:2]
-    for axes, method in zip(line[1:], found, strict=False):
-        a = method.attribution
-        axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
-        veil = _veil(a.patches(), method.views[0].scale)
-        axes.imshow(veil, interpolation="nearest", extent=(-0.5, width - 0.5, height - 0.5, -0.5))
-        titled(axes, f"{method.label}\nfor {a.target.name}", 8)
-        if image.places:  # of the text beside it the strongest words
-            _beside(axes, method)
-
-
-def _beside(axes: Any, method: MethodScene) -> None:
-    a, whole = method.attribution, method.words
-    text = [
-        i for i, segment in enumerate(whole.row.segments) if segment and not whole.row.special[i]
-    ]
-    best = sorted(text, key=lambda i: -abs(whole.scores[i]))[:WORDS_BESIDE]
-    said = [f"{in_line(whole.tokens[i])} {facts.number(whole.scores[i])}" for i in best]
-    share = f"image {100 * a.segment_shares()[0].share:.0f} %"
-    where = {"transform": axes.transAxes, "ha": "center", "va": "top", "fontsize": 7}
-    axes.text(0.5, -0.03, "\n".join([share, *said]), parse_math=False, **where)
-
-
-def _veil(values: np.ndarray, scale: float) -> np.ndarray:
-    """``row column 4``: the colour of the sign, the strength as opacity."""
-    share = np.clip(values / scale, -1, 1) if scale else np.zeros_like(values)
-    ends = [np.array(shade(sign * STEPS)) / 255 for sign in (1, -1)]
-    colour = np.where(share[..., None] >= 0, ends[0], ends[1])
-    return np.concatenate((colour, VEIL * np.abs(share)[..., None]), axis=2)
-
-
 def relation_histograms(heads: Mapping[str, Any]) -> Any:
     r"""Relative position of dependent minus head, a panel a relation (Mask-LRP, figure 1).
 
@@ -235,10 +200,7 @@ def relation_histograms(heads: Mapping[str, Any]) -> Any:
 
 
 def head_map(heads: Mapping[str, Any]) -> Any:
-    """Which head of which block is positional, syntactic or both (Mask-LRP, figure 5).
-
-    Block 1 is the lowest, drawn at the bottom.
-    """
+    """Which head of which block, the lowest below, is positional or syntactic (Mask-LRP, figure 5)."""
     mask = heads["mask"]
     kinds = 2 * (np.array(mask["syntactic"]) > 0) + (np.array(mask["positional"]) > 0)
     layers, across = kinds.shape
@@ -251,10 +213,8 @@ def head_map(heads: Mapping[str, Any]) -> Any:
     axes.set_xticks(np.arange(across) + 0.5, map(str, range(across)), fontsize=8)
     axes.set_yticks(np.arange(layers) + 0.5, map(str, range(1, layers + 1)), fontsize=8)
     axes.set(xlabel="head", ylabel="block")
-    legend = [
-        Patch(color=colour, label=f"{kind} ({int((kinds == number).sum())})")
-        for number, (kind, colour) in enumerate(zip(HEAD_KINDS, HEAD_COLOURS, strict=True))
-    ]
+    counts = (f"{kind} ({int((kinds == n).sum())})" for n, kind in enumerate(HEAD_KINDS))
+    legend = [Patch(color=c, label=own) for c, own in zip(HEAD_COLOURS, counts, strict=True)]
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
     axes.legend(handles=legend, fontsize=8, ncols=2, **below)
     axes.figure.tight_layout()

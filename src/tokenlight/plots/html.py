@@ -25,8 +25,7 @@ from tokenlight.plots import facts
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import STEPS, VEIL, rules, step, step_name
 from tokenlight.plots.scene import TextScene, by_words, scenes
-from tokenlight.plots.tables import layer_maps
-from tokenlight.plots.views import Mark
+from tokenlight.plots.views import Mark, layer_maps
 
 COARSE = 128  # pixels below which a picture is shown with hard edges
 FEW = 10  # texts in a cell of a notebook
@@ -79,28 +78,21 @@ def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     return _rendered("fragment.html.j2", texts[:FEW], words=words, more=more, **sealed(_style()))
 
 
-def _rendered(template: str, texts: Sequence[TextScene], **more: Any) -> str:
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            texts=texts,
-            both=any(len(method.views) > 1 for text in texts for method in text.methods),
-            special=any(any(text.first.row.special) for text in texts),
-            legend=[step_name(number) for number in range(-STEPS, STEPS + 1)],
-            unfold=len(texts) == 1 and len(texts[0].methods) <= 4,
-            **more,
-        )
-    )
+def _rendered(template: str, texts: Sequence[TextScene], **how: Any) -> str:
+    how["both"] = any(len(method.views) > 1 for text in texts for method in text.methods)
+    how["special"] = any(any(text.first.row.special) for text in texts)
+    how["legend"] = [step_name(number) for number in range(-STEPS, STEPS + 1)]
+    how["unfold"] = len(texts) == 1 and len(texts[0].methods) <= 4
+    return _environment().get_template(template).render(texts=texts, **how)
 
 
-def _look(mark: Mark) -> str:
+def look(mark: Mark) -> str:
     """The classes of a mark in the style sheet."""
     bare = mark.score is None or mark.special
     return " ".join(filter(None, ["" if bare else "token", step_name(mark.strength), mark.looks]))
 
 
-def _shared(text: TextScene) -> list[tuple[str, str]]:
+def shared(text: TextScene) -> list[tuple[str, str]]:
     """What was the same in the making of all explanations of a text."""
     known = [facts.provenance(method.attribution) for method in text.methods]
     return [fact for fact in known[0] if all(fact in other for other in known)]
@@ -115,24 +107,18 @@ def environment(room: str, **how: Any) -> Environment:
 @cache
 def _environment() -> Environment:
     made = environment("tokenlight.plots")
+    own = (visible, in_line, facts.number, facts.weight, look, shared, step, layer_maps)
+    made.filters |= {filter_.__name__: filter_ for filter_ in own}
     made.filters |= {
-        "visible": visible,
-        "in_line": in_line,
-        "number": facts.number,
-        "look": _look,
-        "shared": _shared,
-        "weight": facts.weight,
         "shade": lambda score, scale: step_name(step(score, scale)),
         # A bar has a colour however short it is, and a length in per cent.
         "bar_look": lambda s, scale: step_name(step(s, scale) or (s > 0) - (s < 0)),
         "width": lambda s, scale: round(min(1.0, abs(s) / scale) * 100, 1) if scale else 0.0,
-        "step": step,
-        "layer_maps": layer_maps,
         "largest": lambda maps: float(np.abs(maps).max()),
         "base64": lambda content: base64.b64encode(content).decode("ascii"),
     }
-    made.globals |= {"facts": facts, "COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}
-    made.globals |= {"STEPS": STEPS, "VEIL": VEIL}
+    made.globals |= {"facts": facts, "STEPS": STEPS, "VEIL": VEIL}
+    made.globals |= {"COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}
     return made
 
 

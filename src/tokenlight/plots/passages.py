@@ -37,16 +37,14 @@ class Stretch(NamedTuple):
 
 
 class SegmentText(NamedTuple):
-    """One segment of the input, or a sentence of it; its stretches without the special ones join
-    to its text."""
+    """One segment or a sentence of it: stretches that, without the special ones, join to its text."""
 
     segment: int | None
     stretches: tuple[Stretch, ...]
 
 
 def passages(row: TokenRow) -> list[SegmentText]:
-    """The row as passages, one a segment; a row that knows no text is one passage of pieces. A picture
-    beside the text is none of them."""
+    """One a segment, but for a picture beside the text; a row that knows no text is one of pieces."""
     if not any(span is not None for span in row.spans):
         own = [Stretch(piece, (i,), row.special[i]) for i, piece in enumerate(row.pieces)]
         blanks = (Stretch(" "),) * len(own)
@@ -59,9 +57,8 @@ def passages(row: TokenRow) -> list[SegmentText]:
 
 
 def _chips(row: TokenRow) -> dict[tuple[int | None, int], list[Stretch]]:
-    """The special tokens by (segment, the token they follow there): the segment before them, or token -1
-    of the one behind them where none is before, or where their token type says that they open that one
-    (two texts a model read apart have a [CLS] each)."""
+    """The special tokens by (segment, token they follow there); token -1 where none is before them, or where
+    their token type says that they open the text behind (two texts read apart have a [CLS] each)."""
     patches = {*row.image.places} if row.image is not None else set()
     homes = enumerate(zip(row.segments, row.spans, strict=True))
     own = [i for i, home in homes if i not in patches and None not in home]
@@ -127,8 +124,7 @@ class Piece(NamedTuple):
 
 
 def strongest_pieces(attribution: Attribution, most: int = TOP) -> list[tuple[Piece, float]]:
-    """As :meth:`Attribution.top` ranks them. Scores of exactly zero (masked by a rule, written
-    later) are no strongest ones, unless there are no others."""
+    """As :meth:`Attribution.top` ranks them; scores of exactly 0 only where there are no others."""
     row, scores = attribution.row, attribution.scores
     order = np.argsort(-np.abs(scores), kind="stable")
     own = [int(i) for i in order if not row.special[i]][:most]
@@ -137,10 +133,7 @@ def strongest_pieces(attribution: Attribution, most: int = TOP) -> list[tuple[Pi
 
 
 def piece_in_word(row: TokenRow, position: int) -> Piece:
-    """The token at ``position`` inside its word; alone where the row knows no text.
-
-    Some tokenizers count ``time,`` as a word: punctuation is no rest of one.
-    """
+    """The token at ``position`` inside its word, of which punctuation is no part; alone without a text."""
     text = row.surface[position]
     if row.image is not None and position in row.image.places:
         return Piece("", f"patch {text}", "")
@@ -176,12 +169,8 @@ def is_continuation(a: Attribution) -> bool:
 
 
 def laid_over(attributions: Sequence[Attribution]) -> list[Attribution]:
-    """Explanations of successive written tokens as explanations of one text with several targets.
-
-    Each token was explained from what stands before it; what stands behind it has score 0 and
-    attention 0 (:func:`unread`). Targets are numbered, since a text may hold a token twice. Other
-    attributions stay as they are.
-    """
+    """Explanations of successive written tokens as those of one text with several targets, which are
+    numbered; tokens behind the explained one have score and attention 0. Others stay as they are."""
     alike: dict[object, list[Attribution]] = {}
     for a in attributions:
         alike.setdefault(_continued(a), []).append(a)
@@ -211,16 +200,14 @@ def _over(a: Attribution, whole: Attribution) -> Attribution:
 
 
 def unread(a: Attribution) -> np.ndarray:
-    """Which tokens of a laid-over continuation were not there yet: the explained one and those
-    behind it. None of any other row, whatever is masked in it."""
+    """Which tokens of a laid-over continuation were not there yet; none of any other row."""
     seen = np.flatnonzero(a.row.attention) if is_continuation(a) else np.array([len(a)])
     new: np.ndarray = np.arange(len(a)) > seen.max(initial=-1)
     return new
 
 
 def roles_of(a: Attribution, *, words: bool) -> Roles:
-    """The roles of its tokens, or of the words they merge to: of a continuation what is explained and what
-    comes later, else the answer that a span target explains and its rival."""
+    """The roles of tokens, or of the words they merge to: in a continuation, or of the answer of a span."""
     found: dict[str, set[int]] = {}
     if is_continuation(a):
         new = np.flatnonzero(unread(a)).tolist()
@@ -241,8 +228,7 @@ def roles_of(a: Attribution, *, words: bool) -> Roles:
 def with_roles(
     a: Attribution, passage: SegmentText, roles: Roles
 ) -> Iterator[tuple[Stretch, tuple[str, ...]]]:
-    """The stretches of a passage with their roles; text behind the last token is cut where the
-    explained token ends."""
+    """A passage's stretches with their roles; text behind the last token is cut at the explained one."""
     own = [n for n, one in enumerate(passage.stretches) if one.positions and not one.special]
     for place, stretch in enumerate(passage.stretches):
         if stretch.positions:

@@ -15,8 +15,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.passages import is_continuation, laid_over
-from tokenlight.plots.tables import ScoreTable, class_table
-from tokenlight.plots.views import View
+from tokenlight.plots.views import ScoreTable, View, class_table
 
 TOKENS, WORDS = "tokens", "words"
 
@@ -56,7 +55,7 @@ class MethodScene:
 @dataclass(frozen=True)
 class Group:
     """Explanations side by side: of one target by several methods, with their differences from a
-    reference; or of several classes, or tokens of a continuation, by one, on one scale."""
+    reference; or of several classes by one, on one scale."""
 
     name: str
     methods: Sequence[MethodScene]
@@ -102,8 +101,7 @@ class TextScene:
 
     @cached_property
     def classes(self) -> list[Group]:
-        """For each method its explanations of several classes; none for a method with one class, or
-        for pictures, whose heat maps say it better than a table of patches."""
+        """For each method its explanations of several classes; not of pictures, which have heat maps."""
         found: dict[str, list[MethodScene]] = {}
         for method in self.methods:
             a = method.attribution
@@ -121,8 +119,8 @@ def scenes(
     kinds: tuple[str, ...] = (TOKENS, WORDS),
     reference: str | None = None,
 ) -> list[TextScene]:
-    """In the order a reader compares them: by text (of a model that labels tokens: by the token) and
-    model, then by target; first seen stays first. ``reference``: a method to compare with."""
+    """By text (or the token that is labelled) and model, then by target; first seen stays first.
+    ``reference``: a method to compare with."""
     given = laid_over([attributions] if isinstance(attributions, Attribution) else [*attributions])
     if not given:
         raise BadInput("there is no attribution to draw; give at least one.")
@@ -168,16 +166,14 @@ def _is(method: MethodScene, reference: str) -> bool:
 
 
 def _strongest(attribution: Attribution) -> float:
-    """Largest magnitude over the tokens of the text, or over all where all are special: one strong
-    separator would make the text pale."""
+    """Largest magnitude of the text's own tokens: one strong separator would make the text pale."""
     magnitude = np.abs(attribution.scores)
     counted = magnitude[~np.array(attribution.row.special, dtype=bool)]
     return float((counted if counted.size else magnitude).max(initial=0.0))
 
 
 def by_words(attributions: Sequence[Attribution]) -> bool:
-    """Whether words are what a reader wants: not of what a model writes, where a full stop that brought
-    the next word would be shown as the word before it."""
+    """Not of what a model writes: a full stop that brought the next word would be the word before it."""
     return not any(map(is_continuation, attributions))
 
 

@@ -30,8 +30,7 @@ from tokenlight.plots import facts, scene
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import STEPS, Paint, painter, reading_aid, step
 from tokenlight.plots.passages import EXPLAINED, LATER, is_continuation
-from tokenlight.plots.tables import ScoreTable, layer_maps
-from tokenlight.plots.views import MarkedLine, View
+from tokenlight.plots.views import MarkedLine, ScoreTable, View, layer_maps
 
 NUMBERED = 4  # steps from which a token carries its number where there are no colours
 MOST_TOKENS = 40  # of a table of classes
@@ -47,8 +46,8 @@ def show(
     reference: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print the picture: one score a word, or a token if ``words`` is false or, where it is not given, of
-    what a model writes; ``layers`` adds the per-layer table."""
+    """Print the picture: by words, or by tokens if ``words`` is false or, where it is not given, of what a
+    model writes; ``layers`` adds the per-layer table."""
     found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
     words = scene.by_words(found) if words is None else words
     place = console or console_on(sys.stdout)
@@ -116,12 +115,10 @@ def _target(target: scene.Group, paint: Paint | None) -> Iterator[RenderableType
         for note in method.notes:
             head.append(f"  {in_line(note)}", "not bold dim")
         yield head
-        view = method.views[0]
-        lines = _sentences(view, paint) if view.sentences else _segments(view, paint)
-        yield Padding(lines, (0, 0, 0, 2))
+        yield _highlighted(method.views[0], paint)
     for other in target.differences:
         yield Text("\n") + _named(other, other.attribution.method, "italic")
-        yield Padding(_segments(other.views[0], paint), (0, 0, 0, 2))
+        yield _highlighted(other.views[0], paint)
     yield Text()
     yield Padding(_tops(target.methods, paint), (0, 0, 0, 2))
 
@@ -134,20 +131,30 @@ def _named(method: scene.MethodScene, name: str = "", style: str = "bold") -> Te
     return named
 
 
-def _segments(view: View, paint: Paint | None) -> Text:
-    text, image = Text(), view.attribution.row.image
-    if image is not None:
+def _highlighted(view: View, paint: Paint | None) -> Padding:
+    """The text, of a long one its strongest sentences; or a picture, beside its text if it has one."""
+    text = Text()
+    if view.attribution.row.image is not None:
         grid = _blocks(view.attribution.patches(), view.scale, paint)
         if view.picture is None:
-            return grid
+            return Padding(grid, (0, 0, 0, 2))
         text.append(f"{_weight(view.picture)}\n", "dim").append_text(grid).append("\n")
+    text += _sentences(view, paint) if view.sentences else _segments(view, paint)
+    if view.special is not None:
+        said = facts.special_line(view.attribution, view.special)
+        text.append(f"\n{in_line(said)}", "dim")
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _segments(view: View, paint: Paint | None) -> Text:
+    text = Text()
     for number, line in enumerate(view.lines):
         if line.share is not None:
             name = in_line(line.share.name)
             weighs = f"{name}, nothing yet" if line.unread else _weight(line.share)
             text.append("\n" * (number > 0) + f"{weighs}  ", "dim")
         _append(text, line, paint)
-    return text + _special(view)
+    return text
 
 
 def _sentences(view: View, paint: Paint | None) -> Text:
@@ -166,13 +173,7 @@ def _sentences(view: View, paint: Paint | None) -> Text:
         text.rstrip()
         text.append("\n")
     text.rstrip()
-    return text + _special(view)
-
-
-def _special(view: View) -> Text:
-    if view.special is None:
-        return Text()
-    return Text(f"\n{in_line(facts.special_line(view.attribution, view.special))}", "dim")
+    return text
 
 
 def _weight(part: SegmentShare) -> str:
@@ -282,8 +283,7 @@ def _score(value: float) -> str:
 
 
 def _blocks(values: np.ndarray, scale: float, paint: Paint | None) -> Text:
-    """A heat map ``row column`` as lines of cells; without ``paint``: the sign and tenths of the
-    strongest."""
+    """A heat map ``row column`` as lines of cells; without ``paint``: sign and tenths of the strongest."""
     space, lines = "" if 3 * values.shape[1] > NARROW else " ", []
     for line in values:
         lines.append(Text())
