@@ -75,11 +75,12 @@ def as_span(target: object) -> SpanTarget:
 
 def span_terms(target: SpanTarget, logits: np.ndarray, row: TokenRow) -> tuple[str, Terms]:
     """A span target's name and its weighted logits."""
-    asked: tuple[Place, Place] | None = (target.start, target.end)
+    asked: tuple[Place, Place] = (target.start, target.end)
     if target.given:
-        asked = answer_places(target, row)
-        if asked is None:
+        found = answer_places(target, row)
+        if found is None:
             raise BadTarget(f"the answer was cut off; explain it with {long_way('stride')}.")
+        asked = found
     elif target.no_answer:
         asked = 0, 0
         if not row.special[0]:
@@ -195,5 +196,6 @@ def log_probability(logits: np.ndarray) -> float:
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Shares of all numbers together."""
-    powers: np.ndarray = np.exp(logits - logits.max())
-    return powers / powers.sum()
+    powers = np.exp(logits - logits.max())
+    shares: np.ndarray = powers / powers.sum()
+    return shares

@@ -159,16 +159,46 @@ class Attribution(Later, Shown):
     def segment_shares(self) -> tuple[units.SegmentShare, ...]:
         """What each part of the input weighs: its share of Σ|score| and its signed sum, special
         tokens last; ``premise 62 %, hypothesis 31 %, special 7 %``."""
-        return units.segment_shares(self.row, self.scores, self._names())
+        homes, names = units.segments_of(self.row), self._names()
+        found, whole = [], float(np.abs(self.scores).sum()) or 1.0
+        for part in sorted({*homes}, key=lambda home: (home is None, home)):
+            own = self.scores[[i for i, home in enumerate(homes) if home == part]]
+            name = units.SPECIAL if part is None else names[part]
+            found.append(units.SegmentShare(name, part, *units.weight(own, whole)))
+        return tuple(found)
 
     def by(self, unit: units.Unit) -> list[units.UnitSum]:
         """Each role of a chat, document (text, message, half of a pair), sentence, word or token in order,
         with the sum of its scores; special tokens left out."""
-        return units.parts_of(self.row, self.scores, unit, self._names(), self.extras)
+        row, names, ends, found = self.row, self._names(), {}, []
+        measured = self.extras.get("units", {})
+        if measured.get("unit") == unit:
+            pairs = zip(measured["low"], measured["high"], strict=True)
+            ends = dict(zip(map(tuple, measured["positions"]), pairs, strict=True))
+        homes, whole = units.segments_of(row), float(np.abs(self.scores).sum()) or 1.0
+        for group in units.unit_groups(row, unit):
+            segment, text = homes[group[0]], row.written(group, " ").strip()
+            if unit == "role":
+                texts = dict.fromkeys(row.segments[i] for i in group)
+                text = " … ".join(row.texts[i].strip() for i in texts if i is not None)
+            named = unit in ("document", "role") and segment is not None
+            name = names[segment] if named else text  # type: ignore[index]
+            sums = *units.weight(self.scores[group], whole), *ends.get(tuple(group), (None, None))
+            found.append(units.UnitSum(name, text, segment, tuple(group), *sums))
+        return found
 
     def _names(self) -> tuple[str, ...]:
-        labels = self.prediction.labels
-        return units.segment_names(self.row, span=self.target.kind == "span", labels=labels)
+        """What the parts are called: by the row itself, else by what the model does with a pair."""
+        row = self.row
+        count = max(len(row.texts), *(1 + (s or 0) for s in units.segments_of(row)))
+        if len(row.names) >= count:
+            return row.names
+        if count == 1:
+            return ("text" if row.image is None else "image",)
+        inferred = "entailment" in {label.lower() for label in self.prediction.labels}
+        pair = ("premise", "hypothesis") if inferred else ("first", "second")
+        pair = ("question", "context") if self.target.kind == "span" else pair
+        return (*pair, *(f"part {number}" for number in range(3, count + 1)))
 
     def sentences(self) -> list[units.Sentence]:
         """The sentences of which a token was read, each with the sum of its tokens' scores."""

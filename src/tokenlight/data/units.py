@@ -8,10 +8,10 @@ of several words.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal, get_args
+from itertools import groupby, pairwise
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -86,33 +86,7 @@ def segments_of(row: TokenRow) -> tuple[int | None, ...]:
     )
 
 
-def segment_names(row: TokenRow, *, span: bool, labels: Iterable[str]) -> tuple[str, ...]:
-    """What the parts are called: by the row itself, else by what the model does with a pair."""
-    count = max(len(row.texts), 1 + max((s for s in segments_of(row) if s is not None), default=0))
-    if len(row.names) >= count:
-        return row.names
-    if count == 1:
-        return ("text" if row.image is None else "image",)
-    inferred = "entailment" in {label.lower() for label in labels}
-    pair = ("premise", "hypothesis") if inferred else ("first", "second")
-    pair = ("question", "context") if span else pair
-    return (*pair, *(f"part {number}" for number in range(3, count + 1)))
-
-
-def segment_shares(
-    row: TokenRow, scores: np.ndarray, names: Sequence[str]
-) -> tuple[SegmentShare, ...]:
-    """A share for each part in order, the special tokens last; together they are one."""
-    homes, whole = segments_of(row), float(np.abs(scores).sum()) or 1.0
-    found = []
-    for part in sorted({*homes}, key=lambda home: (home is None, home)):
-        own = scores[[i for i, home in enumerate(homes) if home == part]]
-        name = SPECIAL if part is None else names[part]
-        found.append(SegmentShare(name, part, *_weight(own, whole)))
-    return tuple(found)
-
-
-def _weight(scores: np.ndarray, whole: float) -> tuple[float, float]:
+def weight(scores: np.ndarray, whole: float) -> tuple[float, float]:
     """The share of some tokens' scores in ``whole``, which is Σ|score|, and their sum."""
     return float(np.abs(scores).sum()) / whole, float(scores.sum())
 
@@ -132,13 +106,10 @@ def _ends(text: str, begin: int, match: re.Match[str]) -> bool:
     if match["stop"] != ".":
         return bool(match["stop"]) or bool(match.group().strip()) or match.group().count("\n") > 1
     before = text[begin : match.start()]
-    if not before[-1:].strip():  # a full stop that stands apart is a token of its own
-        return True
+    apart = not before[-1:].strip()  # a full stop that stands apart is a token of its own
     word = re.split(r"[\s(\[\"'“‘]", before)[-1].lower()
-    if _ABBREVIATION.fullmatch(word):
-        return False
-    following = text[match.end() :].lstrip()[:1]
-    return not following.islower()
+    goes_on = _ABBREVIATION.fullmatch(word) or text[match.end() :].lstrip()[:1].islower()
+    return apart or not goes_on
 
 
 def sentences_of(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
@@ -162,13 +133,8 @@ def sentences_of(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
 
 def word_groups(row: TokenRow) -> list[list[int]]:
     """The places of each word's tokens, in order; what belongs to no word stands by itself."""
-    groups: list[list[int]] = []
-    for position, word in enumerate(row.words):
-        if groups and word is not None and word == row.words[groups[-1][-1]]:
-            groups[-1].append(position)
-        else:
-            groups.append([position])
-    return groups
+    words = groupby(enumerate(row.words), lambda one: one if one[1] is None else one[1])
+    return [[place for place, _ in own] for _, own in words]
 
 
 def unit_groups(row: TokenRow, unit: Unit) -> list[list[int]]:
@@ -200,29 +166,6 @@ def sources(row: TokenRow, unit: Unit, kept: np.ndarray) -> list[np.ndarray]:
     stays = kept | np.array([segment in named for segment in row.segments])
     groups = (np.array([i for i in group if not stays[i]]) for group in unit_groups(row, unit))
     return [group for group in groups if len(group)]
-
-
-def parts_of(
-    row: TokenRow, scores: np.ndarray, unit: Unit, names: tuple[str, ...], extras: Mapping[str, Any]
-) -> list[UnitSum]:
-    """Each unit of a row with the sum of its scores, in order."""
-    measured = extras.get("units", {})
-    ends = {}
-    if measured.get("unit") == unit:
-        pairs = zip(measured["low"], measured["high"], strict=True)
-        ends = dict(zip(map(tuple, measured["positions"]), pairs, strict=True))
-    found = []
-    homes, whole = segments_of(row), float(np.abs(scores).sum()) or 1.0
-    for group in unit_groups(row, unit):
-        segment, text = homes[group[0]], row.written(group, " ").strip()
-        if unit == "role":
-            texts = dict.fromkeys(row.segments[i] for i in group)
-            text = " … ".join(row.texts[i].strip() for i in texts if i is not None)
-        named = unit in ("document", "role") and segment is not None
-        name = names[segment] if named else text  # type: ignore[index]
-        low_high, weight = ends.get(tuple(group), (None, None)), _weight(scores[group], whole)
-        found.append(UnitSum(name, text, segment, tuple(group), *weight, *low_high))
-    return found
 
 
 def parted(tag: str) -> tuple[str, str]:

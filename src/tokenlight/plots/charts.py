@@ -144,7 +144,7 @@ def panes(
     """Axes, title and content of each panel of a new figure; it gets its grid and title once it is drawn."""
     across = max(1, min(across, len(panels)))
     down = -(-len(panels) // across)
-    figure = sheet(size[0] * across, size[1] * down) if panels else None
+    figure: Any = sheet(size[0] * across, size[1] * down) if panels else None
     for number, (title, panel) in enumerate(panels, 1):
         axes = figure.add_subplot(down, across, number)
         yield axes, title, panel
