@@ -76,7 +76,7 @@ class Explainer(Session):
 
         model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
         made_of: dict[str, Any] = {}
-        if not type(model).__name__.endswith(tuple(TAKEN)):
+        if not type(model).__name__.endswith(TAKEN):
             made_of["pooling"], made_of["similarity"], limit = vectors(str(name), **hub)
             tokenizer.model_max_length = min(limit or 1 << 30, tokenizer.model_max_length)
         made = cls(model, tokenizer, name=str(name), **made_of)

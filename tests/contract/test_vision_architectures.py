@@ -13,6 +13,7 @@ from tokenlight import Explainer, registry
 from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Site
 from tokenlight.errors import UnsupportedModel
+from tokenlight.inputs.picture import opened
 
 METHODS = ["attcat", "gae", "transatt"]
 
@@ -48,7 +49,7 @@ def test_the_tokens_of_the_model_s_own_are_named_and_special(family):
 
 def test_attention_rows_sum_to_one(family):
     live = Explainer(build(family)).live
-    row = live.patches.row(pictures(1)[0], None)
+    row = live.patches.read(opened(pictures(1)[0], None, live.patches.patch))
     for maps in record(live, [row], frozenset({Site.ATTENTION})).attention:
         close(maps.sum(dim=-1), np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1]))
 

@@ -20,8 +20,8 @@ from tests.golden.test_golden_one_pass import (
     vectors,
 )
 from tokenlight import SpanTarget, Tokens
-from tokenlight.capture.flow import Route
 from tokenlight.capture.recording import record
+from tokenlight.capture.rerun import Route
 from tokenlight.capture.tape import Site
 from tokenlight.methods.mask_lrp import MaskedRelevance
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG

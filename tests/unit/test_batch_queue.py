@@ -150,9 +150,9 @@ def test_maps_too_large_to_be_kept_twice_give_the_same_scores(explainer, monkeyp
 
 def test_large_maps_are_widened_one_at_a_time(monkeypatch):
     made = []
-    tensors = {number: torch.ones(2) * number for number in range(3)}
+    tensors = [torch.ones(2) * number for number in range(3)]
     monkeypatch.setattr(transfer, "KEPT", 0)
-    maps = transfer.Widened(tensors, lambda number, one: made.append(number) or one.double())
+    maps = transfer.all_widened(tensors, lambda number, one: made.append(number) or one.double())
     assert not made
     assert [int(one[0]) for one in maps] == [0, 1, 2]
     assert [int(one[0]) for one in maps[1:]] == [1, 2]

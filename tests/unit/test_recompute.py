@@ -9,7 +9,7 @@ from tests.families import build
 from tests.tiny import randomised
 from tests.tolerance import close
 from tokenlight import Explainer, Tokens
-from tokenlight.capture.graph import NOTE, blocks_of
+from tokenlight.capture.rewired import NOTE, blocks_of
 from tokenlight.explaining import batch
 
 IDS = torch.randint(5, 120, (1, 12), generator=torch.Generator().manual_seed(2))

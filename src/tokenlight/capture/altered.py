@@ -1,10 +1,6 @@
-"""A model that computes something else, for one question each.
-
-What its scores owe to what it learnt: a copy that forgets. DeepLIFT's rescale rule: activations whose
-gradient is the slope between text and baseline. Value zeroing: every block run again on the input it had,
-while one token's value says nothing; where a pass over the text for each of its tokens enters a block, the
-block gets what it got in the clean pass, so that what leaves it shows that block alone.
-"""
+"""A model that computes something else, for one question each: a copy that forgets; activations whose
+gradient is the slope between text and baseline (DeepLIFT's rescale rule); and value zeroing, every block
+run again on the input it had in the clean pass, while one token's value says nothing."""
 
 import copy
 from collections.abc import Iterator
@@ -17,11 +13,10 @@ from torch import Tensor, nn
 from transformers import activations
 
 from tokenlight.capture import seam
-from tokenlight.capture.graph import blocks_of
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.packing import in_halves
 from tokenlight.capture.rerun import WIDER
-from tokenlight.capture.rewired import locked
+from tokenlight.capture.rewired import blocks_of, locked
 from tokenlight.capture.tape import Recording
 from tokenlight.capture.turns import hooked, pause
 from tokenlight.errors import UnsupportedModel
@@ -31,6 +26,7 @@ Rescale = Literal["modules", "activations", "none"]
 MODULES = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus)
 TOO_CLOSE = 1e-10  # inputs of text and baseline this near have a slope of rounding errors
 States = list[Tensor]  # one a block, each ``pass token hidden``
+Passed = tuple[States, States]
 
 
 def cascade(live: LiveModel, seed: int = 0) -> Iterator[tuple[str, Any]]:
@@ -60,26 +56,13 @@ def stages(live: LiveModel) -> list[tuple[str, list[str]]]:
     blocks = next((path for path, module in lists if len(module) == count), None)
     if not blocks:
         return [("all weights", names)]
-    inside = [i for i, name in enumerate(names) if name.startswith(blocks + ".")]
-    numbers = sorted({int(names[i][len(blocks) + 1 :].split(".")[0]) for i in inside})
-    found = [("head", names[inside[-1] + 1 :])]
-    for number in reversed(numbers):
+    inside = [i for i, name in enumerate(names) if name.startswith(f"{blocks}.")]
+    found = {"head": names[inside[-1] + 1 :]}
+    for number in reversed(range(count or 0)):
         start = f"{blocks}.{number}."
-        found.append((f"block {number}", [name for name in names if name.startswith(start)]))
-    found.append(("embeddings", names[: inside[0]]))
-    return [(name, members) for name, members in found if members]
-
-
-class _Rescaled(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, before: Tensor, after: Tensor, slope: Tensor) -> Tensor:  # noqa: ARG004
-        context.save_for_backward(slope)
-        return after.clone()
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (slope,) = context.saved_tensors
-        return gradients[0] * slope, None, None
+        found[f"block {number}"] = [name for name in names if name.startswith(start)]
+    found["embeddings"] = names[: inside[0]]
+    return [(name, members) for name, members in found.items() if members]
 
 
 def _rescale(module: nn.Module, arguments: Any, _named: Any, after: Tensor) -> Any:
@@ -91,15 +74,13 @@ def _rescale(module: nn.Module, arguments: Any, _named: Any, after: Tensor) -> A
         inside = before.detach().requires_grad_(True)
         (own,) = torch.autograd.grad(module.forward(inside.clone()).sum(), inside)
     slope = torch.where(run.abs() < TOO_CLOSE, own.chunk(2)[0], rise / run)
-    return _Rescaled.apply(before, after, torch.cat((slope, slope)))  # type: ignore[no-untyped-call]
+    return after.detach() + torch.cat((slope, slope)) * (before - before.detach())  # plus zero
 
 
 @contextmanager
 def rescaled(model: nn.Module, which: Rescale) -> Iterator[None]:
-    """Within: the backward of activations follows the rescale rule; values stay as they are.
-
-    The batch must hold texts first, then as many baselines.
-    """
+    """Within: the backward of activations follows the rescale rule, of batches of texts and, behind
+    them, as many baselines; values stay as they are."""
     kinds: tuple[type[nn.Module], ...] = () if which == "none" else MODULES
     if which == "activations":
         found = (own for own in vars(activations).values() if isinstance(own, type))
@@ -109,79 +90,68 @@ def rescaled(model: nn.Module, which: Rescale) -> Iterator[None]:
         yield
 
 
-class _Blocks:
-    """What enters and what leaves each block, in the order in which they run; where a ``clean`` pass is
-    given, what entered there enters again, for ``examples``."""
-
-    def __init__(self, live: LiveModel, clean: States | None, examples: Tensor) -> None:
-        self.entered, self.left = States(), States()
-        self._clean, self._examples = clean, examples
-        blocks = blocks_of(live.model)
-        heard = [block for block in blocks if any(map(live.listens_to, block.modules()))]
-        self.hooks = hooked(heard, entering=self._enter, leaving=self._leave)
-
-    def _enter(self, _block: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        first, *others = given or (named.pop("hidden_states"),)
-        number = len(self.entered)
-        self.entered.append(first)
-        if self._clean is not None:
-            first = self._clean[number][self._examples.to(first.device)]
-        return (first, *others), named
-
-    def _leave(self, _block: nn.Module, _given: Any, _named: Any, output: Any) -> None:
-        self.left.append(output if isinstance(output, Tensor) else output[0])
-
-
 def distances(recording: Recording) -> Iterator[Tensor]:
     r"""For each block ``batch query key``: the cosine distance of what leaves it at a query to the same
     with the key's value zero, :math:`1-\cos(x_i,\tilde x_i^{\neg j})`."""
+    name = type(recording.live.model).__name__
     if recording.live.route != "seam":
         raise UnsupportedModel(
-            f"{type(recording.live.model).__name__} does not hand its values to transformers' attention "
-            "interface, so none can be made zero; use rollout or occlusion."
+            f"{name} does not hand its values to transformers' attention interface, so none can be made "
+            "zero; use rollout or occlusion."
         )
-    clean = _passed(recording, None, torch.arange(len(recording.rows)), None)
+    clean = entered, left = _passed(recording, None, torch.arange(len(recording.rows)), None)
     shape = recording.real.shape
-    alike = all(state.shape[:2] == shape for state in (*clean.entered, *clean.left))
-    if len(clean.left) != len(recording.attention) or not alike:
+    alike = all(state.shape[:2] == shape for state in (*entered, *left))
+    if len(left) != len(recording.attention) or not alike:
         raise UnsupportedModel(
-            f"{type(recording.live.model).__name__} has {len(recording.attention)} attention maps, but "
-            f"{len(clean.left)} blocks that take and give a vector for every token; use rollout or "
-            "occlusion."
+            f"{name} has {len(recording.attention)} attention maps, but {len(left)} blocks that "
+            "take and give a vector for every token; use rollout or occlusion."
         )
-    whole = [left.new_zeros((*shape, shape[1]), dtype=torch.float64) for left in clean.left]
+    whole = [own.new_zeros((*shape, shape[1]), dtype=torch.float64) for own in left]
     every = torch.tensor([(b, j) for b, row in enumerate(recording.rows) for j in range(len(row))])
     budget = recording.budget * WIDER.get(recording.live.device.type, 1)
     for pack in torch.split(every, max(1, budget // shape[1])):
         found = in_halves(partial(_fallen, recording, clean, pack), len(pack))
         for block, matrix in enumerate(whole):
-            columns = torch.cat([own[block] for own in found])
-            matrix[pack[:, 0], :, pack[:, 1]] = columns
+            matrix[pack[:, 0], :, pack[:, 1]] = torch.cat([own[block] for own in found])
         pause()
     yield from whole
 
 
-def _fallen(recording: Recording, clean: _Blocks, pack: Tensor, part: slice) -> list[States]:
+def _fallen(recording: Recording, clean: Passed, pack: Tensor, part: slice) -> list[States]:
     """Of each block ``pass query``: the distance of what leaves it to the clean pass's, as half the squared
     distance of unit vectors, where nothing cancels."""
     examples, tokens = pack[part].T
     found = States()
-    changed = _passed(recording, clean.entered, examples, tokens)
-    for own, other in zip(clean.left, changed.left, strict=True):
-        pair = own[examples.to(own.device)], other
-        a, b = (nn.functional.normalize(one.double(), dim=-1) for one in pair)
+    _, changed = _passed(recording, clean, examples, tokens)
+    for own, other in zip(clean[1], changed, strict=True):
+        pair = own[examples.to(own.device)].double(), other.double()
+        a, b = (nn.functional.normalize(one, dim=-1) for one in pair)
         found.append((a - b).square().sum(dim=-1) / 2)
     return [found]
 
 
 @torch.inference_mode(mode=False)
 def _passed(
-    recording: Recording, clean: States | None, examples: Tensor, tokens: Tensor | None
-) -> _Blocks:
-    live = recording.live
+    recording: Recording, clean: Passed | None, examples: Tensor, tokens: Tensor | None
+) -> Passed:
+    """What enters and what leaves each block, in the order in which they run; where a ``clean`` pass is
+    given, what entered there enters again, for ``examples``."""
+    live, entered, left = recording.live, States(), States()
+
+    def entering(_block: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        first, *others = given or (named.pop("hidden_states"),)
+        entered.append(first)
+        if clean is not None:
+            first = clean[0][len(entered) - 1][examples.to(first.device)]
+        return (first, *others), named
+
+    def leaving(_block: nn.Module, _given: Any, _named: Any, output: Any) -> None:
+        left.append(output if isinstance(output, Tensor) else output[0])
+
+    heard = [own for own in blocks_of(live.model) if {*own.modules()} & live.listened_parts]
+    listener = seam.Listener("nothing", recording.real, live.listened_parts, silent=tokens)
+    within = seam.listening(listener), hooked(heard, entering=entering, leaving=leaving)
     given = live.inputs(recording.rows, recording.real.shape[1])
-    blocks = _Blocks(live, clean, examples)
-    listener = seam.Listener("nothing", recording.real, live.listens_to, silent=tokens)
-    within = seam.listening(listener), blocks.hooks
     live.run(given, *within, attention=live.listened, examples=examples)
-    return blocks
+    return entered, left

@@ -3,24 +3,33 @@
 An encoder has one. Where a decoder reads the text as well (BART's and T5's classifiers), each token
 comes in twice: at its own place of the encoder, and one place later in the decoder. Where a decoder
 writes after a source, each comes in once: the source by the encoder, what was written by the decoder.
+It is found by passes over one text, once a model, and proved by another text.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
-from typing import Any
+from itertools import count, product
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from tokenlight.capture.live import LiveModel, source_of
+from tokenlight.capture.probe import other_row, telling
+from tokenlight.capture.rewired import token_embeddings
 from tokenlight.capture.transfer import widened
 from tokenlight.capture.turns import hooked
 from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import UnsupportedModel
 
+At = Literal["hidden", "words"]
 Axes = tuple[int, int] | None
+# What modules give out (place None) and take in: path, number of the call, place, value.
+Seen = list[tuple[str, int, int | str | None, Any]]
+TRIED = 4  # doors of one part: those behind them hand on what came through the first
 
 
 class _Stopped(Exception):
@@ -55,7 +64,7 @@ class Door:
             if tensor.dim() == 4:  # of a convolution: batch hidden row column
                 flat = tensor.flatten(2).transpose(1, 2)
                 return through(flat).transpose(1, 2).reshape(tensor.shape)
-            return turned(through(turned(tensor, self.swapped)), self.swapped)
+            return _turned(through(_turned(tensor, self.swapped)), self.swapped)
 
         def through(tensor: Tensor) -> Tensor:
             # They pass as zeros, so that what is seen here has a vector for every token.
@@ -80,8 +89,7 @@ class Door:
         return hooked([module], entering=entering)
 
 
-def turned(tensor: Tensor, axes: Axes) -> Tensor:
-    """``tensor`` with two axes swapped, where any are."""
+def _turned(tensor: Tensor, axes: Axes) -> Tensor:
     return tensor if axes is None else tensor.transpose(*axes)
 
 
@@ -100,10 +108,12 @@ class Entrance:
 
     def split(self, vectors: Tensor, source: int | None) -> Sequence[Tensor]:
         """``batch place …``, door by door; ``source`` tokens of a row are the encoder's alone."""
-        each = vectors.shape[1] // len(self.doors)
-        return torch.split(
-            vectors, each if source is None else [source, vectors.shape[1] - source], 1
-        )
+        return torch.split(vectors, self._sizes(vectors.shape[1], source), 1)
+
+    def _sizes(self, places: int, source: int | None) -> list[int]:
+        if source is not None:
+            return [source, places - source]
+        return [places // len(self.doors)] * len(self.doors)
 
     @contextmanager
     def open(
@@ -114,7 +124,7 @@ class Entrance:
         replace: Callable[[int, Tensor], Tensor],
     ) -> Iterator[None]:
         """Within: what passes door i is handed to ``replace(i, …)``, ``batch token hidden``."""
-        sizes = [tokens] * len(self.doors) if source is None else [source, tokens - source]
+        sizes = self._sizes(tokens * (1 + self.twice), source)
         with ExitStack() as undo:
             for number, (door, size) in enumerate(zip(self.doors, sizes, strict=True)):
                 undo.enter_context(door.open(root, size, partial(replace, number)))
@@ -191,12 +201,9 @@ class Entered:
 
 @contextmanager
 def kept(
-    live: LiveModel, entrance: Entrance | None, real: Tensor, source: int | None
-) -> Iterator[Entered | None]:
-    """Within: what passes the entrance, if any, is kept; the graph goes through it."""
-    if entrance is None:
-        yield None
-        return
+    live: LiveModel, entrance: Entrance, real: Tensor, source: int | None
+) -> Iterator[Entered]:
+    """Within: what passes the entrance is kept; the graph goes through it."""
     entered = Entered(entrance, real, [])
 
     def keep(_number: int, tensor: Tensor) -> Tensor:
@@ -211,12 +218,7 @@ def kept(
 
 @torch.inference_mode(mode=False)
 def embedded(
-    live: LiveModel,
-    rows: Sequence[TokenRow],
-    width: int,
-    entrance: Entrance,
-    *,
-    own: bool = False,
+    live: LiveModel, rows: Sequence[TokenRow], width: int, entrance: Entrance, *, own: bool = False
 ) -> Tensor:
     """What passes the entrance for ``rows``, ``batch place hidden``; the pass ends there, so the rows
     need not make a text that the model's head would take. ``own``: the model itself finds what its
@@ -235,3 +237,130 @@ def embedded(
         keeping = entrance.open(live.model, width, source_of(rows), keep)
         live.run((given, real, filler), keeping)
     return torch.cat(passed, dim=1)
+
+
+_found: WeakKeyDictionary[nn.Module, dict[At, Entrance]] = WeakKeyDictionary()
+
+
+@torch.inference_mode(mode=False)
+def entrance_of(live: LiveModel, row: TokenRow, at: At) -> Entrance:
+    """To h^0, or to the token tables' output (``words``), before positions, segments and norm.
+
+    Found once a model by passes over a text like ``row``. Where h^0 cannot be replaced, because the
+    model does not report it or reads the text by other ways, the token tables stand for it.
+    """
+    known = _found.setdefault(live.model, {})
+    if at not in known:
+        known[at] = _find(live, row, at)
+    return known[at]
+
+
+def _find(live: LiveModel, row: TokenRow, at: At) -> Entrance:
+    """The first candidate that is the only way of the text into the model."""
+    if live.patches is None:
+        row = telling(live, replace(row, answer=()))
+    paths, seen, states = _watched(live, row)
+    # Into a text with a picture, words and patches come together behind the table of tokens.
+    both = at == "hidden" or live.sight is not None
+    parts = [_doors(seen, state)[:TRIED] if both else [] for state in states]
+    parts = parts if len(parts) > live.writes_from_source else []
+    tables = _tables(live, paths, seen, row, max(1 + live.writes_from_source, len(states)))
+    if live.patches is not None:  # the patches of a picture come in by one way
+        found = parts[0] or [replace(tables.doors[0], ahead=live.patches.ahead)]
+        return Entrance(tuple(found[:1]))
+    other = other_row(live, row)
+    for doors in (*(product(*parts) if parts else ()), tables.doors):
+        entrance = replace(tables, doors=doors)
+        if _is_only_way(live, row, other, entrance):
+            return entrance
+    raise UnsupportedModel(
+        f"the logits of {type(live.model).__name__} depend on a text by other ways than its token "
+        "embeddings, so their scores would not tell the whole; use a method that changes tokens, "
+        "such as occlusion or shapley."
+    )
+
+
+def _layouts(tensor: Any, state: Tensor) -> list[Axes]:
+    """The swap of axes that makes ``tensor`` begin with ``state``; none where none does."""
+    if not isinstance(tensor, Tensor) or tensor.dim() != 3 or tensor.dtype != state.dtype:
+        return []
+    for axes in (None, (0, 1), (1, 2)):
+        own = _turned(tensor.detach(), axes)[:, : state.shape[1]]
+        if own.shape == state.shape and torch.equal(own.to(state.device), state.detach()):
+            return [axes]
+    return []
+
+
+def _watched(live: LiveModel, row: TokenRow) -> tuple[dict[nn.Module, str], Seen, list[Tensor]]:
+    """One pass: the paths of all modules, what each took in and gave out in turn, and h^0 as the model and
+    its decoder, if any, report it."""
+    paths = {module: path for path, module in live.model.named_modules() if path}
+    calls, seen = dict.fromkeys(paths.values(), -1), Seen()
+
+    def entering(module: nn.Module, arguments: Any, named: Any) -> None:
+        calls[paths[module]] += 1
+        for place, value in (*enumerate(arguments), *named.items()):
+            seen.append((paths[module], calls[paths[module]], place, value))
+
+    def leaving(module: nn.Module, _arguments: Any, _named: Any, output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) and output else output
+        seen.append((paths[module], calls[paths[module]], None, first))
+
+    watching = hooked(paths, entering=entering, leaving=leaving)
+    outputs, _ = live.run(live.inputs([row]), watching, output_hidden_states=True)
+    decoded = getattr(outputs, "decoder_hidden_states", None)
+    states = [*live.hidden_states_of(outputs)[:1], *(decoded or ())[:1]]
+    ends = [len(row)] * 2 if row.source is None else [row.source, len(row) - row.source]
+    return paths, seen, [state[:, :end] for state, end in zip(states, ends, strict=False)]
+
+
+def _doors(seen: Seen, state: Tensor) -> list[Door]:
+    """Where ``state``, ``batch token hidden``, was given out, then where it was taken in, by values."""
+    return [
+        Door(path, place, axes, call)
+        for path, call, place, tensor in sorted(seen, key=lambda one: one[2] is not None)
+        for axes in _layouts(tensor, state)
+    ]
+
+
+def _tables(
+    live: LiveModel, known: dict[nn.Module, str], seen: Seen, row: TokenRow, parts: int
+) -> Entrance:
+    """The token tables, the encoder's and the decoder's, which may be one module that is called twice."""
+    modules: list[Any] = [token_embeddings(live.model)[-1]]
+    if parts == 2:
+        modules.append(live.model.get_decoder().get_input_embeddings())
+    paths = [known[module] for module in modules]
+    doors = []
+    for path, call in zip(paths, (0, int(paths[0] == paths[-1])), strict=False):
+        made = next(v for *which, v in seen if which == [path, call, None])
+        first = len(row) > 1 and made.shape[:2] == (len(row), 1)
+        doors.append(Door(path, None, (0, 1) if first else None, call))
+    found = Entrance(tuple(doors), twice=parts == 2 and row.source is None)
+    if not found.twice:
+        return found
+    # Does the decoder's first token move with the text's last?
+    changed = replace(row, ids=(*row.ids[:-1], other_row(live, row, ends=True).ids[-1]))
+    own = [embedded(live, [one], len(row), found, own=True) for one in (row, changed)]
+    fixed = torch.equal(*(vectors[0, len(row)] for vectors in own))
+    ids = next(ids for path, call, _, ids in seen if (path, call) == (paths[1], doors[1].call))
+    return replace(found, start=int(ids[0, 0]) if fixed else None)
+
+
+def _is_only_way(live: LiveModel, row: TokenRow, other: TokenRow, entrance: Entrance) -> bool:
+    """Whether one text, with the embeddings of another in the place of its own, gives the other's
+    logits: the ids then matter through their embeddings alone."""
+
+    def logits(row: TokenRow, *within: AbstractContextManager[None]) -> Tensor:
+        return live.run(live.inputs([row]), *within)[1].cpu().double()
+
+    try:
+        vectors = embedded(live, [other], len(row), entrance)
+    except (RuntimeError, IndexError):  # a door of another shape than it seemed
+        return False
+    own, wanted = logits(row), logits(other)
+    got = logits(row, entrance.given(live.model, vectors, row.source))
+    moved, gap = float((own - wanted).abs().max()), float((got - wanted).abs().max())
+    eps = torch.finfo(live.dtype).eps
+    # Both passes do the same sums in the same order; what is left is rounding.
+    return gap <= 64 * eps * float(wanted.abs().max()) + 1e-3 * moved

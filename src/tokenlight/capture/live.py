@@ -14,11 +14,10 @@ from torch.nn.functional import normalize
 
 from tokenlight.capture import seam
 from tokenlight.capture.head import head_of, unwrapped
-from tokenlight.capture.patches import VOCABULARY, Patches
-from tokenlight.capture.probe import is_verified, verified
+from tokenlight.capture.probe import routes, verified
 from tokenlight.capture.replay import Replays
 from tokenlight.capture.rewired import locked, rewired, takes_seam, token_embeddings
-from tokenlight.capture.sight import TYPES, Sight, image_token
+from tokenlight.capture.sight import TYPES, VOCABULARY, Patches, Sight, image_token
 from tokenlight.capture.transfer import joined, sent
 from tokenlight.capture.turns import lent
 from tokenlight.data.tokens import TokenRow
@@ -66,7 +65,7 @@ class LiveModel:
         if not offloaded and self.device.type == "meta":
             raise UnsupportedModel(
                 f"{type(self.model).__name__} lies on the meta device: its weights have shapes but "
-                "no numbers. Load them, for example with from_pretrained."
+                "no numbers. Load them with from_pretrained."
             )
         self.vocabulary = VOCABULARY
         if self.patches is None:
@@ -80,15 +79,13 @@ class LiveModel:
         self.padding_proof = True
         # Of an encoder-decoder classifier, tokens and layers are the encoder's; of one that writes,
         # those of both: its rows are a source and what was written after it.
-        self.writes_from_source = bool(
-            self.model.config.is_encoder_decoder and self.head.reads == "next"
-        )
-        self.encoder: nn.Module = (
-            self.model.get_encoder() if self.model.config.is_encoder_decoder else self.model
-        )
+        parted = bool(self.model.config.is_encoder_decoder)
+        self.writes_from_source = parted and self.head.reads == "next"
+        self.encoder: nn.Module = self.model.get_encoder() if parted else self.model
         if self.sight is not None:  # what its vision tower attends to is no text's
             self.encoder = self.sight.language
-        self._listened = set((self.model if self.writes_from_source else self.encoder).modules())
+        # Of whose tokens something is explained.
+        self.listened_parts = {*(self.model if self.writes_from_source else self.encoder).modules()}
 
     @property
     def listened(self) -> str:
@@ -129,15 +126,11 @@ class LiveModel:
                 return int(module.num_embeddings - start)
         return limit if isinstance(limit, int) and limit > 0 else None
 
-    def listens_to(self, module: nn.Module) -> bool:
-        """Whether ``module`` stands in the part of the model whose tokens are explained."""
-        return module in self._listened
-
     def inputs(self, rows: Sequence[Any], width: int | None = None) -> Inputs:
         """Rows as right-padded arguments of the model; which tokens are real (``batch token``); and
         an id that stands in for the padding id where the model has none."""
         if self.patches is not None:
-            pixels = self.patches.pixel_values(rows)
+            pixels = self.patches.pixels(rows)
             return {"pixel_values": pixels}, pixels.new_ones(len(rows), len(rows[0])).bool(), None
         width = width or self._width(rows)
         filler = self.filler(rows)
@@ -150,9 +143,7 @@ class LiveModel:
             filler = self.vocabulary  # an id that no token has
         inside = np.arange(width) < np.array([[len(row)] for row in rows])
         source = source_of(rows)
-        assert (source is not None) == self.writes_from_source, (
-            "a source and its row belong together"
-        )
+        assert (source is not None) == self.writes_from_source, "a source belongs to its row"
 
         def table(values: Sequence[Any], fill: int) -> Tensor:
             padded = np.full(inside.shape, fill, dtype=np.int64)
@@ -275,12 +266,9 @@ class LiveModel:
 
     def generate(self, source: TokenRow, tokens: int) -> list[int]:
         """What the model writes after a source by its own generation config, its start included."""
-        given = {
-            "input_ids": sent([source.ids], self.device),
-            "attention_mask": sent([source.attention], self.device),
-        }
-        with rewired(self.model, attention="own", gradients=False, filler=None):
-            found = self.model.generate(**given, max_new_tokens=tokens)
+        ids, mask = (sent([own], self.device) for own in (source.ids, source.attention))
+        with rewired(self.model, attention="own", gradients=False):
+            found = self.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=tokens)
         return [int(i) for i in found[0]]
 
     def logits_of(
@@ -312,9 +300,8 @@ class LiveModel:
                 return logits
         if logits.dim() != 2 or logits.shape[1] != len(self.head.labels):
             raise UnsupportedModel(
-                f"{type(self.model).__name__} gives logits of shape {tuple(logits.shape)} but its "
-                f"config names {len(self.head.labels)} labels; a classifier gives one row a text "
-                "with one logit a label."
+                f"{type(self.model).__name__} gives logits of shape {tuple(logits.shape)}, not a row for "
+                f"each text with one for each of the {len(self.head.labels)} labels in its config."
             )
         return logits
 
@@ -336,9 +323,9 @@ class LiveModel:
         return (hidden * seen[..., None]).sum(dim=1) / total
 
     def verify(self, row: TokenRow, *, maps: bool, seam: bool = False) -> None:
-        """Before a model's first use: find out whether its weights are numbers and whether padding
-        beside a text changes its logits; and before its attention is first listened to (``maps``),
-        whether that changes them. ``seam``: it may go through the seam, if that changes nothing."""
+        """Before a model's first use: are its weights numbers, does padding beside a text change its
+        logits; and before its attention is first listened to (``maps``), does that change them? ``seam``:
+        it may go through the seam, if that changes nothing."""
         self.padding_proof = verified(self, row, maps=maps)
         if seam and self._fusable and not self.heard:
             try:
@@ -372,7 +359,7 @@ class LiveModel:
     @property
     def heard(self) -> bool:
         """Whether attention through the seam was seen to change no logit."""
-        return self.route == "seam" and is_verified(self.model)
+        return self.route == "seam" and self.model in routes
 
     def hidden_states_of(self, outputs: Any) -> tuple[Tensor, ...]:
         """h^0 … h^L, each ``batch token hidden``; none where the model does not give them. Of one

@@ -1,7 +1,6 @@
-"""The number whose gradient is taken, for many passes over the same examples at once; and which tokens
-the head reads for it."""
+"""The number whose gradient is taken, for many passes over the same examples at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -25,11 +24,10 @@ def slopes(
     """Gradients of ``value`` at named tensors of its graph; one that it does not depend on is refused."""
     name, tensors = type(model).__name__, list(at.values())
     found: Sequence[Tensor | None] = [None] * len(tensors)
+    how: Any = {"retain_graph": retain_graph, "allow_unused": True}
     try:
         if all(tensor.requires_grad for tensor in tensors):
-            found = torch.autograd.grad(
-                value, tensors, retain_graph=retain_graph, allow_unused=True
-            )
+            found = torch.autograd.grad(value, tensors, **how)
     except (AssertionError, NotImplementedError) as refusal:
         raise UnsupportedModel(
             f"{name} gives no gradient in evaluation mode ({refusal}); use a method that needs none, "
@@ -68,14 +66,9 @@ class Objective:
         filled = [[*t.terms, *[(t.terms[0][0], 0.0)] * (most - len(t.terms))] for t in targets]
         places = [[at[0] * 2 + at[1] if at[1:] else at[0] for at, _ in terms] for terms in filled]
         weights = [[weight for _, weight in terms] for terms in filled]
-        device = lengths.device
-        return cls(
-            head,
-            sent(places, device),
-            sent(weights, device, dtype),
-            lengths,
-            sent([target.kind == "class" for target in targets], device),
-        )
+        device, classes = lengths.device, [target.kind == "class" for target in targets]
+        laid = sent(places, device), sent(weights, device, dtype)
+        return cls(head, *laid, lengths, sent(classes, device))
 
     def __call__(self, logits: Tensor, examples: Tensor, of: Of = "target") -> Tensor:
         """One number for each row of ``logits``: the target itself, or its cross-entropy."""
@@ -96,9 +89,8 @@ class Objective:
                 "none; use grad_x_input or integrated_gradients, which explain the output itself."
             )
         if self.head.kind == "span":
-            inside = (
-                torch.arange(logits.shape[1], device=logits.device) < self.lengths[examples, None]
-            )
+            places = torch.arange(logits.shape[1], device=logits.device)
+            inside = places < self.lengths[examples, None]
             normaliser = logits.masked_fill(~inside[..., None], -torch.inf).logsumexp(dim=1)
             sides = normaliser.gather(1, self.places[examples] % 2)
             return (self.weights[examples] * sides).sum(dim=1) - value
@@ -116,16 +108,14 @@ class Objective:
 
 class Predicted(Sequence[ResolvedTarget]):
     """The class that each example's logits are largest for, the first of equals: chosen on the device at
-    once, and named on the host for whoever looks at it, which waits for the logits."""
+    once (``places``: ``batch``), and named on the host for who looks at it, which waits for the logits."""
 
     def __init__(self, head: Head, places: Tensor, fetched: Fetched) -> None:
-        """``places``: ``batch``; ``fetched``: the logits on their way from the device."""
         self._head, self.places, self._fetched = head, places, fetched
 
     @classmethod
     @torch.inference_mode(mode=False)
     def of(cls, head: Head, logits: Tensor, fetched: Fetched) -> "Predicted":
-        """The largest of ``logits``."""
         return cls(head, logits.detach().argmax(dim=1), fetched)
 
     def again(self, fetched: Fetched) -> "Predicted":
@@ -185,32 +175,10 @@ def shortened(head: Head, logits: np.ndarray, rows: Sequence[TokenRow]) -> list[
     return [values[: len(row)] for values, row in zip(logits, rows, strict=True)]
 
 
-def first_not_finite(hidden: tuple[Tensor, ...], example: int) -> str:
-    """Where a pass first left the finite numbers, in words."""
-    for layer, state in enumerate(hidden):
-        if not bool(torch.isfinite(state.detach()[example]).all()):
-            return (
-                f"hidden state {layer} (0 is the embedding) of text {example} of the batch holds "
-                "NaN or infinity; check the weights, or load the model in float32 or bfloat16."
-            )
-    return f"the head gives NaN or infinity for text {example} of the batch."
-
-
-@dataclass(frozen=True, eq=False)
-class Readout:
-    """Which tokens the head reads: where the gradient at the last hidden state is not zero.
-
-    ``weights``: ``batch token``, equal over the rows that are read, summing to one. ``single``:
-    ``batch``, true where one token alone is read ([CLS], the last token, a span's start).
-    """
-
-    weights: Tensor
-    single: Tensor
-
-    @property
-    def own(self) -> Tensor:
-        """``batch token``: the one token that is read, where there is only one."""
-        return (self.weights > 0) & self.single[:, None]
+def first_not_finite(hidden: Iterable[Tensor]) -> str:
+    """The part in which a pass first left the finite numbers, in words."""
+    left = (i for i, own in enumerate(hidden) if not bool(torch.isfinite(own.detach()).all()))
+    return next((f"hidden state {i} (0 is the embedding)" for i in left), "a logit")
 
 
 def read_somewhere(count: np.ndarray, targets: Sequence[ResolvedTarget]) -> None:

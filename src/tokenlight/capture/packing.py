@@ -42,12 +42,8 @@ def packs(
     enough: float = ENOUGH,
 ) -> list[list[int]]:
     """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone), and
-    at most ``most`` rows.
-
-    Neighbours in length share a pack, so little is spent on padding. Longest first: if memory does
-    not suffice, that shows at once. A model that is not ``padding_proof`` gets packs of one length;
-    only rows of one of ``kinds`` share a pack.
-    """
+    at most ``most`` rows of one of ``kinds``; of one length where the model is not ``padding_proof``.
+    Neighbours in length share a pack. Longest first: if memory does not suffice, that shows at once."""
     apart = [(0,)] * len(lengths) if kinds is None else kinds
     order = sorted(range(len(lengths)), key=lambda i: (apart[i], lengths[i], -i), reverse=True)
     groups: list[list[int]] = []
@@ -67,6 +63,6 @@ def packs(
 
 
 def kind_of(row: Any) -> tuple[int, ...]:
-    """What rows of one pack share: lengths of source and answer, the shape of a picture beside a text."""
-    shape = row.image.pixels.shape if row.image is not None and row.image.places else ()
+    """What rows of one pack share: lengths of source and answer, the shape of a picture."""
+    shape = () if row.image is None else row.image.pixels.shape
     return (row.source or 0, len(row.answer), *shape)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
+from tokenlight.capture.objective import first_not_finite
 from tokenlight.capture.rewired import token_embeddings
 from tokenlight.capture.turns import hooked
 from tokenlight.data.tokens import TokenRow
@@ -28,7 +29,8 @@ DIFFERENT_TOKENS = 8
 CHECKED = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 FLOAT32 = torch.finfo(torch.float32).eps
 _padding_proof: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
-_routes: WeakKeyDictionary[nn.Module, Route] = WeakKeyDictionary()  # by which maps were verified
+# By which maps were listened to and found to change no logit.
+routes: WeakKeyDictionary[nn.Module, Route] = WeakKeyDictionary()
 
 
 @torch.inference_mode(mode=False)
@@ -36,19 +38,12 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     """Whether padding leaves the logits of a text alone; a model whose numbers would be wrong is
     refused. ``maps``: its attention will be listened to. What was found is found once a model."""
     model = live.model
-    live.route = _routes.get(model, live.route)
-    if model in _padding_proof and (not maps or model in _routes):
+    live.route = routes.get(model, live.route)
+    if model in _padding_proof and (not maps or model in routes):
         return _padding_proof[model]
     name = type(model).__name__
-    # A row of the token table concerns the texts that hold its token, and is told of those.
-    tables = [] if live.patches is not None else token_embeddings(model)
-    spoilt = spoilt_weights(model, but=[table.weight for table in tables])
     row = telling(live, replace(row, answer=()))
-    bare = _probe(live, row, None)
-    for weight in _of_a_part(live, row, spoilt) if spoilt else ():
-        raise NotFinite(f"{name} gives NaN or infinity: the weight {weight} holds NaN or infinity.")
-    if not bool(torch.isfinite(bare).all()):
-        raise NotFinite(f"{name} gives NaN or infinity: {_where(live, row, None)}.")
+    bare, spoilt = _sound(live, row)
     # Norms and softmax of many families compute in float32 whatever the model's dtype.
     eps, own_eps = max(torch.finfo(live.dtype).eps, FLOAT32), torch.finfo(live.dtype).eps
     size = max(1.0, float(bare.abs().max()))
@@ -72,50 +67,35 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
             moved = float((bare - _probe(live, other_row(live, row), None)).abs().max())
             rounding = 32 * eps * float(bare.abs().max())
             allowed = min(allowed, rounding + moved / 100)
-        _check_maps(live, row, bare, allowed)
-        _routes[model] = live.route
+        _check_maps(live, row, bare, allowed, spoilt)
+        routes[model] = live.route
     return _padding_proof[model]
 
 
-def is_verified(model: nn.Module) -> bool:
-    """Whether a model's attention was listened to and found to give the same logits."""
-    return model in _routes
+def _sound(live: LiveModel, row: TokenRow) -> tuple[Tensor, list[str]]:
+    """The logits of the bare model, and the weights that hold NaN or infinity: refused where those are
+    not finite or those take part in the pass, since fused attention may hide one from the logits, never
+    from maps or gradients. A table may be read elsewhere: it is told of the texts that read such a row."""
+    model, took = live.model, set[nn.Module]()
+    spoilt = [name for name, weight in model.named_parameters() if not _holds_numbers(weight)]
+    owners = [model.get_submodule(name.rpartition(".")[0]) for name in spoilt]
+    with hooked({*owners} - {model}, entering=lambda module, *_: took.add(module)):
+        bare = _probe(live, row, None)
+    whole = (i for i, own in enumerate(owners) if own in took and not isinstance(own, nn.Embedding))
+    first = [spoilt[i] for i in whole]
+    if first or not bool(torch.isfinite(bare).all()):
+        where = _where(live, row, None, first or spoilt)
+        raise NotFinite(f"{type(model).__name__} gives NaN or infinity: {where}.")
+    return bare, spoilt
 
 
-def spoilt_weights(model: nn.Module, but: Sequence[Any] = ()) -> list[str]:
-    """Names of the weights that hold NaN or infinity; those of ``but`` are not looked at.
-
-    Fused attention may hide one from the logits, never from attention maps or gradients. One sum a
-    weight, and each device is asked once. Weights that lie on a disk or are quantised go unseen.
-    """
-    left_out = {id(weight) for weight in but}
-    sums: dict[torch.device, list[tuple[str, nn.Parameter, Tensor]]] = {}
-    for name, weight in model.named_parameters():
-        if id(weight) not in left_out and _is_checked(weight):
-            # In its own dtype: on a CPU a sum in another takes twenty times as long.
-            total = weight.detach().sum().float()
-            sums.setdefault(weight.device, []).append((name, weight, total))
-    found = []
-    for own in sums.values():
-        finite = torch.isfinite(torch.stack([total for _, _, total in own])).tolist()
-        for name, weight in (own[i][:2] for i, fine in enumerate(finite) if not fine):
-            # Huge numbers may sum to infinity; a mask that is kept as a weight holds −inf by right.
-            values = weight.detach()
-            good = torch.isfinite(values) if weight.requires_grad else ~torch.isnan(values)
-            if not bool(good.all()):
-                found.append(name)
-    return found
-
-
-def _of_a_part(live: LiveModel, row: TokenRow, weights: Sequence[str]) -> list[str]:
-    """Those of ``weights`` whose modules take part in a pass and read all of them: a pooling layer
-    may be of no use to the head, and of a table of positions only some rows are read."""
-    owners = {weight: live.model.get_submodule(weight.rpartition(".")[0]) for weight in weights}
-    took: list[nn.Module] = []
-    watched = {own for own in owners.values() if not isinstance(own, nn.Embedding)} - {live.model}
-    with hooked(watched, entering=lambda module, *_: took.append(module)):
-        _probe(live, row, None)
-    return [weight for weight, owner in owners.items() if owner in took]
+def _holds_numbers(weight: nn.Parameter) -> bool:
+    """Whether none is NaN or infinite; a mask that is kept as a weight holds −inf by right. Weights that
+    lie on a disk or are quantised go unseen."""
+    if not _is_checked(weight):
+        return True
+    ends = torch.stack(weight.detach().aminmax())  # NaN if any is
+    return not bool((~torch.isfinite(ends) if weight.requires_grad else ends.isnan()).any())
 
 
 def _is_checked(weight: Tensor) -> bool:
@@ -143,24 +123,24 @@ def telling(live: LiveModel, row: TokenRow) -> TokenRow:
     added = _plain_ids(live, row)[: max(0, min(DIFFERENT_TOKENS - len(seen), room - 1))]
     if not added:
         return row
-    row = _short(row, room - len(added))
-    last = len(row) - 1
-    longer = row.take([*range(last), *[last] * (len(added) + 1)])
-    ids = (*row.ids[:last], *added, row.ids[last])
-    attention = (*row.attention[:last], *[1] * len(added), row.attention[last])
-    return replace(longer, ids=ids, attention=attention)
+    return _lengthened(_short(row, room - len(added)), added, before_last=True)
 
 
 def _telling_writer(live: LiveModel, row: TokenRow, source: int) -> TokenRow:
     """A short source, and behind the decoder's start as many tokens as leave the two unlike in
     length, so that one's attention to the other shows by its shape."""
-    kept = min(source, PROBE_TOKENS // 2)
-    added = _plain_ids(live, row)[: DIFFERENT_TOKENS - (kept == DIFFERENT_TOKENS + 1)]
-    few = [0] * (DIFFERENT_TOKENS - 1 - kept if kept < DIFFERENT_TOKENS else 0)  # they tell little
-    begun = row.take([*few, *range(kept - 1), source - 1, source])
-    longer = begun.take([*range(len(begun)), *[len(begun) - 1] * len(added)])
-    ids = (*begun.ids, *added)
-    return replace(longer, ids=ids, attention=(1,) * len(ids), at=None)
+    kept = min(source, DIFFERENT_TOKENS)
+    begun = row.take([*[0] * (DIFFERENT_TOKENS - kept), *range(kept - 1), source - 1, source])
+    return replace(_lengthened(begun, _plain_ids(live, row)[:DIFFERENT_TOKENS]), at=None)
+
+
+def _lengthened(row: TokenRow, ids: Sequence[int], *, before_last: bool = False) -> TokenRow:
+    """The row with ``ids`` behind it or before its last token, of whose kind they are."""
+    last = len(row) - 1
+    longer = row.take([*range(last), *[last] * (len(ids) + 1)])
+    place = last if before_last else len(row)
+    seen = (*row.attention[:place], *[1] * len(ids), *row.attention[place:])
+    return replace(longer, ids=(*row.ids[:place], *ids, *row.ids[place:]), attention=seen)
 
 
 def _plain_ids(live: LiveModel, row: TokenRow) -> list[int]:
@@ -205,7 +185,10 @@ def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
     """Refuse a model whose earlier tokens see later ones: it could not have written them."""
     half = max(len(row) // 2, (row.source or 0) + 1)
     if live.sight is not None:  # its patches stay together, and no token sees what is written on
-        half, row = len(row), _written_on(live, row, live.sight.written)
+        room = DIFFERENT_TOKENS if live.max_tokens is None else live.max_tokens - len(row)
+        more = _plain_ids(live, row)[: max(0, min(room, DIFFERENT_TOKENS))]
+        types = row.token_types and (*row.token_types, *[live.sight.written] * len(more))
+        half, row = len(row), replace(_lengthened(row, more), token_types=types)
     if half in (0, len(row)):
         return
     alone = _probe(live, row.take(range(half)), None)
@@ -218,29 +201,22 @@ def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
         )
 
 
-def _written_on(live: LiveModel, row: TokenRow, kind: int) -> TokenRow:
-    """The row with some tokens behind it, whose token type is ``kind``."""
-    room = DIFFERENT_TOKENS if live.max_tokens is None else live.max_tokens - len(row)
-    more = _plain_ids(live, row)[: max(0, min(room, DIFFERENT_TOKENS))]
-    longer = row.take([*range(len(row)), *[len(row) - 1] * len(more)])
-    types = None if row.token_types is None else (*row.token_types, *[kind] * len(more))
-    return replace(longer, ids=(*row.ids, *more), token_types=types)
-
-
-def _check_maps(live: LiveModel, row: TokenRow, bare: Tensor, allowed: float) -> None:
+def _check_maps(
+    live: LiveModel, row: TokenRow, bare: Tensor, allowed: float, spoilt: Sequence[str]
+) -> None:
     """Refuse a model that computes something else while its attention is listened to."""
     name = type(live.model).__name__
     listened = _probe(live, row, "maps")
     if not bool(torch.isfinite(listened).all()):
         raise NotFinite(
             f"{name} gives NaN or infinity where its attention maps are computed, though its fused "
-            f"attention hides it: {_where(live, row, 'maps')}."
+            f"attention hides it: {_where(live, row, 'maps', spoilt)}."
         )
     gap = float((bare - listened).abs().max())
     if not gap <= allowed:
         if live.route == "seam":  # a part of it may go another way than through the interface
             live.route = "eager"
-            _check_maps(live, row, bare, allowed)
+            _check_maps(live, row, bare, allowed, spoilt)
             return
         raise UnsupportedModel(
             f"{name} computes other logits when its attention maps are asked for (they differ "
@@ -273,21 +249,19 @@ def _passed(
     if wanted and live.route == "eager":
         flags["output_attentions"] = True
     crosses = live.writes_from_source
-    listener = seam.Listener(wanted or "nothing", given[1], live.listens_to, crosses=crosses)
+    listener = seam.Listener(wanted or "nothing", given[1], live.listened_parts, crosses=crosses)
     attention = "own" if wanted is None else live.listened
     return live.run(given, seam.listening(listener), attention=attention, **flags)
 
 
-def _where(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None) -> str:
+def _where(
+    live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, spoilt: Sequence[str]
+) -> str:
     """The first weight or hidden state that is not finite, in words."""
-    spoilt = spoilt_weights(live.model)
     if spoilt:
         return f"the weight {spoilt[0]} holds NaN or infinity"
     outputs, _ = _passed(live, row, wanted, output_hidden_states=True)
-    for layer, hidden in enumerate(live.hidden_states_of(outputs)):
-        if not bool(torch.isfinite(hidden).all()):
-            return f"hidden state {layer} (0 is the embedding) is the first that is not finite"
-    return "the head is the first that is not finite"
+    return f"{first_not_finite(live.hidden_states_of(outputs))} is the first that is not finite"
 
 
 def _short(row: TokenRow, length: int) -> TokenRow:

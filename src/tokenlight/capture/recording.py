@@ -5,19 +5,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from tokenlight.capture import seam
-from tokenlight.capture.entrance import Entrance, kept
-from tokenlight.capture.entrance_search import At, entrance_of, own_backwards
-from tokenlight.capture.graph import recomputed
+from tokenlight.capture.blocks import MixingListener, Parts
+from tokenlight.capture.entrance import At, Entered, entrance_of, kept
 from tokenlight.capture.live import Inputs, LiveModel, source_of
-from tokenlight.capture.mixing import MixingListener
-from tokenlight.capture.parts import Parts
-from tokenlight.capture.rewired import rewired
+from tokenlight.capture.rewired import recomputed, rewired
 from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
 from tokenlight.capture.turns import lent
@@ -32,9 +29,7 @@ WANTING: dict[At, Sites] = {
     "hidden": frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT}),
     "words": frozenset({Site.WORDS}),
 }
-MAPPED = {"output_attentions": True}
 ENTERING: Sites = frozenset({Site.HIDDEN_GRADIENT, Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
-_sloped: WeakSet[nn.Module] = WeakSet()  # models whose gradient is that of their values
 # Shapes of passes whose operations were all found to have a relevance rule.
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
 
@@ -49,9 +44,8 @@ def record(
     recompute: bool = False,
     given: Inputs | None = None,
 ) -> Recording:
-    """Run the model once over ``rows`` and keep what ``sites`` asks for; with ``recompute`` its blocks are
-    computed again on the way back, where no map of theirs is asked for. ``given``: the rows as
-    ``live.inputs`` lays them out."""
+    """Run the model once over ``rows``, as ``live.inputs`` lays them out, and keep what ``sites`` asks for;
+    with ``recompute`` blocks are computed again on the way back, where no map of theirs is asked for."""
     arguments, real, filler = given or live.inputs(rows)
     source = source_of(rows)
     wanted = _wanted(sites, source)
@@ -60,30 +54,30 @@ def record(
     # are rewritten, attention is one operation.
     rewritten = Site.RELEVANCE_GRADIENT in sites and live.heard
     name = live.listened if rewritten or wanted != "nothing" else "own"
-    entrances = [_entrance(live, rows[0], at, sites) for at in WANTING]
+    keeping = [_kept(live, rows[0], at, sites, real) for at in WANTING]
+    values, fused = bool({Site.VALUES, Site.MIXING} & sites), Site.RELEVANCE not in sites
     listener = seam.Listener(
         wanted,
         real,
-        live.listens_to,
-        keeps_values=bool({Site.VALUES, Site.MIXING} & sites),
-        fused=Site.RELEVANCE not in sites,
+        live.listened_parts,
+        keeps_values=values,
+        fused=fused,
         crosses=source is not None,
     )
     mixing = MixingListener(listener) if Site.MIXING in sites else None
     # Passes of one model over batches of one shape run the same operations: looked at once.
     shape = sites, real.shape[1], len({len(row) for row in rows}) > 1
     watch = shape not in (looked_at := _looked_at.setdefault(live.model, set()))
+    sloped, back = GRADIENTS & sites, {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}
     ways = Ways(
-        rules=Site.RELEVANCE in sites,
-        gradients=Site.RELEVANCE_GRADIENT in sites,
-        own=bool(GRADIENTS & sites - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}),
+        rules=not fused, gradients=Site.RELEVANCE_GRADIENT in sites, own=bool(sloped - back)
     )
     wired = partial(
         rewired,
         live.model,
         attention=name,
-        gradients=bool(GRADIENTS & sites),
-        whole=bool(GRADIENTS & sites - {Site.READOUT}),
+        gradients=bool(sloped),
+        whole=bool(sloped - {Site.READOUT}),
         filler=filler,
     )
     following = partial(
@@ -97,25 +91,28 @@ def record(
         recomputed(live.model, partial(_again, wired, following, fork))
         if recompute and wanted != "maps"
         else nullcontext(),
-        kept(live, entrances[0], real, source) as embedded,
-        kept(live, entrances[1], real, source) as words,
+        keeping[0] as embedded,
+        keeping[1] as words,
     ):
-        outputs = live.call(arguments, output_hidden_states=True, **(MAPPED if eager else {}))
+        asked = {"output_attentions": True} if eager else {}
+        outputs = live.call(arguments, output_hidden_states=True, **asked)
         # Relevance has no rule for a normaliser, and starts at none.
         logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
         hidden = live.hidden_states_of(outputs)
         attention = _eager_maps(live, outputs) if eager else tuple(listener.maps)
-    if GRADIENTS & sites and live.model not in _sloped:
-        if live.patches is None and own_backwards(logits):
-            entrance_of(live, rows[0], "words")  # refuses a model whose gradient is an estimate
-        _sloped.add(live.model)
     parts = None
     if source is not None and hidden:
         parts = Parts(source, real.shape[1] - source, len(outputs.encoder_hidden_states))
     hidden = _laid_over_tokens(live, hidden, real, sites, parts)
     if wanted != "nothing":
         blocks = len(hidden) - 1 if parts is None else parts.maps(len(hidden))
-        _one_map_a_block(live, eager, len(attention) or len(listener.received), blocks)
+        maps = len(attention) or len(listener.received)
+        if maps != blocks:
+            raise UnsupportedModel(
+                f"{type(live.model).__name__} has {blocks} blocks but {maps} self-attention maps came "
+                "through; methods that read attention need exactly one a block (state-space and hybrid "
+                "models have none in some)."
+            )
     if fork is not None and watch:
         if ways.rules:
             check([logits], hidden[0], fork[1])
@@ -147,10 +144,14 @@ def record(
     )
 
 
-def _entrance(live: LiveModel, row: TokenRow, at: At, sites: Sites) -> Entrance | None:
+def _kept(
+    live: LiveModel, row: TokenRow, at: At, sites: Sites, real: Tensor
+) -> AbstractContextManager[Entered | None]:
     if live.sight is not None and at == "hidden" and sites & ENTERING:
         entrance_of(live, row, at)  # refuses a model whose picture comes in by other ways, too
-    return entrance_of(live, row, at) if sites & WANTING[at] else None
+    if not sites & WANTING[at]:
+        return nullcontext()
+    return kept(live, entrance_of(live, row, at), real, row.source)
 
 
 @contextmanager
@@ -176,7 +177,7 @@ def _again(
     fork: tuple[Passage, Strangers] | None,
 ) -> Iterator[None]:
     """Within: a block does what it did in the recorded pass, and nobody listens."""
-    nobody = seam.Listener("nothing", torch.empty(0), lambda _: False)
+    nobody = seam.Listener("nothing", torch.empty(0), ())
     passage = None if fork is None else fork[0]
     with wired(), seam.listening(nobody), following(nobody, passage=passage):
         yield
@@ -215,11 +216,7 @@ def _is_map(found: object, *, square: bool) -> bool:
 
 
 def _laid_over_tokens(
-    live: LiveModel,
-    hidden: tuple[Tensor, ...],
-    real: Tensor,
-    sites: Sites,
-    parts: Parts | None,
+    live: LiveModel, hidden: tuple[Tensor, ...], real: Tensor, sites: Sites, parts: Parts | None
 ) -> tuple[Tensor, ...]:
     """h^0 … h^L where each has a vector a token; else none, or refused if ``sites`` reads them."""
     if parts is not None:
@@ -230,25 +227,10 @@ def _laid_over_tokens(
         return hidden
     if sites <= ENTERED:
         return ()
-    name = type(live.model).__name__
-    if not hidden:
-        raise UnsupportedModel(
-            f"{name} does not give its hidden states, which this method reads; use one that needs "
-            "the embeddings alone (grad_x_input, integrated_gradients), or occlusion."
-        )
+    shapes = ", ".join(str(tuple(state.shape)) for state in hidden)
+    why = f"changes the number or width of its tokens between layers ({shapes})"
     raise UnsupportedModel(
-        f"{name} changes the number or width of its tokens between layers "
-        f"({', '.join(str(tuple(state.shape)) for state in hidden)}), so what this method reads there "
-        "could not be laid over the input's tokens; use one that needs the embeddings alone "
-        "(grad_x_input, integrated_gradients), or occlusion."
+        f"{type(live.model).__name__} {why if hidden else 'does not give its hidden states'}, and this "
+        "method reads them token by token; use one that needs the embeddings alone (grad_x_input, "
+        "integrated_gradients), or occlusion."
     )
-
-
-def _one_map_a_block(live: LiveModel, eager: bool, maps: int, blocks: int) -> None:
-    if maps != blocks:
-        route = "its attentions" if eager else "the attention seam"
-        raise UnsupportedModel(
-            f"{type(live.model).__name__} has {blocks} blocks but {maps} self-attention "
-            f"maps came through {route}; methods that read attention need exactly one a block "
-            "(state-space and hybrid models have none in some)."
-        )

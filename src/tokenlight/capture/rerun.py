@@ -1,13 +1,11 @@
-"""Further passes over the texts of a tape: the second door of a method.
-
-Three kinds: another backward over the recorded graph (:meth:`Rerun.slopes`), forward and backward at
-other embeddings (:meth:`Rerun.gradients`), forward over other tokens (:meth:`Rerun.values`).
-"""
+"""Further passes over the texts of a tape: another backward over the recorded graph, forward and backward
+at other embeddings, forward over other tokens; and relevance, sent down through the recorded graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -16,17 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.entrance import embedded
-from tokenlight.capture.entrance_search import At, entrance_of
+from tokenlight.capture.entrance import At, embedded, entrance_of
 from tokenlight.capture.live import Inputs
-from tokenlight.capture.objective import Objective, Of, slopes
+from tokenlight.capture.objective import Objective, Of, slopes, terms_of
 from tokenlight.capture.packing import in_halves
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
 from tokenlight.capture.transfer import sent, widened
 from tokenlight.capture.turns import pause
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput
+from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.fork import carrying
 
@@ -38,16 +35,15 @@ StandIn = Literal["pad", "mask", "unk", "zero"]
 WIDER = {"cuda": 4}
 Found = TypeVar("Found")
 Read = Callable[[ResolvedTarget, np.ndarray], float]
+# Changes the relevance that reaches one block's attention context, ``batch head token width``.
+Gate = Callable[[Tensor], Tensor]
 
 
 class Rerun:
     """Further passes over one recording for its targets, packed by the recording's token budget."""
 
     def __init__(
-        self,
-        recording: Recording,
-        targets: Sequence[ResolvedTarget],
-        rules: RuleSet | None = None,
+        self, recording: Recording, targets: Sequence[ResolvedTarget], rules: RuleSet | None = None
     ) -> None:
         self.recording, self.targets, self.rules = recording, tuple(targets), rules
         self.live = recording.live
@@ -58,8 +54,7 @@ class Rerun:
         the measurements beside them come from the same passes."""
         if key not in self._known:
             self._known[key] = compute()
-        found: Found = self._known[key]
-        return found
+        return self._known[key]  # type: ignore[no-any-return]
 
     @cached_property
     @torch.inference_mode(mode=False)
@@ -138,11 +133,8 @@ class Rerun:
     def values(
         self, variants: Sequence[Sequence[Variant]], read: Read = ResolvedTarget.value
     ) -> list[np.ndarray]:
-        """The target at each changed text of each example, or what ``read`` makes of its logits, all of
-        them packed together.
-
-        Tokens may be replaced but not moved where a target names places, as a span's does.
-        """
+        """The target at each changed text of each example, or what ``read`` makes of its logits. Tokens
+        may be replaced but not moved where a target names places, as a span's does."""
         budget = self.recording.budget * WIDER.get(self.live.device.type, 1)
         logits = stream_logits(self.live, chain.from_iterable(variants), batch_tokens=budget)
         return [
@@ -152,25 +144,16 @@ class Rerun:
 
     def stand_in(self, name: StandIn | int) -> int:
         """The token id that a named baseline puts in a token's place; ``zero`` is the id 0."""
-        if isinstance(name, int) or name == "zero":
-            given = 0 if name == "zero" else int(name)
-            if not 0 <= given < self.live.vocabulary:
-                raise BadInput(
-                    f"baseline={given} is not a token: this model knows ids 0 to "
-                    f"{self.live.vocabulary - 1}."
-                )
-            return given
-        tokenizer = self.live.tokenizer
         if name == "pad":
-            return StandIns.of(self.live, tokenizer).pad
-        found = getattr(tokenizer, f"{name}_token_id", None)
-        if found is None:
+            return StandIns.of(self.live, self.live.tokenizer).pad
+        given = 0 if name == "zero" else getattr(self.live.tokenizer, f"{name}_token_id", None)
+        given = name if isinstance(name, int) else given
+        if given is None or not 0 <= given < self.live.vocabulary:
             raise BadInput(
-                f"baseline={name!r} needs a tokenizer with such a token, and "
-                f"{type(tokenizer).__name__ if tokenizer is not None else 'this Explainer'} has "
-                "none; use baseline='pad' or a token id."
+                f"baseline={name!r} is not a token: this model knows ids 0 to {self.live.vocabulary - 1}, "
+                "and others by the names its tokenizer has, if any; use baseline='pad' or an id."
             )
-        return int(found)
+        return int(given)
 
     def replaced(self, row: TokenRow, hidden: np.ndarray, by: int) -> TokenRow:
         """The row with the id ``by`` where ``hidden`` (``token``) is true; the rest stays."""
@@ -194,3 +177,105 @@ class Rerun:
 def _normal(tensor: Tensor) -> Tensor:
     """What a method made inside torch.inference_mode(), as a tensor that gradients may pass."""
     return tensor.clone() if tensor.is_inference() else tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """How relevance is sent down. ``top_only``: no lower than the last block's attention map. ``spread``:
+    the row of an answer position is laid over all tokens, as the official question-answering code does.
+    ``gates``: block (0 is the lowest) to gate; ``key`` then tells these gates from others."""
+
+    rules: RuleSet
+    top_only: bool = False
+    spread: bool = False
+    gates: Mapping[int, Gate] = field(default_factory=dict)
+    key: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Relevance where it was caught; layers in order, bottom first.
+
+    ``hidden``: at h^l, each ``batch token hidden`` (with ``top_only`` at the last alone, of a rewritten
+    gradient at h^0 alone); ``attention``: at A^l, each ``batch head query key``; ``start``: ``batch``,
+    what was put in; ``contexts``: what arrived before each gate.
+    """
+
+    hidden: list[Tensor]
+    attention: list[Tensor]
+    start: Tensor
+    contexts: list[Tensor] = field(default_factory=list)
+
+    @property
+    def conservation(self) -> Tensor:
+        """The meter: relevance at each layer over relevance at the output, ``batch layer``; 1 means
+        nothing was lost or made."""
+        sums = torch.stack([relevance.flatten(1).sum(dim=1) for relevance in self.hidden], dim=1)
+        return sums / torch.where(self.start == 0, 1.0, self.start)[:, None]
+
+
+@torch.inference_mode(mode=False)
+def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) -> Flow:
+    """Put relevance in at the logits of ``targets``, one an example, and catch it on its way down; only a
+    rewritten gradient, which is linear, takes several logits at once."""
+    passage, logits = recording.passage, recording.logits
+    assert passage is not None, "this recording was made without a site of relevance"
+    at, weights = terms_of(logits, targets)
+    seed = torch.zeros_like(logits)
+    value = torch.ones_like(at[0], dtype=logits.dtype) if weights is None else weights
+    seed[at] = value * logits.detach()[at] if route.rules.starts_at_value else value
+    rewritten = route.rules.rewrites_gradients
+    hidden = recording.hidden[-1:] if route.top_only else recording.hidden
+    attention = recording.attention[-1:] if route.top_only else recording.attention
+    if rewritten:
+        # h^0: of a model that writes after a source, its encoder's and its decoder's.
+        parts, attention = recording.parts, ()
+        hidden = hidden[:1] if parts is None else hidden[:: parts.states][:2]
+    caught = [*hidden, *attention]
+    with passage.carrying(route.rules), _gated(recording, route.gates) as before:
+        source, put_in = logits, seed
+        if route.spread:
+            (top,) = torch.autograd.grad(logits, recording.hidden[-1:], seed, retain_graph=True)
+            real, source = recording.real.to(top), recording.hidden[-1]
+            shares = (real / real.sum(dim=1, keepdim=True))[..., None]
+            put_in = top.sum(dim=1, keepdim=True) * shares
+        found = torch.autograd.grad(source, caught, put_in, retain_graph=True, allow_unused=True)
+    start = seed.flatten(1).sum(dim=1)
+    layers = [relevance for relevance in found[: len(hidden)] if relevance is not None]
+    if len(layers) != len(hidden):
+        missing = next(layer for layer, relevance in enumerate(found) if relevance is None)
+        raise UnsupportedModel(
+            f"no relevance arrives at hidden state {missing} (0 is the embedding) as this model reports "
+            "it; choose a method that reads no layer, such as occlusion."
+        )
+    if rewritten:
+        start = torch.where(seed == 0, 0, seed * logits.detach()).flatten(1).sum(dim=1)
+        pairs = zip(hidden, layers, strict=True)
+        layers = [widened(state.detach()) * gradient for state, gradient in pairs]
+    # Where none arrives (an attention map that counts as a constant) relevance is zero.
+    maps = [
+        torch.zeros_like(tensor) if relevance is None else relevance
+        for tensor, relevance in zip(attention, found[len(hidden) :], strict=True)
+    ]
+    return Flow(layers, maps, start, [before[block] for block in sorted(before)])
+
+
+@contextmanager
+def _gated(recording: Recording, gates: Mapping[int, Gate]) -> Iterator[dict[int, Tensor]]:
+    """Put ``gates`` in the way of relevance at attention contexts; gives what arrived before each."""
+    if gates and not recording.contexts:
+        raise UnsupportedModel(
+            "relevance can only be masked by head where attention goes through transformers' interface, "
+            "and this model's does not; use transatt, which needs no mask."
+        )
+    arrived: dict[int, Tensor] = {}
+
+    def through(block: int, relevance: Tensor) -> Tensor:
+        arrived[block] = relevance
+        return gates[block](relevance)
+
+    with ExitStack() as undo:
+        for block in gates:
+            context: Any = recording.contexts[block]  # register_hook is not typed
+            undo.callback(context.register_hook(partial(through, block)).remove)
+        yield arrived

@@ -1,36 +1,42 @@
 """Every change to a model, inside one ``with`` and on that instance only; all undone at its end."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tokenlight.capture import seam
-from tokenlight.capture.graph import breaks_refused
 from tokenlight.capture.turns import Numbered, hooked, lent, locks_of, taken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.tracing import modules_of
 
 HOOK_TABLES = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark on a model that has them
+NOTE = "memory did not hold the pass as a whole: each block was computed again on the way back"
+Around = Callable[[], AbstractContextManager[Any]]
+WITHOUT_SLOPE = (
+    "reformer",
+    "yoso",
+)  # their own backward is none in evaluation mode, or an estimate
 
 
 @dataclass
 class _Wiring:
-    """What a model is made of, kept so that the next pass need not look again.
-
-    Modules are held weakly or named by their number, so that a model can die. ``capturing``: the
-    hooks by which transformers shows hidden states, as (module, table, key, hook); ``marked``: the
-    modules it marks as hooked. ``switched``: attention names known to take hold. ``locks``: in the
-    order in which they are taken. ``unbroken``: a pass was seen whose graph had no break.
-    """
+    """What a model is made of, kept so that the next pass need not look again; modules are held weakly or
+    named by their number, so that a model can die. ``capturing``: the hooks by which transformers shows
+    hidden states, as (module, table, key, hook); ``marked``: the modules it marks as hooked. ``switched``:
+    attention names known to take hold. ``unbroken``: a pass was seen whose graph had no break."""
 
     modules: list[ReferenceType[nn.Module]]
     configs: list[Any]
@@ -67,33 +73,38 @@ def rewired(
     the last hidden state alone. ``filler``: stands in for a padding id the model lacks.
     Tensors made within are never inference tensors, of which no gradient could be taken.
     """
-    with ExitStack() as undo:
-        modules = modules_of(model)
-        wiring = _wiring(model, modules)
-        weights = [w for module in modules for w in module._parameters.values() if w is not None]
-        if gradients and any(weight.is_inference() for weight in weights):
-            raise UnsupportedModel(
-                f"{type(model).__name__} was loaded inside torch.inference_mode(), and no gradient can "
-                "be taken through weights made there, which this method needs; load it outside. "
-                "Explaining inside is fine."
-            )
-        undo.enter_context(taken(wiring.locks))
-        undo.enter_context(_hooks_kept(wiring, modules))
-        undo.enter_context(lent([one for one in modules if one.training], training=False))
-        free = [weight for weight in weights if weight.requires_grad and not weight.is_inference()]
-        undo.enter_context(lent(free, requires_grad=False))
-        undo.enter_context(_attention_switched(model, wiring, attention))
-        config = model.config.get_text_config()
-        if filler is not None and getattr(config, "pad_token_id", None) is None:
-            # A classifier without a padding id reads batches: it takes the last token that is not it.
-            undo.enter_context(lent([config], pad_token_id=filler))
-        undo.enter_context(torch.inference_mode(mode=False))
-        undo.enter_context(torch.set_grad_enabled(gradients))
-        if gradients:
-            tables = [modules[number] for number in wiring.embeddings]
-            undo.enter_context(hooked(tables, leaving=_begin_graph))
-            if whole and not wiring.unbroken:
-                undo.enter_context(breaks_refused(model, modules))
+    modules = modules_of(model)
+    wiring = _wiring(model, modules)
+    weights = [w for module in modules for w in module._parameters.values() if w is not None]
+    name, tables = type(model).__name__, wiring.embeddings if gradients else []
+    if gradients and any(weight.is_inference() for weight in weights):
+        raise UnsupportedModel(
+            f"{name} was loaded inside torch.inference_mode(), and no gradient can be taken through "
+            "weights made there, which this method needs; load it outside. Explaining inside is fine."
+        )
+    if gradients and model.config.model_type in WITHOUT_SLOPE:
+        raise UnsupportedModel(
+            f"{name} gives no gradient in evaluation mode that is the slope of its values; use a method "
+            "that needs none, such as occlusion or shapley."
+        )
+    config = model.config.get_text_config()
+    with (
+        taken(wiring.locks),
+        _hooks_kept(wiring, modules),
+        lent([one for one in modules if one.training], training=False),
+        lent([w for w in weights if w.requires_grad and not w.is_inference()], requires_grad=False),
+        _attention_switched(model, wiring, attention),
+        # A classifier without a padding id reads batches: it takes the last token that is not it.
+        lent([config], pad_token_id=filler)
+        if filler is not None and getattr(config, "pad_token_id", None) is None
+        else nullcontext(),
+        torch.inference_mode(mode=False),
+        torch.set_grad_enabled(gradients),
+        hooked([modules[number] for number in tables], leaving=_begin_graph),
+        breaks_refused(model, modules)
+        if gradients and whole and not wiring.unbroken
+        else nullcontext(),
+    ):
         yield
         wiring.unbroken |= gradients and whole
 
@@ -124,63 +135,52 @@ def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
     """The modules that turn ids into vectors; encoders and decoders may each have their own."""
     if reads_pictures(model):
         return [patch_embedding(model)]
-    found = {}
-    for part in (model, model.get_encoder() if model.config.is_encoder_decoder else model):
-        embedding = _input_embeddings(part)
-        weight = getattr(embedding, "weight", None)
-        if not isinstance(embedding, nn.Module) or weight is None or weight.dim() != 2:
-            raise UnsupportedModel(
-                f"{type(model).__name__} has no table of token embeddings, so it does not read "
-                "tokens one by one; there is nothing to lay scores over."
-            )
-        found[id(embedding)] = embedding
-    return list(found.values())
+    parts = [model, model.get_encoder()] if model.config.is_encoder_decoder else [model]
+    found = [_input_embeddings(part) for part in parts]
+    weights = [getattr(table, "weight", None) for table in found]
+    if not all(isinstance(own, Tensor) and own.dim() == 2 for own in weights):
+        raise UnsupportedModel(
+            f"{type(model).__name__} has no table of token embeddings, so it does not read tokens one by "
+            "one; there is nothing to lay scores over."
+        )
+    return list(dict.fromkeys(found))
 
 
-def _input_embeddings(part: Any) -> nn.Module | None:
+def _input_embeddings(part: Any) -> Any:
     with suppress(AttributeError, NotImplementedError):
-        found: nn.Module | None = part.get_input_embeddings()
-        return found
+        return part.get_input_embeddings()
     return None
 
 
 def reads_pictures(model: PreTrainedModel) -> bool:
-    """Whether the model reads pixels."""
+    """Whether it reads pixels alone."""
     return bool(model.main_input_name == "pixel_values")
 
 
 def patch_embedding(model: PreTrainedModel) -> nn.Module:
     """The module that turns patches into vectors: one convolution whose steps do not overlap."""
-    name = type(model).__name__
     embedding = _input_embeddings(model)
     cuts = [m for m in (embedding or model).modules() if isinstance(m, nn.Conv2d)]
-    if len(cuts) != 1 or hasattr(model.config, "depths"):
-        raise UnsupportedModel(merging(name))
-    if cuts[0].kernel_size != cuts[0].stride:
-        raise UnsupportedModel(
-            f"{name} cuts its picture into patches that overlap (size {cuts[0].kernel_size}, step "
-            f"{cuts[0].stride}), so no patch could be hidden or scored by itself."
-        )
+    several = len(cuts) != 1 or hasattr(model.config, "depths")
+    if several or cuts[0].kernel_size != cuts[0].stride:
+        raise no_grid(model)
     return embedding or cuts[0]
 
 
-def merging(name: str, states: Sequence[Tensor] = ()) -> str:
+def no_grid(model: PreTrainedModel) -> UnsupportedModel:
     """Why a model whose tokens do not stay the patches of the picture is refused."""
-    shapes = ", ".join(str(tuple(state.shape[1:])) for state in states)
-    return (
-        f"{name} does not keep one token a patch from layer to layer"
-        f"{f' (its hidden states are {shapes})' if shapes else ''}: it merges or pools patches on the "
-        "way, or has no patches at all, so scores could not be laid over one grid. Use a plain vision "
-        "Transformer (ViT, DeiT, DINOv2, BEiT)."
+    return UnsupportedModel(
+        f"{type(model).__name__} does not keep one token a patch from layer to layer: its patches "
+        "overlap, it mixes, merges or pools them, or it has none at all, so scores could not be laid "
+        "over one grid. Use a plain vision Transformer (ViT, DeiT, DINOv2, BEiT)."
     )
 
 
 def _begin_graph(_module: nn.Module, _args: Any, _named: Any, output: Any) -> Any:
+    first, *others = output if isinstance(output, tuple) else (output,)
     # The copy is no leaf, so a model may go on to scale its embeddings in place.
-    if isinstance(output, Tensor):
-        return output.detach().requires_grad_(True).clone()
-    first, *others = output
-    return (_begin_graph(_module, _args, _named, first), *others)
+    begun = first.detach().requires_grad_(True).clone()
+    return (begun, *others) if isinstance(output, tuple) else begun
 
 
 @contextmanager
@@ -235,24 +235,68 @@ def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> I
     own = str(getattr(model.config.get_text_config(), "_attn_implementation", ""))
     if name == "own" and "flex_attention" in before and model.device.type == "cpu":
         name = seam.NAME  # the same numbers: on a CPU flex attention knows no gradient
-    try:
-        # A family outside the interface chooses by its config alone.
-        if name in wiring.switched or name == "eager":
-            for config in wiring.configs:
-                config._attn_implementation_internal = name
-        elif name != "own":
+    with ExitStack() as undo:
+        for config, implementation in zip(wiring.configs, before, strict=True):
+            # A family outside the interface chooses by its config alone.
+            direct = name if name in wiring.switched or name == "eager" else implementation
+            undo.callback(setattr, config, "_attn_implementation_internal", implementation)
+            config._attn_implementation_internal = direct
+        if name not in ("own", "eager", *wiring.switched):
             model.set_attn_implementation(name)
             stuck = [type(c).__name__ for c in wiring.configs if c._attn_implementation != name]
             # transformers only warns when it cannot switch; maps would then never arrive.
             if stuck:
                 raise UnsupportedModel(
                     f"{type(model).__name__} does not let its attention be replaced "
-                    f"({', '.join(stuck)} kept its own); use a model whose attention goes through "
-                    "transformers' attention interface."
+                    f"({', '.join(stuck)} kept its own)."
                 )
             wiring.switched.add(name)
         with seam.standing_in_for(own):
             yield
-    finally:
-        for config, implementation in zip(wiring.configs, before, strict=True):
-            config._attn_implementation_internal = implementation
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The blocks that transformers itself would compute again in training."""
+    return [one for one in modules_of(model) if isinstance(one, GradientCheckpointingLayer)]
+
+
+@contextmanager
+def recomputed(model: nn.Module, again: Around) -> Iterator[None]:
+    """Within: of each block the input alone is kept. ``again`` surrounds its further computations."""
+    with ExitStack() as undo:
+        for block in blocks_of(model):
+            undo.enter_context(lent([block], forward=partial(_anew, block.forward, again)))
+        yield
+
+
+def _anew(forward: Callable[..., Any], again: Around, *given: Any, **named: Any) -> Any:
+    # As often as the graph is gone down.
+    around: Iterator[Around] = chain([nullcontext], repeat(again))
+
+    def run(*given: Any, **named: Any) -> Any:
+        with next(around)():
+            return forward(*given, **named)
+
+    # Evaluation mode draws nothing.
+    return checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False, **named)
+
+
+def breaks_refused(model: nn.Module, modules: Sequence[nn.Module]) -> AbstractContextManager[None]:
+    """Within: a layer with weights through which no gradient goes is refused: gradients would be those of
+    another model, mostly zero, and nobody would know. A table may read a shape alone."""
+    leaves = [m for m in modules if m._parameters and not m._modules]
+    tables = {m for m in leaves if isinstance(m, nn.Embedding)}
+    return hooked({*leaves} - tables, leaving=partial(_look, model))
+
+
+def _look(model: nn.Module, module: nn.Module, args: Any, named: Any, output: Any) -> None:
+    lost = isinstance(output, Tensor) and output.is_floating_point() and not output.requires_grad
+    given = (value for value in (*args, *named.values()) if isinstance(value, Tensor))
+    # Where gradients are off, somebody turned them off and knows.
+    if lost and torch.is_grad_enabled() and any(value.requires_grad for value in given):
+        path = next(name for name, one in model.named_modules() if one is module)
+        raise UnsupportedModel(
+            f"the layer {path} ({type(module).__name__}) of {type(model).__name__} hands no gradient on, "
+            "as weights packed in four bits do. Load the model without that quantisation, or use a method "
+            "that needs no gradient, such as occlusion or shapley."
+        )

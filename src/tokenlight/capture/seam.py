@@ -1,13 +1,10 @@
 """The attention seam: an attention function, lawfully registered with transformers, that computes
-what the model's own does and shows each map to the listener of the running thread.
-
-transformers calls ``AttentionInterface[config._attn_implementation]`` in every attention layer of
-the families that route through it, and builds the mask by the function registered under the *same*
-name in ``AttentionMaskInterface``; without that second entry the mask would silently be dropped.
+what the model's own does and shows each map to the listener of the running thread. The mask is built by
+what is registered under the *same* name; without that second entry it would silently be dropped.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -52,17 +49,14 @@ def _plainly(attend: Callable[..., Any], *given: Tensor) -> Any:
 
 @dataclass
 class Listener:
-    """What one forward pass wants of its attention maps, and what it has been shown.
-
-    ``maps``: one ``batch head query key`` a block. ``received``: one ``batch key`` a block, the mean
-    over heads and real queries of the attention each token receives. ``real``: ``batch token``, true
-    where a token is no padding. ``contexts`` and ``values``, kept where ``keeps_values``: the two
-    sides of the product with the maps, each ``batch head token width``.
-    """
+    """What one forward pass wants of its attention maps, and what it has been shown: a block's ``maps``,
+    ``batch head query key``; what each token has ``received``, ``batch key``, the mean over heads and real
+    queries (``real``: ``batch token``); and, where ``keeps_values``, the two sides of the product with the
+    maps, ``contexts`` and ``values``, each ``batch head token width``."""
 
     wanted: Wanted
     real: Tensor
-    listens_to: Callable[[nn.Module], bool]
+    parts: Container[nn.Module]  # of the model, which are listened to
     keeps_values: bool = False
     fused: bool = True  # False: no fused kernel anywhere, so that relevance can be followed
     crosses: bool = False  # a decoder's attention to its source is heard, too
@@ -86,7 +80,7 @@ class Listener:
 
     def spoken(self, module: nn.Module, value: Tensor) -> Tensor:
         """``batch head key width`` with zeros where a token is silent."""
-        if self.silent is None or not self.listens_to(module):
+        if self.silent is None or module not in self.parts:
             return value
         keys = torch.arange(value.shape[2], device=value.device)
         own = keys == self.silent.to(value.device)[:, None]
@@ -94,7 +88,7 @@ class Listener:
 
 
 class _Running(threading.local):
-    listener = Listener("nothing", torch.empty(0), lambda _: False)
+    listener = Listener("nothing", torch.empty(0), ())
     own: str = ""  # the attention of the model's own that this one stands in for
 
 
@@ -139,12 +133,12 @@ def attend(
     if not (fused and query.is_cuda and mask.plain and how.plain):
         # Only the fused kernels of a GPU read grouped keys as they are, where no mask is given.
         key, value = (one_per_query_head(t, query.shape[1]) for t in (key, value))
-    listens = listener.wanted != "nothing" and listener.listens_to(module)
+    listens = listener.wanted != "nothing" and module in listener.parts
     if listens:
         if not listener.crosses and query.shape[2] != key.shape[2]:
             raise UnsupportedModel(
                 f"{type(module).__name__} attends from {query.shape[2]} to {key.shape[2]} tokens; "
-                "tokenlight explains self-attention, where each token attends to the same tokens."
+                "tokenlight explains self-attention."
             )
         listener.sunk = listener.sunk or sinks is not None
     if listens and listener.wanted == "maps":

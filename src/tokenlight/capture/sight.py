@@ -1,8 +1,13 @@
-"""Language models that read a picture: which tokens stand for it, and which place of it each holds."""
+"""Models that read pictures, alone or in a text: which token holds which place of it, and pixels from rows.
+
+Found by passes, not from a table: what changes in one cell must change its vector and no other.
+"""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,16 +17,138 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import sdpa_mask
 
 from tokenlight.capture.attention import one_per_query_head
-from tokenlight.capture.patches import painted
-from tokenlight.capture.rewired import rewired, token_embeddings
+from tokenlight.capture.rewired import no_grid, patch_embedding, rewired, token_embeddings
+from tokenlight.data.image import HIDDEN, SEEN, PatchImage
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import WRITTEN
-from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel
+from tokenlight.inputs.picture import patch_row
 
+VOCABULARY = 2  # of patches: hidden, seen
+# Parameters beside the patch embedding that put tokens of their own before the patches.
+OWN_TOKENS = {
+    "cls_token": "[CLS]",
+    "class_embedding": "[CLS]",
+    "distillation_token": "[DIST]",
+    "register_tokens": "[REG]",
+}
 ALONE = "tokenlight_alone"  # attention in which each place sees itself and no other
 TYPES = ("token_type_ids", "mm_token_type_ids")
 # Families whose prompt is read in both directions: what was written after it has a type of its own.
 PREFIX = ("paligemma",)
+Shape = tuple[int, ...]  # channel height width
+
+
+class _Eye:
+    """What both kinds of model do with a picture."""
+
+    def __init__(self, model: PreTrainedModel, weight: Tensor, token: int) -> None:
+        self.model, self.weight, self.token = model, weight, token
+
+    def pixels(self, rows: Sequence[Any]) -> Tensor:
+        """``batch channel height width``: the pictures, with their filling where another token than that of
+        a patch stands in its place."""
+        weight, images = self.weight, [row.image for row in rows if row.image is not None]
+        ids = [image.grid(np.asarray(row.ids)) for row, image in zip(rows, images, strict=True)]
+        hidden = np.stack(ids) != self.token
+        unique = {id(image): image for image in images}
+        order = {key: i for i, key in enumerate(unique)}
+        chosen = torch.tensor([order[id(image)] for image in images], device=weight.device)
+
+        def sent(parts: list[np.ndarray]) -> Tensor:
+            return torch.from_numpy(np.stack(parts)).to(weight.device, weight.dtype)[chosen]
+
+        pixels = sent([image.pixels for image in unique.values()])
+        if not hidden.any():
+            return pixels
+        height, width = images[0].patch
+        veil = torch.from_numpy(hidden).to(weight.device)[:, None]
+        veil = veil.repeat_interleave(height, 2).repeat_interleave(width, 3)
+        return torch.where(veil, sent([image.filling for image in unique.values()]), pixels)
+
+    def _marked(self, shape: Shape, rows: int, columns: int) -> Tensor:
+        """A picture, and two in which one cell is another: the first row's last, the second's first."""
+        # Not zero: some models take a picture of zeros for padding.
+        found = torch.full((3, *shape), 0.5, device=self.weight.device, dtype=self.weight.dtype)
+        down, across = shape[1] // rows, shape[2] // columns
+        found[1, :, :down, -across:] = -0.5
+        found[2, :, down : 2 * down, :across] = -0.5
+        return found
+
+    @contextmanager
+    def _reading(self, shape: Shape, refusal: type[TokenlightError]) -> Iterator[None]:
+        try:
+            yield
+        except TokenlightError:
+            raise
+        except (ValueError, RuntimeError, TypeError, AttributeError) as refused:
+            raise refusal(
+                f"{type(self.model).__name__} does not read pictures of {shape[2]} × {shape[1]} pixels "
+                f"and {shape[0]} channels: {str(refused).splitlines()[0]}"
+            ) from refused
+
+
+def _in_place(vectors: Tensor, rows: int, columns: int, ahead: int = 0) -> bool:
+    """Whether each marked cell changed its own of the vectors, ``picture place hidden``, and no other."""
+    gaps = (vectors[1:] - vectors[:1]).abs().amax(dim=-1)
+    moved = [(own > 1e-3 * gaps.max()).nonzero().flatten().tolist() for own in gaps]
+    return moved == [[ahead + columns - 1], [ahead + columns] if rows > 1 else []]
+
+
+class Patches(_Eye):
+    """How a model of pictures cuts one: the size of a patch, and the tokens it puts before them."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.embedding = patch_embedding(model)
+        cut = next(module for module in self.embedding.modules() if isinstance(module, nn.Conv2d))
+        super().__init__(model, cut.weight, SEEN)
+        self.patch: tuple[int, int] = (int(cut.kernel_size[0]), int(cut.kernel_size[1]))
+        self._special: dict[Shape, tuple[str, ...]] = {}
+
+    def read(self, image: PatchImage) -> TokenRow:
+        """A picture, cut, as the model will read it."""
+        shape = image.pixels.shape
+        if shape not in self._special:
+            self._special[shape] = self._find(shape, image.rows, image.columns)
+        return patch_row(image, self._special[shape])
+
+    @property
+    def ahead(self) -> int:
+        """How many tokens of its own the model puts before the patches; known once it has read."""
+        return len(next(iter(self._special.values())))
+
+    @torch.inference_mode(mode=False)
+    def _find(self, shape: Shape, rows: int, columns: int) -> tuple[str, ...]:
+        """Names of the tokens before the patches of a picture."""
+        marked = self._marked(shape, rows, columns)
+        with self._reading(shape, BadInput), rewired(self.model, attention="own", gradients=False):
+            found = self.model(pixel_values=marked, output_hidden_states=True, return_dict=True)
+        states: Sequence[Tensor] = getattr(found, "hidden_states", None) or ()
+        if {state.dim() for state in states} != {3} or len({own.shape for own in states}) != 1:
+            raise no_grid(self.model)
+        ahead = states[0].shape[1] - rows * columns
+        if ahead < 0 or not _in_place(states[0], rows, columns, ahead):
+            raise no_grid(self.model)
+        around = (m for m in self.model.modules() if self.embedding in m.children())
+        names: list[str] = []
+        for own, (parameter, piece) in product(around, OWN_TOKENS.items()):
+            weight = own._parameters.get(parameter)
+            if weight is not None:
+                several = weight.shape[1] if weight.dim() == 3 else 1
+                each = (f"{piece[:-1]}{i}]" for i in range(several))
+                names += [piece] if several == 1 else each
+        return tuple(names) if len(names) == ahead else tuple(f"[{i}]" for i in range(ahead))
+
+    def pixels(self, rows: Sequence[Any]) -> Tensor:
+        """See above; the model's own tokens must stay."""
+        own = len(rows[0]) - rows[0].image.rows * rows[0].image.columns
+        if any(HIDDEN in row.ids[:own] for row in rows):
+            raise BadInput(
+                "the tokens before the patches ([CLS] and its like) are the model's own and show "
+                "nothing of the picture, so they cannot be hidden; leave special tokens in place "
+                "(protect_special=True, special='keep')."
+            )
+        return super().pixels(rows)
 
 
 def image_token(model: PreTrainedModel) -> int | None:
@@ -39,27 +166,21 @@ def _seer(model: PreTrainedModel) -> Any:
     return model if hasattr(model, "get_image_features") else model.base_model
 
 
-class Sight:
-    """How one model reads pictures: its vision tower and projector make a vector of each place of the
-    picture, which its language model reads like a token's. What is explained begins there: h^0 of a
+class Sight(_Eye):
+    """How a language model reads pictures: its vision tower and projector make a vector of each place of
+    the picture, which its language model reads like a token's. What is explained begins there: h^0 of a
     patch is that vector, so scores tell of the language model's part alone."""
 
     def __init__(self, model: PreTrainedModel, token: int, accepts: set[str]) -> None:
-        self.model, self.token, self._accepts = model, token, accepts
+        super().__init__(model, token_embeddings(model)[0].weight, token)  # type: ignore[arg-type]
+        self._accepts = accepts
         self.language: nn.Module = model.get_decoder()
-        self._weight: Any = token_embeddings(model)[0].weight
         asked = inspect.signature(_seer(model).get_image_features).parameters.get("image_sizes")
         self._sized = asked is not None and asked.default is inspect.Parameter.empty
-        self._grids: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._grids: dict[Shape, tuple[int, int]] = {}
         # Modules that keep from one pass to the next how far the places of a picture reach.
         self.keeping = [module for module in model.modules() if hasattr(module, "rope_deltas")]
         self.written = int(model.config.model_type in PREFIX)  # the token type of what was written
-
-    def pixels(self, rows: Sequence[Any]) -> Tensor:
-        """``batch channel height width``; a patch in whose place another token stands is hidden."""
-        images = [row.image for row in rows if row.image is not None]
-        ids = [image.grid(np.asarray(row.ids)) for row, image in zip(rows, images, strict=True)]
-        return painted(self._weight, images, np.stack(ids) != self.token)
 
     def ids(self, row: Any) -> np.ndarray:
         """The row's ids, with the token of a patch where one is hidden."""
@@ -89,42 +210,27 @@ class Sight:
         return replace(row, token_types=kinds)
 
     @torch.inference_mode(mode=False)
-    def grid(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Rows and columns of the vectors a picture of ``channel height width`` becomes.
-
-        Proved by a pass in which no place of the picture attends to another: what changes in one
-        cell must then change its vector and no other.
-        """
+    def grid(self, shape: Shape) -> tuple[int, int]:
+        """Rows and columns of the vectors a picture becomes: where no place of it attends to another, each
+        cell must have one of its own."""
         if shape in self._grids:
             return self._grids[shape]
-        name, (channels, height, width) = type(self.model).__name__, shape
-        weight = self._weight
-        # Not zero: some models take a picture of zeros for padding.
-        blank = torch.full((3, *shape), 0.5, device=weight.device, dtype=weight.dtype)
-        try:
+        _, height, width = shape
+        with self._reading(shape, UnsupportedModel):
             with rewired(self.model, attention="own", gradients=False):
-                count = len(self._vectors(blank[:1]))
+                count = len(self._vectors(self._marked(shape, 1, 1)[:1]))
             rows = round((count * height / width) ** 0.5)
             columns = count // max(1, rows)
-            moved: list[list[int]] = []
-            if rows * columns == count and not (height % rows or width % columns):
-                down, across = height // rows, width // columns
-                blank[1, :, :down, -across:] = -0.5
-                blank[2, :, down : 2 * down, :across] = -0.5
+            proved = rows * columns == count and not (height % rows or width % columns)
+            if proved:
                 with rewired(self.model, attention=ALONE, gradients=False):
-                    moved = _moved(self._vectors(blank).view(3, count, -1))
-        except UnsupportedModel:
-            raise
-        except (ValueError, RuntimeError, TypeError, AttributeError) as refused:
+                    vectors = self._vectors(self._marked(shape, rows, columns))
+                proved = _in_place(vectors.view(3, count, -1), rows, columns)
+        if not proved:
             raise UnsupportedModel(
-                f"{name} does not read a picture of {width} × {height} pixels and {channels} channels "
-                f"in the way tokenlight knows: {str(refused).splitlines()[0]}"
-            ) from refused
-        if moved != [[columns - 1], [columns] if rows > 1 else []]:
-            raise UnsupportedModel(
-                f"{name} makes {count} vectors of a picture of {width} × {height} pixels, and they do "
-                "not stand for the cells of one grid, row by row: it resamples the picture, or reads "
-                "several views of it. Scores could not be laid over it."
+                f"{type(self.model).__name__} makes {count} vectors of a picture of {width} × {height} "
+                "pixels, and they do not stand for the cells of one grid, row by row: it resamples the "
+                "picture, or reads several views of it. Scores could not be laid over it."
             )
         self._grids[shape] = rows, columns
         return rows, columns
@@ -170,9 +276,3 @@ def _alone(
 
 AttentionInterface.register(ALONE, _alone)
 AttentionMaskInterface.register(ALONE, sdpa_mask)
-
-
-def _moved(vectors: Tensor) -> list[list[int]]:
-    """Which vectors of each further picture differ from the first's, but for rounding."""
-    gaps = (vectors[1:] - vectors[:1]).abs().amax(dim=-1)
-    return [(own > 1e-3 * gaps.max()).nonzero().flatten().tolist() for own in gaps]

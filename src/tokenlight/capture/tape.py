@@ -14,21 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.blocks import Mixing, Parts
 from tokenlight.capture.entrance import Entered
-from tokenlight.capture.flow import Flow, Route, send
 from tokenlight.capture.live import LiveModel
-from tokenlight.capture.mixing import Mixing
 from tokenlight.capture.objective import (
     Predicted,
-    Readout,
     first_not_finite,
     read_somewhere,
-    shortened,
     slopes,
     sum_of_targets,
 )
-from tokenlight.capture.parts import Parts
-from tokenlight.capture.rerun import Rerun
+from tokenlight.capture.rerun import Flow, Rerun, Route, send
 from tokenlight.capture.transfer import Answer, Fetched, all_widened, dotted, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
@@ -69,13 +65,8 @@ class Site(enum.Enum):
 
 Sites = frozenset[Site]
 ENTERED = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT, Site.WORDS, Site.GRAPH})
-# Need no attention.
-UNLISTENED = ENTERED | {
-    Site.HIDDEN,
-    Site.HIDDEN_GRADIENT,
-    Site.READOUT,
-    Site.RELEVANCE_GRADIENT,
-}
+STATES = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT, Site.READOUT, Site.RELEVANCE_GRADIENT})
+UNLISTENED = ENTERED | STATES  # need no attention
 GRADIENTS = UNLISTENED - {Site.HIDDEN, Site.EMBEDDED} | {Site.ATTENTION_GRADIENT, Site.RELEVANCE}
 MAPS = frozenset(
     {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.RELEVANCE, Site.VALUES, Site.MIXING}
@@ -112,12 +103,12 @@ class Recording:
         values = self.fetched.arrived()
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         if not finite.all():
-            raise NotFinite(first_not_finite(self.hidden, int(finite.argmin())))
+            text = int(finite.argmin())
+            raise NotFinite(
+                f"{first_not_finite(state[text] for state in self.hidden)} of text {text} of the batch is NaN"
+                " or infinite; check the weights, or load the model in float32 or bfloat16."
+            )
         return values
-
-    def shortened(self) -> list[np.ndarray]:
-        """The logits of each example."""
-        return shortened(self.live.head, self.read, self.rows)
 
     @torch.inference_mode(mode=False)
     def tape(self, targets: Sequence[ResolvedTarget], *, last: bool) -> "Tape":
@@ -128,12 +119,13 @@ class Recording:
         wanted = self._wanted()
         if not wanted:
             return Tape(self, targets)
-        named = {f"{kind} {layer}": tensor for (kind, layer), tensor in wanted}
+        # Counted from the last, which is the only one where the read-out alone is asked for.
+        named = {
+            f"{k} {i - len(own)}": one for k, own in wanted.items() for i, one in enumerate(own)
+        }
         again = not last or self._goes_down_again(targets)
-        found = slopes(self.live.model, value, named, retain_graph=again)
-        gradients: dict[str, dict[int, Tensor]] = {kind: {} for (kind, _), _ in wanted}
-        for ((kind, layer), tensor), gradient in zip(wanted, found, strict=True):
-            gradients[kind][layer] = gradient.to(tensor.dtype)
+        found = iter(slopes(self.live.model, value, named, retain_graph=again))
+        gradients = {k: [next(found).to(one.dtype) for one in own] for k, own in wanted.items()}
         return Tape(self, targets, gradients)
 
     def laid(self, number: int, maps: Tensor) -> Tensor:
@@ -146,17 +138,17 @@ class Recording:
         sides = self.live.head.kind == "span" and any(len(target.terms) > 1 for target in targets)
         return sides or self.passage is not None or Site.GRAPH in self.sites
 
-    def _wanted(self) -> list[tuple[tuple[str, int], Tensor]]:
-        wanted = []
-        if Site.HIDDEN_GRADIENT in self.sites:
-            wanted += [(("hidden state", i), state) for i, state in enumerate(self.hidden)]
-        elif Site.READOUT in self.sites:
-            wanted.append((("hidden state", len(self.hidden) - 1), self.hidden[-1]))
+    def _wanted(self) -> dict[str, Sequence[Tensor]]:
+        """At what a gradient is taken; of the read-out alone, at the last hidden state."""
+        wanted: dict[str, Sequence[Tensor]] = {}
+        if {Site.HIDDEN_GRADIENT, Site.READOUT} & self.sites:
+            whole = Site.HIDDEN_GRADIENT in self.sites
+            wanted["hidden state"] = self.hidden if whole else self.hidden[-1:]
         constant = self.passage is not None and self.passage.rules is ATTENTION_CONSTANT
         if Site.ATTENTION_GRADIENT in self.sites and not constant:
-            wanted += [(("attention map", i), maps) for i, maps in enumerate(self.attention)]
+            wanted["attention map"] = self.attention
         if Site.EMBEDDED_GRADIENT in self.sites and self.embedded is not None:
-            wanted += [(("embedding", i), own) for i, own in enumerate(self.embedded.tensors)]
+            wanted["embedding"] = self.embedded.tensors
         return wanted
 
 
@@ -170,7 +162,7 @@ class Tape:
 
     recording: Recording
     targets: Sequence[ResolvedTarget]
-    _gradients: dict[str, dict[int, Tensor]] = field(default_factory=dict)
+    _gradients: dict[str, list[Tensor]] = field(default_factory=dict)
     _flows: dict[tuple[object, ...], Flow] = field(default_factory=dict)
     _parts: dict[tuple[object, ...], "Tape"] = field(default_factory=dict)
     rules: RuleSet | None = None  # by which its gradients are rewritten
@@ -178,7 +170,7 @@ class Tape:
     checks: list[Answer] = field(default_factory=list)
 
     def rewritten(self, rules: RuleSet | None) -> "Tape":
-        """With gradients rewritten by ``rules`` (needs Site.RELEVANCE_GRADIENT), or the model's own."""
+        """With gradients rewritten by ``rules`` (Site.RELEVANCE_GRADIENT), or the model's own."""
         return self if rules is self.rules else self._seen_from(self.targets, rules)
 
     def _seen_from(self, targets: Sequence[ResolvedTarget], rules: RuleSet | None) -> "Tape":
@@ -213,7 +205,7 @@ class Tape:
     def attention(self) -> Sequence[Tensor]:
         """A^1 … A^L, each ``batch head query key``."""
         recording = self.recording  # and not this tape, which would hold itself
-        return all_widened(dict(enumerate(recording.attention)), recording.laid)
+        return all_widened(recording.attention, recording.laid)
 
     @cached_property
     def attention_gradient(self) -> Sequence[Tensor]:
@@ -243,8 +235,7 @@ class Tape:
     @cached_property
     def activations(self) -> Tensor:
         r""":math:`\sum_k h^l_{i,k}\,\partial y/\partial h^l_{i,k}` of h^0 … h^L: ``batch layer token``."""
-        found = self._gradients["hidden state"]
-        states, slopes = self.recording.hidden, [found[i] for i in sorted(found)]
+        states, slopes = self.recording.hidden, self._gradients["hidden state"]
         if self.recording.parts is not None:
             states, slopes = tuple(self.hidden), self.hidden_gradient
         return dotted(states, slopes, self.recording.logits.device)
@@ -257,8 +248,7 @@ class Tape:
     @cached_property
     def hidden_gradient(self) -> list[Tensor]:
         """∂y/∂h^0 … ∂y/∂h^L, each ``batch token hidden``."""
-        found = self._gradients["hidden state"]
-        return [self._state(i, found[i]) for i in sorted(found)]
+        return [self._state(i, one) for i, one in enumerate(self._gradients["hidden state"])]
 
     def states(self, which: Literal["input", "output"]) -> list[int]:
         """The hidden states that enter a block, or leave one."""
@@ -282,20 +272,23 @@ class Tape:
     @cached_property
     def embedded_gradient(self) -> Tensor:
         """∂y/∂h^0, ``batch place hidden``."""
-        found = self._gradients["embedding"]
-        return self.embedded.joined([found[i] for i in sorted(found)])
+        return self.embedded.joined(self._gradients["embedding"])
 
     @cached_property
-    def readout(self) -> Readout:
-        """Found from the gradient at the last hidden state; no table of architectures."""
+    def readout(self) -> Tensor:
+        """Which tokens the head reads, ``batch token``: equal shares, summing to one, where the gradient
+        at the last hidden state is not zero; no table of architectures."""
         top = len(self.recording.hidden) - 1
-        last = self._state(top, self._gradients["hidden state"][top])
+        last = self._state(top, self._gradients["hidden state"][-1])
         read = (last.abs().amax(dim=-1) > 0) & self.real
         count = read.sum(dim=1)
         self.checks.append(Answer(Fetched(count), read_somewhere))
-        count = count.clamp(min=1)
-        weights = read.to(self._dtype) / count[:, None].to(self._dtype)
-        return Readout(weights, count == 1)
+        return read.to(self._dtype) / count.clamp(min=1)[:, None].to(self._dtype)
+
+    @cached_property
+    def read_alone(self) -> Tensor:
+        """``batch token``: the one token that is read, where there is only one ([CLS], the last)."""
+        return self.readout == 1
 
     def read(self, matrix: Tensor, *, zero_readout: bool = True) -> Tensor:
         """Row(s) of ``matrix`` (``batch query key``) that the head reads, their mean where several.
@@ -304,7 +297,7 @@ class Tape:
         """
         if zero_readout:
             matrix = self.without_own_cell(matrix)
-        return torch.einsum("bq,bqk->bk", self.readout.weights.to(matrix.dtype), matrix)
+        return torch.einsum("bq,bqk->bk", self.readout.to(matrix.dtype), matrix)
 
     def without_own_cell(self, matrix: Tensor) -> Tensor:
         """``batch query key`` with zero where a class's single read-out token looks at itself; for
@@ -321,7 +314,7 @@ class Tape:
     def _cleared(self) -> Tensor:
         """``batch token``: the token that says nothing of itself."""
         if not self.spans:
-            return self.readout.own
+            return self.read_alone
         first = torch.zeros_like(self.real)
         first[:, 0] = True
         return first
@@ -362,10 +355,8 @@ class Tape:
                 *(own[turn] if turn < len(own) else (0.0, own[-1][1]) for own in parts), strict=True
             )
             scales = sent(weights, self.real.device, self._dtype)
-            if targets == self.targets:
-                found.append((scales, self))
-                continue
-            found.append((scales, self._seen_from(targets, self.rules)))
+            whole = targets == self.targets
+            found.append((scales, self if whole else self._seen_from(targets, self.rules)))
         return found
 
     @cached_property
@@ -380,8 +371,6 @@ class Tape:
             if (*key, whole) in self._flows:
                 return self._flows[*key, whole]
         flow = self._flows[*key, route.top_only] = send(self.recording, self.targets, route)
-        if not route.rules.rewrites_gradients:  # whose scores are looked at in the end
-            self.checks.append(flow.finite(route.rules.name))
         return flow
 
     @property

@@ -1,7 +1,7 @@
 """Numbers on their way to a device and from it, on which nobody waits before they are read."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from struct import pack
@@ -23,11 +23,6 @@ class Crossings:
     sent: list[tuple[Tensor, Callable[[Any], Tensor] | None]] = field(default_factory=list)
     repeating: bool = False
     read: int = 0
-
-    def next(self) -> Tensor:
-        """The next tensor of the pass."""
-        self.read += 1
-        return self.sent[self.read - 1][0]
 
 
 class _Thread(threading.local):
@@ -63,7 +58,8 @@ def sent(
     the targets of a batch, which are others in the next."""
     kept = _thread.crossings
     if kept is not None and kept.repeating:
-        return kept.next()
+        kept.read += 1
+        return kept.sent[kept.read - 1][0]
 
     def made(values: Any) -> Tensor:
         numbers = values if by is None else by(values)
@@ -93,30 +89,26 @@ def widened(tensor: Tensor, device: torch.device | None = None) -> Tensor:
 
 
 def all_widened(
-    tensors: Mapping[int, Tensor], widen: Callable[[int, Tensor], Tensor]
+    tensors: Sequence[Tensor], widen: Callable[[int, Tensor], Tensor]
 ) -> Sequence[Tensor]:
-    """Tensors as ``widen`` gives them by number: in a list, unless all of them would take more than KEPT
-    bytes, which maps of long texts do."""
-    if 4 * sum(one.numel() for one in tensors.values()) <= KEPT:
-        return [widen(number, tensors[number]) for number in sorted(tensors)]
-    return Widened(tensors, widen)
+    """Tensors as ``widen`` gives them by number: in a list, unless they would take more than KEPT bytes."""
+    found = Widened(tensors, widen, range(len(tensors)))
+    return list(found) if 4 * sum(one.numel() for one in tensors) <= KEPT else found
 
 
 class Widened(Sequence[Tensor]):
     """Each of many tensors when it is asked for, and never kept."""
 
-    def __init__(
-        self, tensors: Mapping[int, Tensor], widen: Callable[[int, Tensor], Tensor]
-    ) -> None:
-        self._tensors, self._widen, self._numbers = tensors, widen, sorted(tensors)
+    def __init__(self, tensors: Sequence[Tensor], widen: Any, numbers: range) -> None:
+        self._tensors, self._widen, self._numbers = tensors, widen, numbers
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, place: Any) -> Any:
         number = self._numbers[place]
-        if isinstance(number, list):
-            return Widened({i: self._tensors[i] for i in number}, self._widen)
+        if isinstance(number, range):
+            return Widened(self._tensors, self._widen, number)
         return self._widen(number, self._tensors[number])
 
 
@@ -140,8 +132,7 @@ def dotted(first: Sequence[Tensor], second: Sequence[Tensor], device: torch.devi
 
 
 class Fetched:
-    """A tensor as float64 numbers. Whoever reads them waits for the work that made them, not for
-    what was queued after it."""
+    """A tensor as float64 numbers: who reads them waits for what made them, not for what was queued since."""
 
     def __init__(self, tensor: Tensor) -> None:
         tensor = tensor.detach()
@@ -176,7 +167,6 @@ class Answer:
     read: Callable[..., Any]
 
     def again(self) -> "Answer":
-        """Of the numbers that a recorded pass left now."""
         return Answer(self.fetched.again(), self.read)
 
     def __call__(self, *more: Any) -> Any:

@@ -14,10 +14,7 @@ from weakref import ReferenceType, ref
 
 from torch import nn
 
-from tokenlight.errors import BadInput
-
 Numbered = tuple[int, threading.RLock]
-PATIENCE = 60.0  # seconds
 _guard = threading.Lock()
 _numbers = count()
 # By the id of a part, since configs have no hash; each forgets its place as it dies.
@@ -26,21 +23,16 @@ _held: dict[int, tuple[ReferenceType[Any], Numbered]] = {}
 
 class _Here(threading.local):
     between: Callable[[], None] | None = None
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []  # of the locks this thread holds
+    holds = 0  # models
 
 
 _here = _Here()
 
 
 def locks_of(parts: Iterable[Any]) -> list[Numbered]:
-    """The locks of all ``parts``, in the one order in which every thread must take them.
-
-    Parts that come together for the first time get one lock together, so a model that shares
-    nothing has a single lock; one that holds parts of another model has that model's, too. Parts are
-    held weakly.
-    """
+    """The locks of all ``parts``, in the one order in which every thread must take them. Parts that come
+    together for the first time get one lock together; one that holds parts of another model has that
+    model's, too. Parts are held weakly."""
     with _guard:
         found: dict[int, threading.RLock] = {}
         own: Numbered = next(_numbers), threading.RLock()
@@ -53,25 +45,11 @@ def locks_of(parts: Iterable[Any]) -> list[Numbered]:
 
 @contextmanager
 def taken(locks: Sequence[Numbered]) -> Iterator[None]:
-    """Within: all ``locks`` are held, taken in their order.
-
-    A thread that holds a later one already (a hook that explains another model) cannot keep to the
-    order: it waits for a while, and is refused rather than left waiting for ever.
-    """
-    mine = _here.numbers
-    before = len(mine)
+    """Within: all ``locks`` are held, taken in their order."""
     with ExitStack() as undo:
-        for number, lock in locks:
-            waits = PATIENCE if any(number < held for held in mine[:before]) else -1
-            if not lock.acquire(timeout=waits):
-                raise BadInput(
-                    "this model shares a part with one that another thread explains, and that thread "
-                    "waits for a model that is explained around this call, in a hook; explain one "
-                    "after the other."
-                )
-            undo.callback(lock.release)
-            mine.append(number)
-            undo.callback(mine.pop)
+        for _, lock in locks:
+            undo.enter_context(lock)
+        undo.enter_context(lent([_here], holds=_here.holds + 1))
         yield
 
 
@@ -123,6 +101,6 @@ def pause() -> None:
     """A place to pause, passed over where this thread holds a model: its weights may be changed for
     a while. What is done in a pause makes none itself, unless it asks for them anew."""
     between = _here.between
-    if between is not None and not _here.numbers:
+    if between is not None and not _here.holds:
         with pausing(None):
             between()

@@ -14,11 +14,11 @@ import torch
 import transformers
 from torch import Tensor
 
-from tokenlight.capture.graph import NOTE, blocks_of
 from tokenlight.capture.live import Inputs, LiveModel
 from tokenlight.capture.objective import Predicted, shortened
 from tokenlight.capture.recording import record
 from tokenlight.capture.replay import Unread
+from tokenlight.capture.rewired import NOTE, blocks_of
 from tokenlight.capture.tape import Recording, Site, Sites, Tape
 from tokenlight.capture.transfer import Answer, Fetched, repeating
 from tokenlight.capture.turns import pause
@@ -154,7 +154,7 @@ def _turns(
         return [Predicted.of(head, said.logits, said.fetched)], [1] * len(rows)
     # Where no target waits for the logits, the backward is under way before they are read.
     waits = any(head.depends_on_logits(target) for target in targets)
-    logits = said.shortened() if waits else [np.empty(0)] * len(rows)
+    logits = shortened(head, said.read, said.rows) if waits else [np.empty(0)] * len(rows)
     resolved = [
         head.resolve(target, values, row)
         for target, values, row in zip(targets, logits, rows, strict=True)

@@ -25,7 +25,7 @@ from tokenlight.explaining.session import Session
 from tokenlight.explaining.token_labels import labelled, masked
 from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import Encoding, beginning, encode, encoded_together
-from tokenlight.inputs.picture import Picture, is_picture
+from tokenlight.inputs.picture import Picture, is_picture, opened
 from tokenlight.inputs.picture_prompt import PictureReader
 from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
 from tokenlight.inputs.source import begun, foretold
@@ -186,7 +186,7 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
         given = way(f"explain_mask={how.explain_mask!r}", f"--explain-mask {how.explain_mask}")
         raise BadInput(f"{given} hides separators of a text; a picture has none. Leave it out.")
     if image is None:
-        return patches.row(given, session.tokenizer)
+        return patches.read(opened(given, session.tokenizer, patches.patch))
     if image.patch != patches.patch or len(given) != len(patches.read(image)):
         raise BadInput(
             f"the picture was cut into patches of {image.patch[1]} × {image.patch[0]} for another model; "

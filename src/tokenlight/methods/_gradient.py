@@ -4,8 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from tokenlight.capture.entrance import Entered
-from tokenlight.capture.entrance_search import At
+from tokenlight.capture.entrance import At, Entered
 from tokenlight.methods._method import Method, Site, Tape
 from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.rulesets import ATTENTION_CONSTANT, ATTNLRP_GRADIENT

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.entrance import Entered
-from tokenlight.capture.entrance_search import At
+from tokenlight.capture.entrance import At, Entered
 from tokenlight.capture.objective import Of
 from tokenlight.capture.rerun import StandIn
 from tokenlight.methods._method import Method, Site, Tape

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.perturbation import Variant, asked_of
 from tokenlight.capture.rerun import StandIn
-from tokenlight.capture.variants import Variant, asked_of
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit, sources
 from tokenlight.errors import BadInput, UnsupportedModel

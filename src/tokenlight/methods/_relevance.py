@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.flow import Flow, Route
+from tokenlight.capture.rerun import Flow, Route
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import rolled_out, weighted
 from tokenlight.methods._method import Answer, Extras, Fetched, Method, Presets, Site, Tape

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.mixing import Mixing
+from tokenlight.capture.blocks import Mixing
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import rolled_out
 from tokenlight.methods._method import Method, Site, Tape

@@ -30,7 +30,7 @@ class AttentionFlow(Method):
 
     def __call__(self, tape: Tape) -> Tensor:
         maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).cpu().double()
-        read = (tape.readout.weights > 0).cpu()
+        read = (tape.readout > 0).cpu()
         scores = []
         for example, row in enumerate(tape.rows):
             n = len(row)

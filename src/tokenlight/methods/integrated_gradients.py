@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from tokenlight.capture.entrance_search import At
+from tokenlight.capture.entrance import At
 from tokenlight.capture.rerun import StandIn
 from tokenlight.methods._method import Cost, Count, Site, Tape
 from tokenlight.methods._path import PathMethod, PathScores, along, ends

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.flow import Flow, Gate, Route
+from tokenlight.capture.rerun import Flow, Gate, Route
 from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
 from tokenlight.heads.mask import MaskKind, head_mask

@@ -46,4 +46,4 @@ class TransformerAttribution(RuledRelevance):
             return tape.read(flow)
         row = tape.read(flow, zero_readout=False)
         lowest = row.masked_fill(~tape.real, torch.inf).amin(dim=1, keepdim=True)
-        return torch.where(tape.readout.own, lowest, row)
+        return torch.where(tape.read_alone, lowest, row)

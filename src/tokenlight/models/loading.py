@@ -51,7 +51,7 @@ def load(
         config = _config(name, place, hub)
         cls = _class(name, config)
     # Sentence vectors are pooled from the tokens: a pooling layer, often untrained, is never read.
-    bare = not cls.__name__.endswith(tuple(TAKEN))
+    bare = not cls.__name__.endswith(TAKEN)
     if bare and "add_pooling_layer" in inspect.signature(cls.__init__).parameters:
         hub = {**hub, "add_pooling_layer": False}
     writes = cls.__name__.endswith(("ForCausalLM", "LMHeadModel")) or (
@@ -182,7 +182,7 @@ def _class(name: str, config: Any) -> Any:
         )
     for architecture in config.architectures or ():
         without_head = architecture.endswith("Model") and not config.is_encoder_decoder
-        if architecture.endswith(tuple(TAKEN)) or without_head:
+        if architecture.endswith(TAKEN) or without_head:
             cls = getattr(transformers, architecture, None)
             if cls is not None:
                 return cls

@@ -1,22 +1,84 @@
-"""How each block adds what attention brought to what was there: output projection, residual, norm.
-
-Found by watching one forward, not from a table of architectures: the first linear map after a
-block's attention is its output projection; the sum with the block's input shows whether the norm
-comes after (BERT) or before (GPT-2).
+"""What blocks hold: an encoder's and a decoder's over the one row of tokens they read; and how each adds
+what attention brought to what was there: output projection, residual, norm. The latter is found by watching
+one forward: the first linear map after a block's attention is its output projection; the sum with the block's
+input shows whether the norm comes after (BERT) or before (GPT-2).
 """
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from tokenlight.capture.seam import Listener
 from tokenlight.capture.turns import hooked
 from tokenlight.errors import UnsupportedModel
+
+Reader = Literal["encoder", "decoder", "cross"]
+# Whether the queries and whether the keys are the source's.
+OF_SOURCE = {"encoder": (True, True), "decoder": (False, False), "cross": (False, True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A model that writes after a source: states of its encoder, then of its decoder; maps of its
+    encoder's blocks, then of each decoder block its own tokens' and, behind them, the source's. ``source``
+    and ``written``: tokens of each; ``states``: how many, h^0 among them, the encoder has."""
+
+    source: int
+    written: int
+    states: int
+
+    def state(self, layer: int, tensor: Tensor) -> Tensor:
+        """``batch token hidden`` of all tokens: zero at those the part does not read."""
+        return pad(tensor, (0, 0, *self._others(layer < self.states)))
+
+    def map(self, number: int, tensor: Tensor) -> Tensor:
+        """``batch head query key`` of all tokens: zero where a part has no such query or key."""
+        queries, keys = OF_SOURCE[self.reader(number)]
+        return pad(tensor, (*self._others(keys), *self._others(queries)))
+
+    def _others(self, of_source: bool) -> tuple[int, int]:
+        """How many tokens stand before and behind those of the source, or those written."""
+        return (0, self.written) if of_source else (self.source, 0)
+
+    def reader(self, number: int) -> Reader:
+        """Whose map this is: of the source by itself, of what was written, or of both."""
+        behind = number - (self.states - 1)
+        return "encoder" if behind < 0 else "cross" if behind % 2 else "decoder"
+
+    def received(self, means: Sequence[Tensor], real: Tensor) -> list[Tensor]:
+        """What each state that enters a block receives there, ``batch token``: the mean over the real
+        queries of the part that reads it, of ``means`` (``batch query key``); of the encoder's last
+        state, which all decoder blocks read, the mean over those."""
+        share: dict[Reader, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+        for number, mean in enumerate(means):
+            reader = self.reader(number)
+            asks = real.clone()
+            asks[:, slice(self.source, None) if reader == "encoder" else slice(self.source)] = False
+            weights = asks.to(mean.dtype) / asks.sum(dim=1, keepdim=True)
+            share[reader].append(torch.einsum("bq,bqk->bk", weights, mean))
+        handed_on = torch.stack(share["cross"]).mean(dim=0)
+        return [*share["encoder"], handed_on, *share["decoder"]]
+
+    def maps(self, states: int) -> int:
+        """How many maps such a model has: one in each block of the encoder, two in the decoder's."""
+        return self.states - 1 + 2 * (states - self.states - 1)
+
+    def checked(self, maps: Sequence[Tensor], model: nn.Module) -> "Parts":
+        """Refuse maps that do not come in this order: seen where both parts differ in length."""
+        for number, found in enumerate(maps):
+            sides = OF_SOURCE[self.reader(number)]
+            if list(found.shape[2:]) != [self.source if own else self.written for own in sides]:
+                raise UnsupportedModel(
+                    f"attention map {number} of {type(model).__name__} is not the "
+                    f"{self.reader(number)}'s; methods that read attention cannot work on it."
+                )
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +107,9 @@ class RecordedNorm:
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """One block: output projection ``hidden (head·width)``, the input it is added to, its norms.
-
-    ``norm`` follows the sum where the block normalises after it (else None), ``last_norm`` gives the
-    block's output, or the last hidden state behind the last block; ``output``: ``batch token hidden``,
-    the stream after attention.
-    """
+    """One block: output projection ``hidden (head·width)``, the input it is added to, the stream after
+    attention. ``norm`` follows the sum where the block normalises after it (else None), ``last_norm``
+    gives the block's output, or the last hidden state behind the last block."""
 
     projection: Tensor
     given: Tensor
@@ -77,7 +136,6 @@ class MixingListener:
         self._events: list[_Event] = []
 
     def hearing(self, encoder: nn.Module) -> AbstractContextManager[None]:
-        """Within: what they do is heard."""
         heard = (m for m in encoder.modules() if _is_linear(m) or _is_norm(m))
         return hooked(heard, leaving=self._hear)
 
@@ -105,17 +163,13 @@ class MixingListener:
         normed_before = any(not _is_linear(e.module) and _same(e.given, given) for e in before)
         last = next((e for e in norms if _same(e.output, leaving)), None)
         last_norm = None if last is None else _norm(last)
-        if last is not None and normed_before and not isinstance(last.module, nn.LayerNorm):
-            # The last norm of a stack: what another kind does is known of an RMSNorm alone.
-            last_norm = None if _norm(last).centres else last_norm
+        of_stack = last is not None and normed_before and not isinstance(last.module, nn.LayerNorm)
+        if of_stack and last_norm and last_norm.centres:
+            last_norm = None  # what another kind does is known of an RMSNorm alone
         matrix: Any = projection.module.weight
-        return Mixing(
-            (matrix if isinstance(projection.module, nn.Linear) else matrix.T).detach(),
-            given,
-            stream if normed_before else first.output,
-            None if normed_before else _norm(first),
-            last_norm,
-        )
+        matrix = matrix if isinstance(projection.module, nn.Linear) else matrix.T
+        stream, norm = (stream, None) if normed_before else (first.output, _norm(first))
+        return Mixing(matrix.detach(), given, stream, norm, last_norm)
 
 
 def _is_linear(module: nn.Module) -> bool:
