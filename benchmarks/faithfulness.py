@@ -23,8 +23,7 @@ from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Failure
 from tokenlight.evaluation.report import figure
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import evaluate_file
-from tokenlight.evaluation.shard import Experiment
+from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import read
 from tokenlight.files.write import write_text
 from tokenlight.metrics._ranking import similarity
@@ -195,8 +194,8 @@ def _array(values: list[float]) -> Any:
 def _left_out(found: Evaluation, refused: list[Failure]) -> list[str]:
     lines = [
         f"- {key}: {count} explanations ({reason})"
-        for key, reasons in found.skipped.items()
-        for reason, count in reasons.items()
+        for key in found.metrics
+        for reason, count in found.summary[key]["skipped"].items()
     ]
     counts: dict[tuple[str, str], int] = {}
     for one in refused:

@@ -27,7 +27,7 @@ import transformers
 
 from tokenlight import Explainer, SpanTarget
 from tokenlight.data.postprocess import absolute
-from tokenlight.evaluation.measure import Known, Record, measure
+from tokenlight.evaluation.measure import Record, measure, short_names
 from tokenlight.evaluation.results import Evaluation, built, read_spans
 from tokenlight.files.tables import Example, read
 from tokenlight.files.write import write_text
@@ -103,10 +103,11 @@ def rows_of(
         if not chosen:
             continue
         marks = read_spans(spans, [groups[i][0].row for i in chosen])
-        known = Known(None, marks, [place for place, i in enumerate(chosen) for _ in groups[i]])
+        texts = [place for place, i in enumerate(chosen) for _ in groups[i]]
+        records = measure(explainer, given, metrics, texts, spans=marks, progress=False)
         lines += [
             {"set": name, "id": shard[chosen[record.text]][0], "record": record.to_dict()}
-            for record in measure(explainer, given, metrics, known, progress=False)
+            for record in short_names(records)[0]
         ]
     return lines
 

@@ -45,10 +45,9 @@ from machine import facts
 from tokenlight import Attribution, Explainer
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation import grade
-from tokenlight.evaluation.grade import Evidence, graded
 from tokenlight.evaluation.grade import GradeLimits as Limits
-from tokenlight.evaluation.removal import Asked, Chance, Sizes, Watched
-from tokenlight.evaluation.trust import UNMOVED
+from tokenlight.evaluation.grade import graded
+from tokenlight.evaluation.removal import TOP, UNMOVED, Chance, Said, Watched
 from tokenlight.files.tables import read
 from tokenlight.files.write import write_text
 from tokenlight.metrics._ranking import ranked_among, ranking
@@ -158,14 +157,14 @@ def measured(model: str, device: str, texts: list[Any], methods: Sequence[str]) 
 def of_text(explainer: Explainer, made: dict[str, Attribution], seed: int) -> dict[str, Any]:
     first = next(iter(made.values()))
     draw = np.random.default_rng([7, seed, *first.row.ids])
-    asked = Asked(explainer.live)
-    watched, masked = (Watched(explainer, first, asked) for _ in range(2))
+    said = Said()
+    watched, masked = (Watched(explainer, first, said) for _ in range(2))
     masked.taken = masked.original.hidden
-    seen = Chance(watched, Sizes(), draw)
+    seen = Chance(watched, draw)
     if len(seen.words) < 2:
         return {"length": len(seen.words), "moved": 0.0}
-    anew = Chance(watched, Sizes(60, 100), draw)
-    hidden = Chance(masked, Sizes(20, 1), draw)
+    anew = Chance(watched, draw, (60, 100, TOP))
+    hidden = Chance(masked, draw, (20, 1, TOP))
     scores = {name: one.scores for name, one in made.items()} | candidates(seen, len(first), draw)
     # All at once, so that what follows finds its answers.
     orders = [ranked_among(one, seen.places) for one in scores.values()]
@@ -266,8 +265,8 @@ def graded_rows(
             if row["moved"] < UNMOVED:
                 yield name, row["length"], grade.UNTESTED, numbers
             else:
-                seen = Evidence(*numbers[:3], row["length"])
-                yield name, row["length"], graded(seen, limits)[0], numbers
+                given = graded(*numbers[:3], row["length"], limits)
+                yield name, row["length"], given[0], numbers
 
 
 def deserves(numbers: Sequence[float]) -> bool:

@@ -170,6 +170,12 @@ def presets_of(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
     return known | getattr(find(kind, name), "presets", {})
 
 
+def spelled(name: str, options: Mapping[str, Any]) -> str:
+    """A method or metric with its options in words."""
+    chosen = ", ".join(f"{option}={value}" for option, value in options.items())
+    return f"{name}({chosen})" if chosen else name
+
+
 def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """An instance with checked options; ``preset`` expands first, explicit options win over it."""
     cls, settings = find(kind, name), dict(options or {})

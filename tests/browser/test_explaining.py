@@ -94,7 +94,7 @@ def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, expla
 
 def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
     from tokenlight.data.postprocess import difference
-    from tokenlight.metrics._agreement import unit_ranks
+    from tokenlight.metrics._ranking import unit_ranks
 
     visit.open(text=TEXT, method=["attcat", "gae"])
     one, other = explainer.explain(TEXT, ["attcat", "gae"])

@@ -12,7 +12,7 @@ from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.data.target import Prediction
 from tokenlight.data.tokens import Tokens
 from tokenlight.inputs.accents import carries_on
-from tokenlight.metrics._agreement import unit_ranks
+from tokenlight.metrics._ranking import unit_ranks
 from tokenlight.plots.characters import in_line, visible
 from tokenlight.plots.colours import step, step_name
 from tokenlight.plots.facts import weight

@@ -439,7 +439,7 @@ def test_missing_labels_are_asked_for_in_flags(tokenlight, classifier, reviews, 
         "evaluate", reviews, "-m", classifier, "--metric", "hiding_game", "-o", tmp_path / "out"
     )
     assert code == 2
-    assert "give --label COLUMN, or --metric hiding_game:reference=predicted to compare" in errors
+    assert "give --label COLUMN, or its option reference=predicted to compare" in errors
     assert "labels=" not in errors
     errors = tokenlight(
         "evaluate", reviews, "-m", classifier, "--metric", "rationale", "-o", tmp_path / "out"

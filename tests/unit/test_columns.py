@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tokenlight.data.target import Head
-from tokenlight.errors import BadInput, DamagedFile, in_flags
-from tokenlight.evaluation.labels import read_labels
+from tokenlight.errors import BadInput, DamagedFile, UnknownName, in_flags
+from tokenlight.evaluation.preflight import read_labels
 from tokenlight.files.columns import Columns, taken
 from tokenlight.files.tables import numbered_rows, placed_rows, read
 from tokenlight.files.write import files_at, write_parquet
@@ -312,7 +312,5 @@ def test_minus_one_among_other_labels_is_a_label(tmp_path, rows, labels):
 
 def test_minus_one_is_the_label_of_that_name_and_refused_where_there_is_none():
     assert read_labels([-1, 1, None], Head("classification", ("-1", "1"))) == (0, 1, None)
-    with pytest.raises(
-        BadInput, match="true label -1 is not one of this model's .bad, good.; .*empty"
-    ):
+    with pytest.raises(UnknownName, match="unknown label '-1'. Known: bad, good. .*no label"):
         read_labels([-1, 1], Head("classification", ("bad", "good")))

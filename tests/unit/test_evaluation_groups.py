@@ -16,8 +16,7 @@ from tokenlight import Continuation, Explainer
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.report import page
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import Experiment, evaluate_file
-from tokenlight.evaluation.shard import explained
+from tokenlight.evaluation.run import Experiment, evaluate_file, explained
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import mean_interval
 from tokenlight.metrics._metric import Measured

@@ -107,7 +107,7 @@ def test_a_question_has_two_parts(tokenizer):
 def test_token_ids_have_no_characters_to_mark(explainer):
     ids = explainer.tokenizer(TEXT, return_tensors="np")["input_ids"]
     a = explainer.explain(Tokens.from_ids(ids), "attcat")
-    with pytest.raises(BadInput, match="the text was given as token ids"):
+    with pytest.raises(BadInput, match="token ids have no characters"):
         explainer.evaluate(a, "rationale", spans=[(4, 8)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import typer
@@ -39,7 +40,6 @@ def test_a_variant_refused_in_one_shard_leaves_its_name_to_nobody(explainer, tmp
 
     monkeypatch.setattr(explainer, "explain", failing)
     monkeypatch.setattr(resuming, "SHARD", 2)
-    monkeypatch.setattr(resuming, "FIRST", ())
     given = [Example(text) for text in (GOOD, GOOD, BAD, BAD)]
     job = Experiment([PLAIN, OTHER], ["aopc"])
     found, refused = evaluate_file(explainer, given, job, tmp_path)
@@ -109,3 +109,9 @@ def test_the_page_names_variants_and_tells_what_was_left_out():
         ("gradcam(layer=1)", None, 1),
     ]
     assert answer["cut"]["of"] == 2
+
+
+def test_a_name_with_brackets_of_its_own_stays_whole(explainer):
+    made = explainer.explain(GOOD, "attcat")
+    named = [replace(made, method=name) for name in ("theirs (v1)", "theirs (v2)")]
+    assert explainer.evaluate(named, "aopc").methods == ("theirs (v1)", "theirs (v2)")

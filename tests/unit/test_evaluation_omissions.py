@@ -17,7 +17,6 @@ from tokenlight import Explainer
 from tokenlight.cli.evaluate import evaluate
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.evaluation import run as resuming
-from tokenlight.evaluation import shard
 from tokenlight.evaluation.measure import Failure, Record
 from tokenlight.evaluation.report import page
 from tokenlight.evaluation.results import Evaluation
@@ -161,7 +160,6 @@ def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):
 
 def test_a_resumed_evaluation_says_the_same(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD", 2)
-    monkeypatch.setattr(resuming, "FIRST", ())
     given = [Example(text) for text in (LONG, SHORT, EMPTY, LONG, EMPTY, SHORT)]
     job = Experiment(
         [("attcat", {}), ("random", {})], [("aopc", {})], {"long": "truncate"}, 0, "six.txt"
@@ -200,10 +198,10 @@ def test_other_versions_of_the_libraries_are_refused_by_the_folder(
 
 
 def test_what_could_not_be_measured_is_not_said_to_be_unexplained(explainer, tmp_path, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ValueError("bad luck")
 
-    monkeypatch.setattr(shard, "_together", broken)
+    monkeypatch.setattr(resuming, "measure", broken)
     job = Experiment([("attcat", {})], [("aopc", {})])
     found, _ = evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
     note = "1 of 1 text was not measured by any metric (attcat): unexpected ValueError: bad luck"
@@ -213,8 +211,8 @@ def test_what_could_not_be_measured_is_not_said_to_be_unexplained(explainer, tmp
 def test_a_method_given_twice_is_told_apart_in_what_it_refuses(explainer, tmp_path):
     job = Experiment([("gradcam", {"layer": 99}), ("gradcam", {"layer": 98})], [("aopc", {})])
     found, _ = evaluate_file(explainer, [Example(SHORT), Example("dull")], job, tmp_path)
-    told = [(one.methods, len(one.texts)) for one in found.omissions]
-    assert told == [(("gradcam(layer=99)",), 2), (("gradcam(layer=98)",), 2)]
+    told = [(one["method"], one["texts"]) for one in found.to_dict()["left_out"]]
+    assert told == [("gradcam(layer=99)", 2), ("gradcam(layer=98)", 2)]
 
 
 def record(text, method, **more):
@@ -231,7 +229,7 @@ def test_texts_are_counted_and_not_explanations_nor_lines():
     found = Evaluation(
         (*records, record(1, "attcat"), record(1, "gae")), {"aopc": AreaOverPerturbationCurve()}
     )
-    assert len(found.omissions) == 4
+    assert len(found.to_dict()["left_out"]) == 4
     said = "2 of 3 texts were not measured by aopc (attcat, gae): for example: it has 600 tokens."
     assert found.notes == (said,)
 
@@ -317,8 +315,7 @@ def test_texts_cut_to_several_lengths_name_the_shortest_and_the_longest():
         (
             "a.json",
             '[{"text": "good", "label": 0.5}]',
-            "row 1 of a.json: the true label 0.5 is a float; give one of the model's labels "
-            "(negative, neutral, positive), or its number.",
+            "row 1 of a.json: unknown label '0.5'. Known: negative, neutral, positive.",
         ),
     ],
 )

@@ -8,8 +8,8 @@ import torch
 from tests.tiny import tiny_bert
 from tests.tolerance import close
 from tokenlight import Explainer
-from tokenlight.evaluation import shard
-from tokenlight.evaluation.shard import Experiment, explained, measured
+from tokenlight.evaluation import run
+from tokenlight.evaluation.run import Experiment, explained, measured
 from tokenlight.files.tables import Example
 from tokenlight.metrics.aopc import AreaOverPerturbationCurve
 
@@ -37,19 +37,19 @@ def full(explainer, times):
 @pytest.fixture
 def pauses(monkeypatch):
     slept = []
-    monkeypatch.setattr(shard.time, "sleep", slept.append)
+    monkeypatch.setattr(run.time, "sleep", slept.append)
     return slept
 
 
 def test_a_device_full_for_a_while_costs_nothing(explainer, pauses):
     job = Experiment(["attcat"], [])
     whole, _ = explained(explainer, TEXTS, job)
-    # Both together, the first half of them, that with blocks computed again, then the first text alone
-    # twice, each time in both ways.
-    with full(explainer, 7):
+    # Both together, the first half of them, that with blocks computed again; each text alone in both
+    # ways, and then the first one twice more.
+    with full(explainer, 11):
         made, refused = explained(explainer, TEXTS, job)
     assert refused == []
-    assert pauses == list(shard.PAUSES)
+    assert pauses == list(run.PAUSES)
     for i, found in made.items():
         close(found[0].scores, whole[i][0].scores)
 
@@ -60,7 +60,7 @@ def test_a_text_without_room_is_told_in_words(explainer, pauses):
     assert made == {0: [], 1: []}
     assert [one.text for one in refused] == [0, 1]
     assert all("no room for this text" in one.reason for one in refused)
-    assert pauses == [*shard.PAUSES] * 2
+    assert pauses == [*run.PAUSES] * 2
 
 
 def test_measuring_waits_for_room_too(explainer, pauses):
@@ -74,7 +74,7 @@ def test_measuring_waits_for_room_too(explainer, pauses):
         )
     assert records == []
     assert "no room" in refused[0].reason
-    assert pauses == list(shard.PAUSES)
+    assert pauses == list(run.PAUSES)
     again, none = measured(explainer, TEXTS[:1], alone, {"aopc": AreaOverPerturbationCurve()})
     assert none == []
     close(again[0].measured["aopc"].value, whole[0].measured["aopc"].value)

@@ -277,5 +277,5 @@ def test_a_randomised_copy_pools_as_its_model_does(monkeypatch):
     monkeypatch.setattr(
         further, "_explained_again", lambda copy, *_: seen.add(copy.live.pooling) or []
     )
-    further.further_explanations(embedder("cls"), [], ParameterRandomisation())
+    further.completed(embedder("cls"), [], ParameterRandomisation(), None)
     assert seen == {"cls"}

@@ -62,7 +62,6 @@ def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file,
 
 def test_evaluate_stopped_says_what_is_kept(bert_folder, data_file, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD", 2)
-    monkeypatch.setattr(resuming, "FIRST", ())
     real, turns = resuming._shard, []
 
     def interrupted(*given):
@@ -280,10 +279,8 @@ def test_what_cannot_be_compared_is_refused(tokenizer):
 
 
 def test_word_scores_are_sums_over_their_tokens(tokenizer):
-    from tokenlight.evaluation.compare import _word_scores
-
     explainer = Explainer(tiny_bert(), tokenizer)
     a = explainer.explain("charming film , slower", "attcat")
-    found = _word_scores("charming film , slower", a, 0)
+    found = Side(explainer).word_scores("charming film , slower", a)
     expected = [score for _, score in a.words()]
     np.testing.assert_allclose(found, expected)

@@ -112,32 +112,32 @@ def test_the_official_readings_agree_on_the_planted_truth(name, preset):
 
 @dataclass(frozen=True)
 class SignFlipped(aopc.AreaOverPerturbationCurve):
-    def difference(self, whole, changed):
+    def curve(self, whole, changed):
         return changed - whole
 
 
 @dataclass(frozen=True)
 class RatioTurned(lodds.LogOdds):
-    def difference(self, whole, changed):
-        return -lodds.LogOdds.difference(self, whole, changed)
+    def curve(self, whole, changed):
+        return -lodds.LogOdds.curve(self, whole, changed)
 
 
 @dataclass(frozen=True)
 class KeptInsteadOfErased(comprehensiveness.Comprehensiveness):
-    def gone(self, order, count):
-        return order[count:]
+    def gone(self, order, counts):
+        return [order[count:] for count in counts]
 
 
 @dataclass(frozen=True)
 class ErasedInsteadOfKept(sufficiency.Sufficiency):
-    def gone(self, order, count):
-        return order[:count]
+    def gone(self, order, counts):
+        return [order[:count] for count in counts]
 
 
 @dataclass(frozen=True)
 class HiddenInsteadOfShown(revealing_game.RevealingGame):
-    def gone(self, order, count):
-        return order[:count]
+    def gone(self, order, counts):
+        return [order[:count] for count in counts]
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class RestMasked(f_fidelity.FineTunedFidelity):
 
 @dataclass(frozen=True)
 class LeastFirst(hiding_game.HidingGame):
-    def gone(self, order, count):
-        return order[::-1][:count]
+    def gone(self, order, counts):
+        return [order[::-1][:count] for count in counts]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.unit.hand_made import attribution_of, row_of, sample, split
 from tests.unit.reading_html import Reader
 from tokenlight import Explainer
 from tokenlight.data.units import sentence_spans
-from tokenlight.evaluation.removal import Asked, Watched
+from tokenlight.evaluation.removal import Watched
 from tokenlight.evaluation.trust import trusted
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import page
@@ -199,7 +199,7 @@ class TestParts:
 class TestTrust:
     def test_what_was_read_in_windows_is_tested_in_the_same_windows(self):
         """Each window without the tokens taken, one pass each; the class by their mean logits."""
-        watched = Watched(EXPLAINER, FOUND, Asked(EXPLAINER.live))
+        watched = Watched(EXPLAINER, FOUND)
         taken = watched.places[::7]
         limit = EXPLAINER.max_tokens
         logits = {0: [], 1: []}

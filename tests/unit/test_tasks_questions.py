@@ -23,8 +23,8 @@ from tests.unit.reading_html import Reader
 from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
 from tokenlight.data.answers import best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
-from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.removal import Asked, Watched
+from tokenlight.evaluation.preflight import read_labels
+from tokenlight.evaluation.removal import Watched
 from tokenlight.evaluation.trust import trusted
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import page
@@ -331,7 +331,7 @@ class TestWindows:
 
     def test_trust_takes_words_from_the_window_that_answers_and_from_no_other(self):
         found = BERT.explain(self.asked, "attcat", "in town", long="stride")
-        watched = Watched(BERT, found, Asked(BERT.live))
+        watched = Watched(BERT, found)
         [used] = [w for w in found.extras["windows"] if w["weight"] == 1.0]
         context = [i for i in watched.places if found.row.segments[i] == 1]
         assert (context[0], context[-1]) == (used["first"], used["last"])

@@ -20,7 +20,7 @@ from tokenlight.bench.plan import Cell, Part
 from tokenlight.bench.store import RunFolder
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.measure import Failure, Record
-from tokenlight.evaluation.shard import Experiment, explained, measured
+from tokenlight.evaluation.run import Experiment, explained, measured
 from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
@@ -175,7 +175,7 @@ def _rows(
         if attribution is not None and number < run.suite.keep:
             row["attribution"] = json_text(attribution.to_dict())
         if i in measured and attribution is not None and i not in errors:
-            row |= measured[i] | {"text": number}
+            row |= measured[i] | {"text": number, "method": attribution.method}
             for one in row["measured"].values():
                 if "weights" in one["detail"]:  # ids mean nothing without the tokenizer
                     pieces = zip(attribution.row.ids, attribution.tokens, strict=True)

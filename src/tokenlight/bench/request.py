@@ -13,8 +13,7 @@ from tokenlight.bench.examples import examples_of, locate, relabelled, source, t
 from tokenlight.bench.plan import Cell, Plan, Request
 from tokenlight.bench.suite import Suite
 from tokenlight.errors import BadInput, TokenlightError, in_words
-from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.preflight import attempt, check_metrics
+from tokenlight.evaluation.preflight import attempt, check_metrics, read_labels
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.methods.mask_lrp import NEEDS_HEADS

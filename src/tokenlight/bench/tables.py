@@ -12,9 +12,10 @@ from tokenlight.bench.plan import Cell
 from tokenlight.bench.store import TIMINGS, RunFolder
 from tokenlight.evaluation.corpus import tokenizer_of
 from tokenlight.evaluation.measure import Record
-from tokenlight.evaluation.results import Evaluation, frequencies_for, plain
+from tokenlight.evaluation.results import Evaluation, frequencies_for
 from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.files.write import csv_text, write_text
+from tokenlight.metrics._interval import plain
 from tokenlight.metrics._metric import Metric
 from tokenlight.models.embedded import digest_of
 
@@ -102,7 +103,7 @@ def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:
         if values and mean is not None and isclose(fmean(values.values()), mean, rel_tol=1e-9):
             tables.texts[cell.model, cell.data, cell.method, metric] = values
     tables.curves.extend(
-        {**names, "metric": metric, "point": point, **interval.to_dict()}
+        {**names, "metric": metric, "point": point, **plain(interval)}
         for metric, (points, intervals) in evaluation.curves.items()
         for point, interval in zip(points, intervals, strict=True)
     )

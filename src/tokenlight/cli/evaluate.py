@@ -17,7 +17,7 @@ from tokenlight.errors import MissingExtra, in_flags
 from tokenlight.progress import progress
 
 MOVED = 1  # exit status where something moved beyond a limit
-WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html", "texts.html")
+WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
 
 
 @clean
@@ -72,8 +72,7 @@ def evaluate(
         from tokenlight.evaluation.compare import differences_in_words
         from tokenlight.evaluation.preflight import refused_options
         from tokenlight.evaluation.results import built
-        from tokenlight.evaluation.run import evaluate_file, finished
-        from tokenlight.evaluation.shard import Experiment
+        from tokenlight.evaluation.run import Experiment, evaluate_file, finished
 
     built(metrics)  # a wrong name is found before a model is loaded
     place = {"device": device, "dtype": dtype, "quantize": quantize}

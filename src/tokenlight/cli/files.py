@@ -16,7 +16,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.choose import best
 from tokenlight.evaluation.preflight import check_target, refused_options
-from tokenlight.evaluation.shard import text_by_text
+from tokenlight.evaluation.run import text_by_text
 from tokenlight.evaluation.trust import all_trusted
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default import is_auto

@@ -255,7 +255,7 @@ class Head:
         self, target: TargetLike, logits: np.ndarray, row: TokenRow
     ) -> tuple[ResolvedTarget, ...]:
         """The target as weighted logits; ``"all"`` gives one for every class."""
-        if isinstance(target, ResolvedTarget) and row.answer:
+        if isinstance(target, ResolvedTarget):  # of an explanation that is made again
             return (target,)
         self.takes(target)
         if isinstance(target, Contrast):

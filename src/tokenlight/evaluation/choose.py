@@ -47,37 +47,31 @@ def best(
     *,
     candidates: Sequence[str] | None = None,
     seed: int = 0,
-    refresh: bool = False,
 ) -> BestMethod:
     """Choose by mean AOPC on a sample of ``texts``: every candidate on every text, however long it takes.
 
     Methods that fall short of the highest mean by less than a tenth of what lies between it and random
     scores tie with it, and the cheapest of them is taken. A choice among the default
     candidates on eight texts or more, one of which beats random, is kept in a file under the model's name
-    and read from there the next time, unless more texts are at hand than it was made on
-    (``refresh=True`` measures anew).
+    and read from there the next time, unless more texts are at hand than it was made on.
     """
     MissingExtra.check(["scipy"], "bench", "method='best', which measures with intervals,")
     key = f"{explainer.name}@{weight_digest(explainer)}"  # a retrained model is chosen for anew
-    if candidates is None and not refresh:
-        kept = _kept().get(key)
-        if kept is not None and kept["texts"] >= min(len(texts), SAMPLE):
-            chosen = BestMethod(**kept)
-            return replace(
-                chosen, reason=f"{chosen.reason}; measured earlier, maybe on other texts"
-            )
+    kept = _kept().get(key) if candidates is None else None
+    if kept is not None and kept["texts"] >= min(len(texts), SAMPLE):
+        chosen = BestMethod(**kept)
+        return replace(chosen, reason=f"{chosen.reason}; measured earlier, maybe on other texts")
     if not texts:
         raise BadInput("method='best' compares methods on texts; give at least one.")
-    sample = list(texts)
-    if len(texts) > SAMPLE:
-        drawn = np.random.default_rng(seed).choice(len(texts), SAMPLE, replace=False)
-        sample = [texts[i] for i in sorted(drawn)]
+    count = min(len(texts), SAMPLE)
+    drawn = np.random.default_rng(seed).choice(len(texts), count, replace=False)
+    sample = [texts[i] for i in sorted(drawn)]
     choice = _measured(explainer, sample, candidates or CANDIDATES, seed)
     floor = choice.measured.get("random", float("-inf"))
     if candidates is None and choice.texts >= KEPT_FROM and choice.measured[choice.method] > floor:
         content = json.dumps(_kept() | {key: asdict(choice)}, ensure_ascii=False, indent=1)
         with suppress(OSError):  # costs the next run a minute, not this one its answer
-            write_text(cache_folder() / "choices.json", content)
+            write_text(_place(), content)
     return choice
 
 
@@ -98,70 +92,60 @@ def explain_best(
 def _measured(
     explainer: Explainer, texts: Sequence[Any], names: Sequence[str], seed: int
 ) -> BestMethod:
-    # A patch cannot be deleted, only hidden.
-    pictures = explainer.live.patches is not None or explainer.live.sight is not None
-    hides = {"perturb": "mask"} if pictures else {}
-    values: dict[str, list[float]] = {}
+    found: dict[str, np.ndarray] = {}
     refused: list[str] = []
+    how: dict[str, Any] = {"seed": seed, "long": "truncate", "progress": False}
     for name in dict.fromkeys(("random", *names)):
         try:
-            made = explainer.explain(
-                list(texts), method=[name], seed=seed, long="truncate", progress=False
-            )
-            rows = evaluate(explainer, made, [("aopc", hides)], progress=False).rows
+            made = explainer.explain(list(texts), method=[name], **how)
+            rows = evaluate(explainer, made, "aopc", progress=False).rows
         except TokenlightError as reason:
             refused.append(f"{name}: {reason}")
             continue
-        values[name] = [np.nan if row["aopc"] is None else row["aopc"] for row in rows]
-    found = {name: np.array(own) for name, own in values.items() if not np.isnan(own).all()}
+        values = np.array([row["aopc"] for row in rows], dtype=float)  # None becomes NaN
+        if not np.isnan(values).all():
+            found[name] = values
     tried = [name for name in names if name in found]
     if not tried:
         why = "; ".join(refused) or "none was given"
         raise BadInput(f"no method could be measured on these texts: {why}")
     measured = ~np.isnan(list(found.values())).any(axis=0)
-    found = {name: own[measured] for name, own in found.items()}
-    return _choice(tried, found, seed)
+    return _choice(tried, {name: own[measured] for name, own in found.items()}, seed)
 
 
 def _choice(tried: Sequence[str], found: Mapping[str, np.ndarray], seed: int) -> BestMethod:
     means = {name: float(own.mean()) for name, own in found.items()}
-    first = max(tried, key=lambda name: means[name])
-    unseen = EQUAL * max(0.0, means[first] - means.get("random", means[first]))
-    ties = [name for name in tried if means[name] >= means[first] - unseen]
+    highest = max(means[name] for name in tried)
+    chance = means.get("random", -np.inf)
+    unseen = EQUAL * max(0.0, highest - means.get("random", highest))
+    ties = [name for name in tried if means[name] >= highest - unseen]
     costs = {name: registry.build("methods", name, {}).cost(100) for name in ties}
     passes = {name: cost.forwards + 2 * cost.backwards for name, cost in costs.items()}
     chosen = min(ties, key=lambda name: (passes[name], -means[name]))
     own = mean_interval(found[chosen].tolist(), seed=seed)
     # One text gives no interval: how far another would lie is not known.
-    interval = f" [{own.low:.3f}, {own.high:.3f}]" if own.count > 1 else ""
-    texts = f"{own.count} texts" if own.count > 1 else "this one text"
-    sentence = f"{chosen} has AOPC {own.mean:.3f}{interval} on {texts}"
+    interval = f" [{own.low:.3f}, {own.high:.3f}] on {own.count} texts"
+    why = f"{chosen} has AOPC {own.mean:.3f}{interval if own.count > 1 else ' on this one text'}"
     others = [f"{name} {means[name]:.3f}" for name in ties if name != chosen]
-    if others:
-        sentence += f", as good as {', '.join(others)}; of these the cheapest is taken"
-    else:
-        sentence += f", the highest of {len(tried)} methods"
-    after = sorted((name for name in tried if name not in ties), key=lambda name: -means[name])
-    beside = [f"{name} {means[name]:.3f}" for name in (*after[:1], "random") if name in means]
-    sentence += f" ({'next ' * bool(after)}{', '.join(beside)})" if beside else ""
-    if means.get("random", -np.inf) >= means[chosen]:
-        sentence += "; no method beats random here, so trust none of them much"
-    return BestMethod(chosen, sentence, means, own.count)
+    why += f", as good as {', '.join(others)}; of these the cheapest is taken" if others else ""
+    why += "" if others else f", the highest of {len(tried)} methods"
+    why += f" (random {chance:.3f})" if "random" in means else ""
+    if chance >= means[chosen]:
+        why += "; no method beats random here, so trust none of them much"
+    return BestMethod(chosen, why, means, own.count)
 
 
-def cache_folder() -> Path:
-    """Where choices are kept: TOKENLIGHT_CACHE, else the user's cache folder."""
-    if own := os.environ.get("TOKENLIGHT_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenlight"
+def _place() -> Path:
+    """Where choices are kept: in TOKENLIGHT_CACHE, else in the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("TOKENLIGHT_CACHE") or Path(cache, "tokenlight"), "choices.json")
 
 
 def _kept() -> dict[str, Any]:
     """Choices made before; a file that cannot be read is as good as none."""
     try:
-        content = json_in(cache_folder() / "choices.json")
-    except (OSError, ValueError):
+        known = {**json_in(_place())}
+    except (OSError, ValueError, TypeError):
         return {}
     fields = set(BestMethod.__dataclass_fields__)
-    known = content.items() if isinstance(content, dict) else ()
-    return {key: one for key, one in known if isinstance(one, dict) and set(one) == fields}
+    return {key: one for key, one in known.items() if isinstance(one, dict) and {*one} == fields}

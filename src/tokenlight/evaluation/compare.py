@@ -1,12 +1,10 @@
-"""Two models (or precisions, or prompts) on the same texts: what moved, and by how much?
-
-Three things may move: the prediction, the focus (which words the explanation ranks high) and the
-faithfulness of the explanation. Words, not tokens, are compared, so that tokenizers may differ.
-"""
+"""Two models (or precisions, or prompts) on the same texts: did the prediction, the focus or the faithfulness
+of the explanation move? Words, not tokens, are compared, so that tokenizers may differ."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,18 @@ from tokenlight.evaluation.results import FEW, Evaluation, evaluate
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining.default import AUTO, is_auto
 from tokenlight.files.tables import Example
-from tokenlight.metrics._interval import Interval, mean_interval
+from tokenlight.metrics._interval import Interval, mean_interval, plain
 from tokenlight.metrics._ranking import similarity
 from tokenlight.plots.characters import in_line
 
 Piece = tuple[float, str, str, str]  # how far, text, before, after
+NUMBERS = {
+    "flips": "predictions changed",
+    "focus": "focus (rank correlation)",
+    "before": "AOPC of A",
+    "after": "AOPC of B",
+    "change": "AOPC, B − A",
+}
 
 
 @dataclass(frozen=True)
@@ -35,9 +40,23 @@ class Side:
         if self.prompt.count("{text}") != 1:
             raise BadInput(f"the prompt {self.prompt!r} must hold {{text}} exactly once.")
 
-    def put(self, text: str) -> str:
-        """The text in its prompt."""
-        return self.prompt.replace("{text}", text)
+    def explained(self, texts: Sequence[str], **how: Any) -> list[Attribution]:
+        """Each text in its prompt."""
+        found: list[Attribution] = self.explainer.explain(
+            [self.prompt.replace("{text}", text) for text in texts], **how
+        )
+        return found
+
+    def word_scores(self, text: str, attribution: Attribution) -> np.ndarray:
+        """Sum of token scores for each word of the text itself."""
+        shift = self.prompt.index("{text}")
+        starts = np.array([match.start() for match in re.finditer(r"\S+", text)])
+        sums = np.zeros(len(starts))
+        for span, score in zip(attribution.row.spans, attribution.scores, strict=True):
+            if span is not None and shift <= span[0] and span[1] - shift <= len(text):
+                word = int(np.searchsorted(starts, span[1] - shift - 1, side="right")) - 1
+                sums[max(word, 0)] += score
+        return sums
 
 
 @dataclass(frozen=True)
@@ -82,15 +101,9 @@ class Comparison:
 
     def in_words(self) -> Iterator[str]:
         """The numbers line by line, and what changed."""
-        lines = {
-            "predictions changed": self.flips,
-            "focus (rank correlation)": self.focus,
-            "AOPC of A": self.before,
-            "AOPC of B": self.after,
-            "AOPC, B − A": self.change,
-        }
-        for name, interval in lines.items():
-            yield f"{name:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]"
+        for name, said in NUMBERS.items():
+            own = getattr(self, name)
+            yield f"{said:26}{own.mean:z.3f} [{own.low:z.3f}, {own.high:z.3f}]"
         if self.texts < FEW:
             yield f"{self.texts} texts are few: a change that none of them shows may still be common."
         changed = [
@@ -100,17 +113,14 @@ class Comparison:
         ]
         if changed:
             yield "what changed, by the rank correlation of the scores of words (for A's class):"
-        for focus, text, before, after in changed:
-            yield f"  {focus:+.2f}  {in_line(text)[:70]}"
-            yield f"         A {in_line(before)}"
-            yield f"         B {in_line(after)}"
+        for focus, *words in changed:
+            text, before, after = map(in_line, words)
+            yield f"  {focus:+.2f}  {text[:70]}\n         A {before}\n         B {after}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        names = ("flips", "focus", "before", "after", "change")
-        intervals = {name: getattr(self, name).to_dict() for name in names}
-        about = {"method": self.method, "texts": self.texts, "left_out": list(self.left_out)}
-        return {**about, **intervals, "moved": [list(piece) for piece in self.moved]}
+        values: dict[str, Any] = plain(asdict(self))
+        return values
 
 
 def compare(
@@ -123,16 +133,15 @@ def compare(
     long: str = "truncate",
 ) -> Comparison:
     """Explain every text with both sides for the class that A predicts, and compare."""
-    given = [example.text for example in examples if isinstance(example.text, str)]
-    if len(given) < len(examples):
+    if not all(isinstance(example.text, str) for example in examples):
         raise BadInput("a comparison reads plain texts, not pairs or questions.")
-    texts = [text for text in given if text.strip()]
+    texts = [text for text in (str(example.text) for example in examples) if text.strip()]
     if not texts:
         raise BadInput(f"none of the {len(examples)} texts has a word; give some that do.")
     left_out = tuple(
         example.place or f"text {number} (counted from 0)"
         for number, example in enumerate(examples)
-        if not given[number].strip()
+        if not str(example.text).strip()
     )
     labels_a, labels_b = a.explainer.labels, b.explainer.labels
     if labels_a != labels_b:
@@ -143,38 +152,35 @@ def compare(
     if is_auto(method):  # one method for both sides
         method = a.explainer.default_method()
     how: dict[str, Any] = {"method": [method], "seed": seed, "long": long}
-    ours: list[Attribution] = a.explainer.explain([a.put(text) for text in texts], **how)
-    classes: list[Any] = [one.prediction.index for one in ours]
-    theirs: list[Attribution] = b.explainer.explain(
-        [b.put(text) for text in texts], target=classes, **how
-    )
+    ours = a.explained(texts, **how)
+    theirs = b.explained(texts, target=[one.prediction.index for one in ours], **how)
     pairs = list(zip(texts, ours, theirs, strict=True))
-    focus = [_focus(text, x, y, (a.prompt, b.prompt)) for text, x, y in pairs]
+    focus: dict[int, float] = {}
+    for i, (text, x, y) in enumerate(pairs):
+        with suppress(BadInput):  # either ranks nothing
+            focus[i] = similarity(a.word_scores(text, x), b.word_scores(text, y), "spearman")
+    flipped = [x.prediction.index != y.prediction.index for _, x, y in pairs]
     aopc = [
         [row["aopc"] for row in evaluate(side.explainer, made, "aopc").rows]
         for side, made in ((a, ours), (b, theirs))
     ]
     both = [(x, y) for x, y in zip(*aopc, strict=True) if x is not None and y is not None]
-
-    def mean(values: Sequence[float]) -> Interval:
-        return mean_interval(values, seed=seed)
-
-    flipped = [x.prediction.index != y.prediction.index for _, x, y in pairs]
     # Every changed prediction, then the texts whose focus moved most.
-    ranks = [1.0 if value is None else value for value in focus]
-    order = sorted(range(len(pairs)), key=lambda i: (not flipped[i], ranks[i]))
-    shown = max(5, min(sum(flipped), 20))
-    moved = tuple(_piece(pairs[i], focus[i]) for i in order[:shown] if focus[i] is not None)
+    order = sorted(focus, key=lambda i: (not flipped[i], focus[i]))
+    shown = order[: max(5, min(sum(flipped), 20))]
+    numbers: dict[str, Sequence[float]] = {
+        "flips": flipped,
+        "focus": list(focus.values()),
+        "before": [x for x, _ in both],
+        "after": [y for _, y in both],
+        "change": [y - x for x, y in both],
+    }
     return Comparison(
         ours[0].method,
         len(texts),
         left_out,
-        mean([float(changed) for changed in flipped]),
-        mean([value for value in focus if value is not None]),
-        mean([x for x, _ in both]),
-        mean([y for _, y in both]),
-        mean([y - x for x, y in both]),
-        moved,
+        **{name: mean_interval(values, seed=seed) for name, values in numbers.items()},
+        moved=tuple(_piece(*pairs[i], focus[i]) for i in shown),
     )
 
 
@@ -191,36 +197,7 @@ def differences_in_words(evaluation: Evaluation) -> Iterator[str]:
         yield evaluation.caution
 
 
-def _piece(pair: tuple[str, Attribution, Attribution], focus: float | None) -> Piece:
-    text, x, y = pair
+def _piece(text: str, x: Attribution, y: Attribution, focus: float) -> Piece:
     ranked = [sorted(one.words(), key=lambda word: -abs(word[1]))[:3] for one in (x, y)]
     tops = [", ".join(f"{word.strip()} {score:+.2f}" for word, score in own) for own in ranked]
-    return (
-        float("nan") if focus is None else float(focus),
-        text,
-        f"{x.prediction.label}: {tops[0]}",
-        f"{y.prediction.label}: {tops[1]}",
-    )
-
-
-def _focus(text: str, x: Attribution, y: Attribution, prompts: tuple[str, str]) -> float | None:
-    """Rank correlation of the scores of the text's own words; None where either ranks nothing."""
-    first = _word_scores(text, x, prompts[0].index("{text}"))
-    second = _word_scores(text, y, prompts[1].index("{text}"))
-    try:
-        return similarity(first, second, "spearman")
-    except BadInput:
-        return None
-
-
-def _word_scores(text: str, attribution: Attribution, shift: int) -> np.ndarray:
-    """Sum of token scores for each word of the text, which begins ``shift`` characters in."""
-    words = [match.span() for match in re.finditer(r"\S+", text)]
-    sums = np.zeros(len(words))
-    starts = np.array([start for start, _ in words])
-    row = attribution.row
-    for span, score in zip(row.spans, attribution.scores, strict=True):
-        if span is not None and shift <= span[0] and span[1] - shift <= len(text):
-            word = int(np.searchsorted(starts, span[1] - shift - 1, side="right")) - 1
-            sums[max(word, 0)] += score
-    return sums
+    return focus, text, f"{x.prediction.label}: {tops[0]}", f"{y.prediction.label}: {tops[1]}"

@@ -1,9 +1,5 @@
-"""What the classes of a model are made of: scores gathered by token type over many texts.
-
-For a class c and a token type v, ``W_c(v) = idf(v) · Σ s_x(v)`` over the texts x predicted as c
-(Hou & Castañón 2023, section 4.2). How rare a type is comes from any corpus, see
-:class:`Frequencies`.
-"""
+"""What the classes of a model are made of: for a class c and a token type v, ``W_c(v) = idf(v) · Σ s_x(v)``
+over the texts x predicted as c (Hou & Castañón 2023, section 4.2)."""
 
 import os
 from collections import Counter
@@ -12,17 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from tokenlight.data.tokenizer import apart
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
 from tokenlight.files.tables import read
 from tokenlight.files.write import json_text, write_text
 from tokenlight.metrics.token_overlap import Rarity, rarity
 from tokenlight.models import embedded
-from tokenlight.models.folder import SAFE, check
-from tokenlight.models.loading import refuse_missing_folder
+from tokenlight.models.folder import check
+from tokenlight.models.loading import _tokenizer, refuse_missing_folder
 
 FORMAT = 1  # of the JSON file of Frequencies
 Weights = dict[str, dict[str, float]]  # class to token type to weight
@@ -82,14 +76,11 @@ class Frequencies:
         """Read what :meth:`save` wrote."""
         try:
             content = json_in(path)
-            if content["format"] != FORMAT:
-                raise ValueError(f"its format is {str(content['format'])[:40]!r}, not {FORMAT}")
             counts = {str(token): int(count) for token, count in content["counts"].items()}
             documents = int(content["documents"])
-            if documents < 1 or not all(0 <= count <= documents for count in counts.values()):
-                raise ValueError(
-                    "a token stands in more texts than there are, or in less than none"
-                )
+            possible = documents >= 1 and all(0 <= count <= documents for count in counts.values())
+            if content["format"] != FORMAT or not possible:
+                raise ValueError("its format or its counts cannot be")
             return cls(documents, counts, str(content["tokenizer"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
             why = f" ({str(broken)[:120]})" if isinstance(broken, OSError | ValueError) else ""
@@ -102,41 +93,28 @@ class Frequencies:
 def tokenizer_of(name: str) -> Any:
     """The tokenizer of a model, without its weights."""
     refuse_missing_folder(name)
-    try:
-        place = embedded.resolve(name)
-        check(name, place, weights=False)
-        return AutoTokenizer.from_pretrained(place, **SAFE)
-    except TokenlightError:
-        raise
-    except (OSError, ValueError) as missing:
-        raise BadInput(
-            f"no tokenizer found at {name!r}: {str(missing).splitlines()[0]} Give a folder with "
-            "tokenizer.json, a hub id that this machine can reach, or an embedded model (tokenlight "
-            "models lists them)."
-        ) from missing
+    place = embedded.resolve(name)
+    check(name, place, weights=False)
+    return _tokenizer(place, name, {})
 
 
 def class_weights(rows: Iterable[Mapping[str, Any]], metric: str, idf: Rarity) -> Weights:
     """``W_c(v)`` of every predicted class, in the order of their numbers, from the rows that
     token_overlap left in a run; document frequencies are those of the explained texts."""
-    sums: dict[int, Counter[str]] = {}
-    names: dict[int, str] = {}
+    sums: dict[tuple[int, str], Counter[str]] = {}
     counts: Counter[str] = Counter()
     texts = 0
     for row in rows:
         detail = row.get("measured", {}).get(metric, {}).get("detail", {})
-        if "weights" not in detail:
-            continue
-        texts += 1
-        number = int(detail["class"])
-        names[number] = str(row["predicted"])
-        into = sums.setdefault(number, Counter())
-        for token_id, weight in detail["weights"].items():
-            token = detail["pieces"][token_id]
-            into[token] += weight
-            counts[token] += 1
+        if "weights" in detail:
+            into = sums.setdefault((int(detail["class"]), str(row["predicted"])), Counter())
+            for token_id, weight in detail["weights"].items():
+                token = detail["pieces"][token_id]
+                into[token] += weight
+                counts[token] += 1
+            texts += 1
     known = Frequencies(max(1, texts), counts)
     return {
-        names[number]: {token: s * known.idf(token, idf) for token, s in sums[number].items()}
-        for number in sorted(sums)
+        name: {token: weight * known.idf(token, idf) for token, weight in own.items()}
+        for (_, name), own in sorted(sums.items())
     }

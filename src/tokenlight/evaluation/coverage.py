@@ -1,8 +1,8 @@
 """What the numbers of an evaluation do not cover: texts cut, not explained or not measured."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenlight.evaluation.measure import Failure, Record
@@ -13,31 +13,11 @@ EVERY = "any metric"  # what a text is not measured by where measuring itself br
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Which texts were cut, of how many, and the lengths in tokens they were cut to."""
-
-    texts: frozenset[int]
-    among: int
-    tokens: tuple[int, ...]
-
-    def __str__(self) -> str:
-        lengths = " to ".join(str(one) for one in dict.fromkeys((self.tokens[0], self.tokens[-1])))
-        noun = "token" if self.tokens[-1] == 1 else "tokens"
-        counted = _counted(len(self.texts), self.among)
-        return f"{counted} cut to {lengths} {noun} (long=truncate)."
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {"texts": len(self.texts), "of": self.among, "tokens": list(self.tokens)}
-
-
-@dataclass(frozen=True, slots=True)
 class Omission:
     """Texts that these methods have no number for, and why.
 
     ``metric``: what they are not measured by; None: they are not explained. ``partly``: only some of
-    their explanations are not, say those of one class. ``reason`` is an example where there are
-    ``several``, which differ in numbers and quoted words only.
+    their explanations are not, say those of one class.
     """
 
     methods: tuple[str, ...]
@@ -45,40 +25,36 @@ class Omission:
     texts: frozenset[int]
     among: int
     reason: str
-    several: bool = False
     partly: bool = False
-
-    @property
-    def why(self) -> str:
-        """The reason, said to be an example where it is one."""
-        return f"for example: {self.reason}" if self.several else self.reason
 
     def __str__(self) -> str:
         names = ", ".join(self.methods)
-        what = f"explained by {names}"
-        if self.metric is not None:
-            what = f"measured by {self.metric} ({names})"
-        part = "only in part" if self.partly else "not"
-        return f"{_counted(len(self.texts), self.among)} {part} {what}: {self.why}"
+        what = f"measured by {self.metric} ({names})" if self.metric else f"explained by {names}"
+        counted = _counted(len(self.texts), self.among)
+        return f"{counted} {'only in part' if self.partly else 'not'} {what}: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; of one method."""
-        return {
-            "method": self.methods[0],
-            "metric": self.metric,
-            "texts": len(self.texts),
-            "of": self.among,
-            "partly": self.partly,
-            "reason": self.reason,
-        }
+        counts = {"texts": len(self.texts), "of": self.among, "partly": self.partly}
+        return {"method": self.methods[0], "metric": self.metric, **counts, "reason": self.reason}
 
 
-def cut_texts(records: Sequence[Record], refusals: Sequence[Failure]) -> Cut:
-    """The texts whose end (of a prompt: whose beginning) no method saw."""
+def cut_texts(records: Sequence[Record], refusals: Sequence[Failure]) -> dict[str, Any]:
+    """How many texts' end (of a prompt: whose beginning) no method saw, and the tokens left of them."""
     found = [record for record in records if record.cut]
     lengths = sorted({record.tokens for record in found})
-    texts = frozenset(record.text for record in found)
-    return Cut(texts, _texts(records, refusals), tuple(lengths))
+    texts = {record.text for record in found}
+    return {"texts": len(texts), "of": _among(records, refusals), "tokens": lengths}
+
+
+def cut_in_words(cut: Mapping[str, Any]) -> str:
+    """Empty where no text was cut."""
+    if not cut["texts"]:
+        return ""
+    shortest, longest = cut["tokens"][0], cut["tokens"][-1]
+    to = f"{shortest} to {longest}" if shortest < longest else str(longest)
+    noun = "token" if longest == 1 else "tokens"
+    return f"{_counted(cut['texts'], cut['of'])} cut to {to} {noun} (long=truncate)."
 
 
 def omissions(records: Sequence[Record], refusals: Sequence[Failure]) -> list[Omission]:
@@ -92,7 +68,7 @@ def omissions(records: Sequence[Record], refusals: Sequence[Failure]) -> list[Om
         for key, reason in record.skipped.items():
             partly = (record.method, key, record.text) in numbered
             found.setdefault((record.method, key, reason, partly), set()).add(record.text)
-    among = _texts(records, refusals)
+    among = _among(records, refusals)
     return [
         Omission((method,), metric, frozenset(texts), among, reason, partly=partly)
         for (method, metric, reason, partly), texts in found.items()
@@ -106,20 +82,19 @@ def together(listed: Sequence[Omission]) -> list[Omission]:
     for one in listed:
         # A reason without what it says of one text: its numbers, and what it quotes of it.
         shape = re.sub(r"\d+", "#", QUOTED.sub("'…'", one.reason))
-        alike.setdefault((one.methods[0], one.metric, one.partly, shape), []).append(one)
-    methods: dict[Any, list[str]] = {}
-    for (method, metric, partly, _), group in alike.items():
-        texts = frozenset(text for one in group for text in one.texts)
-        key = (metric, texts, group[0].reason, len(group) > 1, partly)
-        methods.setdefault(key, []).append(method)
-    among = listed[0].among if listed else 0
-    return [
-        Omission(tuple(names), metric, texts, among, reason, several, partly)
-        for (metric, texts, reason, several, partly), names in methods.items()
-    ]
+        alike.setdefault((one.methods, one.metric, one.partly, shape), []).append(one)
+    found: dict[Any, Omission] = {}
+    for first, *others in alike.values():
+        texts = first.texts.union(*(one.texts for one in others))
+        reason = f"for example: {first.reason}" if others else first.reason
+        one = replace(first, texts=texts, reason=reason)
+        same = replace(one, methods=())
+        methods = found[same].methods if same in found else ()
+        found[same] = replace(one, methods=(*methods, *one.methods))
+    return list(found.values())
 
 
-def _texts(records: Sequence[Record], refusals: Sequence[Failure]) -> int:
+def _among(records: Sequence[Record], refusals: Sequence[Failure]) -> int:
     return len({one.text for one in records} | {one.text for one in refusals})
 
 

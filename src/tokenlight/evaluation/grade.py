@@ -12,17 +12,6 @@ UNSURE, UNTESTED = "cannot tell", "untested"
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """``order``: rank of its order among random ones, ``words``: of its top words among random choices,
-    both from 0 to 1; ``special``: share of Σ|score| on special tokens; ``length``: words of the text."""
-
-    order: float
-    words: float
-    special: float
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
 class GradeLimits:
     """What both tests must reach for each grade; ``alone``: where one test by itself says much;
     ``leaning``: where both say too much to be called chance."""
@@ -40,26 +29,27 @@ class GradeLimits:
 LIMITS = GradeLimits()
 
 
-def graded(seen: Evidence, limits: GradeLimits = LIMITS) -> tuple[str, str]:
-    """A grade, and in words what is weak (empty: nothing)."""
-    if seen.length < limits.shortest:
-        return UNSURE, f"one text of {seen.length} words is too short to tell"
-    both = (seen.order, limits.order), (seen.words, limits.words)
-    if all(rank <= 1 - limit for rank, limit in both):
+def graded(
+    order: float, words: float, special: float, length: int, limits: GradeLimits = LIMITS
+) -> tuple[str, str]:
+    """A grade, and in words what is weak (empty: nothing).
+
+    ``order``: rank of its order among random ones, ``words``: of its top words among random choices,
+    both from 0 to 1; ``special``: share of Σ|score| on special tokens; ``length``: words of the text.
+    """
+    if length < limits.shortest:
+        return UNSURE, f"one text of {length} words is too short to tell"
+    if order <= 1 - limits.order and words <= 1 - limits.words:
         return WORSE, ""
-    if not all(rank >= limit for rank, limit in both):
-        return _not_better(seen, limits)
-    if seen.special > limits.special:
-        return BETTER, "most of its weight lies on special tokens, which are not words"
-    strong = seen.order >= limits.faithful_order and seen.words >= limits.faithful_words
-    return (FAITHFUL if strong else BETTER), ""
-
-
-def _not_better(seen: Evidence, limits: GradeLimits) -> tuple[str, str]:
-    if max(seen.order, seen.words) >= limits.alone:
-        order = "its order beats chance, its top words do not"
-        words = "its top words beat chance, its order does not"
-        return UNSURE, order if seen.order > seen.words else words
-    if min(seen.order, seen.words) >= limits.leaning:
+    if order >= limits.order and words >= limits.words:
+        astray = "most of its weight lies on special tokens, which are not words"
+        weak = astray if special > limits.special else ""
+        strong = order >= limits.faithful_order and words >= limits.faithful_words
+        return (FAITHFUL if strong and not weak else BETTER), weak
+    if max(order, words) >= limits.alone:
+        one = "its order beats chance, its top words do not"
+        other = "its top words beat chance, its order does not"
+        return UNSURE, one if order > words else other
+    if min(order, words) >= limits.leaning:
         return UNSURE, "both tests lean its way, but not so far that one text can tell"
     return CHANCE, ""

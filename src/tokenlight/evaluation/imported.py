@@ -1,7 +1,4 @@
-"""Explanations made elsewhere (captum, shap, inseq, plain arrays) as Attributions.
-
-What is measured and drawn is an Attribution; where its scores come from does not matter.
-"""
+"""Explanations made elsewhere (captum, shap, inseq, plain arrays) as Attributions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.capture.perturbation import stream_logits
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head, TargetLike
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import BadInput
 from tokenlight.explainer import Explainer
+
+ELSEWHERE = ("made elsewhere",)
 
 
 def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
@@ -37,24 +35,16 @@ def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
     ``target``: the class the scores speak for, default the predicted one. ``special``: which tokens
     are [CLS], [SEP] and the like, never removed when faithfulness is measured.
     """
-    rows = Tokens.from_ids(*map(_line, (ids, attention_mask, token_type_ids))).rows
-    values = _array(logits)
-    for name, count in (("ids", len(rows)), ("logits", values.size // max(1, values.shape[-1]))):
-        if count != 1:
-            raise BadInput(
-                f"{name} have {count} rows, and an Attribution is of one text; give its row alone, and "
-                "call this for each text."
-            )
-    values = values.reshape(-1)
+    known = (ids, attention_mask, token_type_ids)
+    given = [None if one is None else np.atleast_2d(_array(one)) for one in known]
+    row = _only("ids", Tokens.from_ids(*given).rows)
+    values = _only("logits", np.atleast_2d(_array(logits))).reshape(-1).astype(float)
     if target == "all":
         raise BadInput("target='all' is every class, and these scores speak for one; name it.")
-    names = tuple(labels) if labels is not None else tuple(f"LABEL_{i}" for i in range(len(values)))
-    if len(names) != len(values):
-        raise BadInput(f"{len(names)} labels were given for {len(values)} logits.")
-    row = rows[0]
-    for name, given in (("special", special), ("pieces", pieces)):
-        if given is not None and len(given) != len(row):
-            raise BadInput(f"{name} has {len(given)} entries for {len(row)} tokens.")
+    lengths = {"labels": len(values), "special": len(row), "pieces": len(row)}
+    for (name, wanted), listed in zip(lengths.items(), (labels, special, pieces), strict=True):
+        if listed is not None and len(listed) != wanted:
+            raise BadInput(f"{name} has {len(listed)} entries, and {wanted} are needed.")
     if special is not None:
         row = replace(row, special=tuple(map(bool, special)))
     row = row if pieces is None else replace(row, pieces=tuple(pieces))
@@ -66,9 +56,19 @@ def from_arrays(  # noqa: PLR0913 - one keyword a recorded fact
             "padding, which no explanation holds; cut it off ids, scores and mask. Special tokens that "
             "are masked on purpose are named by special=…"
         )
+    names = tuple(labels or (f"LABEL_{i}" for i in range(len(values))))
     head = Head("classification", names)
-    asked = "predicted" if target is None else target
-    return _made(head, row, scores, values, asked, method, model)
+    resolved = head.resolve("predicted" if target is None else target, values, row)[0]
+    return Attribution(
+        row=row,
+        scores=_scores(scores, row, resolved.index or 0),
+        method=method,
+        target=resolved,
+        prediction=head.predict(values, row),
+        logits=values,
+        model=model,
+        notes=ELSEWHERE,
+    )
 
 
 def adopted(
@@ -87,32 +87,20 @@ def adopted(
     found = explainer.explain(text, method="random", target=target, progress=False)
     if isinstance(found, list):
         raise BadInput("one text and one target make one explanation; adopt them one by one.")
-    row, head, logits = found.row, explainer.live.head, found.logits
-    if head.kind == "span":
-        logits = next(iter(stream_logits(explainer.live, [row])))
-    return _made(head, row, scores, logits, target, method, explainer.name)
-
-
-def _made(  # noqa: PLR0913, PLR0917 - one argument a recorded fact
-    head: Head,
-    row: TokenRow,
-    scores: Any,
-    logits: np.ndarray,
-    target: Any,
-    method: str,
-    model: str,
-) -> Attribution:
-    resolved = head.resolve(target, logits, row)
-    return Attribution(
-        row=row,
-        scores=_scores(scores, row, resolved[0].index or 0),
-        method=method,
-        target=resolved[0],
-        prediction=head.predict(logits, row),
-        logits=logits.T.ravel() if logits.ndim == 2 else logits,
-        model=model,
-        notes=("made elsewhere",),
+    own: dict[str, Any] = {"method": method, "options": {}, "notes": ELSEWHERE}
+    made: Attribution = replace(
+        found, scores=_scores(scores, found.row, found.target.index or 0), **own
     )
+    return made
+
+
+def _only(name: str, rows: Any) -> Any:
+    if len(rows) != 1:
+        raise BadInput(
+            f"{name} have {len(rows)} rows, and an Attribution is of one text; give its row alone, and "
+            "call this for each text."
+        )
+    return rows[0]
 
 
 def _scores(given: Any, row: TokenRow, index: int) -> np.ndarray:
@@ -124,7 +112,7 @@ def _scores(given: Any, row: TokenRow, index: int) -> np.ndarray:
         if getattr(given, name, None) is not None:
             given = getattr(given, name)
             break
-    values = _array(given)
+    values = _array(given).astype(float)
     while values.ndim > 1 and values.shape[0] == 1:
         values = values[0]
     if values.ndim == 2:  # shap has a column a class; captum a column a hidden feature
@@ -144,12 +132,6 @@ def _scores(given: Any, row: TokenRow, index: int) -> np.ndarray:
 
 def _array(values: Any) -> np.ndarray:
     if hasattr(values, "detach"):
-        values = values.detach().cpu().double()
-    return np.asarray(values, dtype=np.float64)
-
-
-def _line(values: Any) -> Any:
-    """A 1-D array as a table of one row; None is None."""
-    if hasattr(values, "detach"):
         values = values.detach().cpu()
-    return values if values is None else np.atleast_2d(np.asarray(values))
+        values = values.double() if values.is_floating_point() else values
+    return np.asarray(values)

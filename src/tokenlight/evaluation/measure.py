@@ -1,27 +1,33 @@
 """From Attributions to Records: every metric's changed texts go through the model in one stream."""
 
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from math import isnan, nan
-from typing import Any, Literal
+from itertools import combinations, islice
+from math import nan
+from typing import Any, Literal, TypeVar
 
-from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
+import numpy as np
+
+from tokenlight.capture.perturbation import Original, StandIns, stream_logits
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError, long_way, way
-from tokenlight.evaluation.extra_explanations import extremes, further_explanations
-from tokenlight.evaluation.method_names import Kind, kind_of, method_names
+from tokenlight.evaluation.extra_explanations import completed, label_of
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._agreement import unit_ranks
+from tokenlight.metrics._interval import plain
 from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
+from tokenlight.metrics._ranking import unit_ranks
 from tokenlight.progress import progress as progress_bar
 
-# Explanations measured together; the further ones that a metric needs are made for these at once.
 PASSES = {"likeness", "difference"}  # extras of explanations that no one pass of a model has
+# Explanations measured together; the further ones that a metric needs are made for these at once.
 CHUNK = {"cpu": 32, "cuda": 512}
+T = TypeVar("T")
+Known = Sequence[T | None] | Mapping[int, T | None] | None  # of texts, by their numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +43,14 @@ class Record:
     predicted: str
     label: str | None
     tokens: int
-    measured: Mapping[str, Measured]
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    agrees: Mapping[str, float] = field(default_factory=dict)
+    measured: dict[str, Measured]
+    skipped: dict[str, str] = field(default_factory=dict)
+    agrees: dict[str, float] = field(default_factory=dict)
     cut: int = 0  # tokens that long="truncate" left out
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; :meth:`from_dict` is its inverse."""
-        values = dataclasses.asdict(self)
-        for one in values["measured"].values():  # token_overlap has no number for one text
-            one["value"] = None if isnan(one["value"]) else one["value"]
+        """JSON values; :meth:`from_dict` is its inverse. Of one text token_overlap has no number."""
+        values: dict[str, Any] = plain(dataclasses.asdict(self))
         return values
 
     @classmethod
@@ -69,45 +73,36 @@ class Failure:
     step: Literal["explained", "measured"] = "explained"  # what it could not be
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of the texts beside their explanations: ``labels`` and ``spans``, one entry a text.
+def short_names(
+    records: Iterable[Record], refusals: Iterable[Failure] = ()
+) -> tuple[tuple[Record, ...], tuple[Failure, ...]]:
+    """Methods by their own names, and with options where one is there twice, be it refused.
 
-    ``texts``: for each explanation the number of its text. ``names``: what the methods are called, where
-    there are others than those seen here.
+    Names are given for a whole job at once: given for what happens to be there, a variant whose sibling
+    was refused would take the bare name, and its numbers would be counted as the other's.
     """
+    records, refusals = tuple(records), tuple(refusals)
+    labels = [*(one.method for one in records), *(one.method for one in refusals)]
+    bare = {label: re.split(r"\(\w+=| \| ", label)[0] for label in labels}
+    times = Counter(bare.values())
+    names = {label: name if times[name] == 1 else label for label, name in bare.items()}
+    return tuple(
+        dataclasses.replace(
+            one,
+            method=names[one.method],
+            agrees={names[label]: value for label, value in one.agrees.items()},
+        )
+        for one in records
+    ), tuple(dataclasses.replace(one, method=names[one.method]) for one in refusals)
 
-    labels: Sequence[int | None] | None = None
-    spans: Sequence[tuple[CharacterSpan, ...] | None] | None = None
-    texts: Sequence[int] = ()
-    names: Mapping[Kind, str] | None = None
 
-
-def by_text(attributions: Sequence[Attribution], texts: int | None) -> list[int]:
-    """The number of the text each attribution explains; they stand text by text.
-
-    ``texts``: how many there are, where labels or spans say so. Else a new text begins where the
-    tokens change, or where a method and target come again.
-    """
-    if texts is not None:
-        share, rest = divmod(len(attributions), texts) if texts else (0, 1)
-        if rest or not share:
-            raise BadInput(
-                f"{texts} labels or spans were given for {len(attributions)} explanations; give one "
-                "a text, with the explanations in the order explain() gives them: text by text."
-            )
-        numbers = [i // share for i in range(len(attributions))]
-        for i, attribution in enumerate(attributions):
-            if _whole(attribution) != _whole(attributions[numbers[i] * share]):
-                raise BadInput(
-                    f"explanation {i} is of another text than explanation {numbers[i] * share}, yet "
-                    f"{share} explanations a text were expected from {texts} labels or spans."
-                )
-        return numbers
+def by_text(attributions: Sequence[Attribution]) -> list[int]:
+    """The number of the text each attribution explains. They stand text by text: a new one begins where
+    the tokens change, or where a method and target come again."""
     numbers, seen, current = [], set[Any](), -1
     previous: Any = None
     for attribution in attributions:
-        whole, made = _whole(attribution), (kind_of(attribution), _asked(attribution))
+        whole, made = _whole(attribution), (label_of(attribution), _asked(attribution))
         if whole != previous or made in seen:
             current, seen, previous = current + 1, set(), whole
         seen.add(made)
@@ -129,19 +124,17 @@ def _asked(attribution: Attribution) -> tuple[object, ...]:
     return attribution.target.name, row.at, row.asked, row.fingerprint
 
 
-def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
-    """Refuse before any work what could only fail after it."""
+def check(metrics: Iterable[Metric], head: Head, *, labelled: bool, marked: bool) -> None:
+    """Refuse before any work what could only fail after it; whether labels, and marks, are there."""
     for metric in metrics:
         metric.check(head)
-        if metric.labelled and known.labels is None:
-            python = f"('{metric.name}', {{'reference': 'predicted'}})"
-            how = way(python, f"--metric {metric.name}:reference=predicted")
-            own = f", or {how} to compare with the model's own prediction"
+        if metric.labelled and not labelled:
+            own = ", or its option reference=predicted to compare with the model's own prediction"
             raise BadInput(
                 f"{metric.name} compares with the true labels, and none were given; give "
                 f"{way('labels=…', '--label COLUMN')}{own if hasattr(metric, 'reference') else ''}."
             )
-        if metric.marked and known.spans is None:
+        if metric.marked and not marked:
             raise BadInput(
                 f"{metric.name} compares with spans that a person marked, and none were given; give "
                 + way("spans=…, for each text", "a file with a column 'spans', in each row")
@@ -149,136 +142,86 @@ def check(metrics: Iterable[Metric], head: Head, known: Known) -> None:
             )
 
 
-def measure(
+def measure(  # noqa: PLR0913 - what is known of the texts, each by name
     explainer: Explainer,
     attributions: Sequence[Attribution],
     metrics: Mapping[str, Metric],
-    known: Known,
+    texts: Sequence[int],
     *,
+    labels: Known[int] = None,
+    spans: Known[tuple[CharacterSpan, ...]] = None,
     batch_tokens: int | None = None,
     progress: bool | None = None,
 ) -> Iterator[Record]:
     """A record for each attribution, in order, as soon as its part of the stream is through.
 
+    ``texts``: for each explanation the number of its text, at which its label and spans are found.
     A text that a metric cannot measure costs that number only: the record says why.
     """
-    check(metrics.values(), explainer.live.head, known)
+    head = explainer.live.head
+    check(metrics.values(), head, labelled=labels is not None, marked=spans is not None)
     for attribution in attributions:
         refuse_other_model(explainer, attribution)
-    if any(attribution.row.image is not None for attribution in attributions):
-        for metric in metrics.values():
-            if getattr(metric, "perturb", None) == "delete":
-                raise BadInput(
-                    f"{metric.name} deletes tokens, but a patch cannot be deleted: the picture would "
-                    f"lose its grid. Give ('{metric.name}', {{'perturb': 'mask'}}), which hides "
-                    "patches, or deletion and insertion."
-                )
-    numbers, names = known.texts, method_names(map(kind_of, attributions), known.names)
     stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
-    cases = [
-        Case(
-            attribution,
-            Original(attribution.row, stand_ins),
-            explainer.live.head,
-            None if known.labels is None else known.labels[number],
-            None if known.spans is None else known.spans[number],
+    given: list[tuple[Case, Record]] = []
+    alike: dict[Any, list[tuple[Record, np.ndarray]]] = {}
+    for number, one in zip(texts, attributions, strict=True):
+        label = None if labels is None else labels[number]
+        marks = None if spans is None else spans[number]
+        case = Case(one, Original(one.row, stand_ins), head, label, marks)
+        names = (
+            one.target.name,
+            one.prediction.label,
+            None if label is None else head.labels[label],
         )
-        for number, attribution in zip(numbers, attributions, strict=True)
-    ]
-    agreements = _agreements(numbers, attributions, names)
+        record = Record(number, label_of(one), *names, len(one), {}, cut=one.row.cut)
+        given.append((case, record))
+        if (ranks := unit_ranks(one)) is not None:
+            alike.setdefault((number, _asked(one)), []).append((record, ranks))
+    for group in alike.values():
+        for (mine, own), (other, theirs) in combinations(group, 2):
+            if mine.method != other.method:
+                mine.agrees[other.method] = float(own @ theirs)
     size = CHUNK.get(explainer.live.device.type, CHUNK["cpu"])
-    with progress_bar("measuring", len(cases), progress) as advance:
-        for start in range(0, len(cases), size):
-            chosen = range(start, min(start + size, len(cases)))
-            found = _measured(explainer, [cases[i] for i in chosen], metrics, batch_tokens)
-            for i, (measured, skipped) in zip(chosen, found, strict=True):
-                case = cases[i]
-                yield Record(
-                    text=numbers[i],
-                    method=names[kind_of(case.attribution)],
-                    target=case.attribution.target.name,
-                    predicted=case.attribution.prediction.label,
-                    label=None if case.label is None else case.head.labels[case.label],
-                    tokens=len(case.attribution),
-                    measured=measured,
-                    skipped=skipped,
-                    agrees=agreements[i],
-                    cut=case.attribution.row.cut,
-                )
+    with progress_bar("measuring", len(given), progress) as advance:
+        for start in range(0, len(given), size):
+            chosen = given[start : start + size]
+            _fill(explainer, chosen, metrics, batch_tokens)
+            yield from (record for _, record in chosen)
             advance(len(chosen))
 
 
-def _agreements(
-    numbers: Sequence[int],
-    attributions: Sequence[Attribution],
-    names: Mapping[Kind, str],
-) -> list[dict[str, float]]:
-    """For each attribution its rank correlation with the methods behind it on the same text."""
-    ranks = [unit_ranks(a) for a in attributions]
-    asked = [_asked(a) for a in attributions]
-    found: list[dict[str, float]] = [{} for _ in attributions]
-    for i, one in enumerate(attributions):
-        for j in range(i + 1, len(attributions)):
-            if numbers[j] != numbers[i]:
-                break
-            other, mine, theirs = attributions[j], ranks[i], ranks[j]
-            if mine is None or theirs is None or asked[j] != asked[i]:
-                continue
-            if kind_of(other) != kind_of(one):
-                found[i][names[kind_of(other)]] = float(mine @ theirs)
-    return found
-
-
-def _measured(
+def _fill(
     explainer: Explainer,
-    cases: Sequence[Case],
+    given: Sequence[tuple[Case, Record]],
     metrics: Mapping[str, Metric],
     batch_tokens: int | None,
-) -> list[tuple[dict[str, Measured], dict[str, str]]]:
-    found: list[tuple[dict[str, Measured], dict[str, str]]] = [({}, {}) for _ in cases]
-    jobs = list(_jobs(explainer, cases, metrics, found, batch_tokens))
-    rows = (variant for _, _, _, variants in jobs for variant in variants)
-    answers = stream_logits(explainer.live, rows, batch_tokens=batch_tokens)
-    for i, key, case, variants in jobs:
-        logits = list(islice(answers, len(variants)))
-        pairs = list(zip(variants, logits, strict=True))
-        try:
-            found[i][0][key] = metrics[key].measure(case, pairs)
-        except TokenlightError as refused:
-            found[i][1][key] = str(refused)
-    return found
-
-
-def _jobs(
-    explainer: Explainer,
-    cases: Sequence[Case],
-    metrics: Mapping[str, Metric],
-    found: list[tuple[dict[str, Measured], dict[str, str]]],
-    batch_tokens: int | None,
-) -> Iterator[tuple[int, str, Case, list[Variant]]]:
-    """What to ask for each case and metric, case by case: changed texts of one text stand together,
-    where the engine finds those that several methods share."""
-    beside: dict[str, tuple[str, Sequence[Any]]] = {}  # by the field of a case that it fills
-    for key, metric in metrics.items():
-        if metric.further != "none":
-            beside[key] = "others", further_explanations(explainer, cases, metric)
-        elif metric.searches:
-            beside[key] = "bounds", extremes(explainer, cases, metric, batch_tokens)
-    for i, case in enumerate(cases):
+) -> None:
+    """Write into each record what the metrics measure. They are asked about case by case: changed texts of
+    one text stand together, where the engine finds those that several methods share."""
+    cases = [case for case, _ in given]
+    ready = {key: completed(explainer, cases, one, batch_tokens) for key, one in metrics.items()}
+    jobs = []
+    for i, (_, record) in enumerate(given):
         for key, metric in metrics.items():
-            given = case
             try:
-                _readable(explainer, case, metric)
-                if key in beside:
-                    name, found_for = beside[key]
-                    if isinstance(found_for[i], TokenlightError):
-                        raise found_for[i]
-                    given = dataclasses.replace(case, **{name: tuple(found_for[i])})  # type: ignore[arg-type]
-                variants = metric.variants(given)
+                case = ready[key][i]
+                refuse_words(cases[i].attribution)
+                if metric.asks or metric.further != "none":
+                    needs_one_piece(explainer, cases[i].attribution, metric.name)
+                if isinstance(case, TokenlightError):
+                    raise case
+                jobs.append((record, key, case, metric.variants(case)))
             except TokenlightError as refused:
-                found[i][1][key] = str(refused)
-                continue
-            yield i, key, given, variants
+                record.skipped[key] = str(refused)
+    rows = (variant for *_, variants in jobs for variant in variants)
+    answers = stream_logits(explainer.live, rows, batch_tokens=batch_tokens)
+    for record, key, case, variants in jobs:
+        said = list(zip(variants, islice(answers, len(variants)), strict=True))
+        try:
+            record.measured[key] = metrics[key].measure(case, said)
+        except TokenlightError as refused:
+            record.skipped[key] = str(refused)
 
 
 def refuse_other_model(explainer: Explainer, attribution: Attribution) -> None:
@@ -305,15 +248,10 @@ def refuse_other_model(explainer: Explainer, attribution: Attribution) -> None:
         )
 
 
-def _readable(explainer: Explainer, case: Case, metric: Metric) -> None:
-    attribution = case.attribution
+def refuse_words(attribution: Attribution) -> None:
+    """Scores of words name no tokens that could be taken away or marked."""
     if any(step.startswith("merge_words") for step in attribution.steps):
-        raise BadInput(
-            "these are scores of words, whose token ids are not kept; measure the token scores, "
-            "before merge_words."
-        )
-    if metric.asks or metric.further != "none":
-        needs_one_piece(explainer, attribution, metric.name)
+        raise BadInput("these are scores of words; measure the token scores, before merge_words.")
 
 
 def needs_one_piece(explainer: Explainer, attribution: Attribution, what: str) -> None:

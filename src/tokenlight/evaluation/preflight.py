@@ -1,24 +1,26 @@
-"""What would be wrong for every text of a file is told once, before the first of them is read."""
+"""What is asked for, and what people know of texts, true labels and marked spans: read, and where it would be
+wrong for every text refused, before the first text is."""
 
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from tokenlight.data.target import Continuation, Contrast, Head, NextToken, TokenTarget
-from tokenlight.data.tokenizer import Vocabulary
-from tokenlight.data.units import types_of
-from tokenlight.errors import BadInput, BadTarget, way
-from tokenlight.evaluation.measure import Known, check
+from tokenlight.data.target import Continuation, Head, TokenTarget, is_number
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, BadTarget, UnknownName, way
+from tokenlight.evaluation.measure import check
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining import jobs
 from tokenlight.explaining.default import sample
-from tokenlight.explaining.jobs import name_of
 from tokenlight.explaining.token_labels import ENTITIES
 from tokenlight.files.tables import Example
-from tokenlight.metrics._metric import Metric
+from tokenlight.metrics._metric import CharacterSpan, Metric
+
+Marks = tuple[CharacterSpan, ...] | None  # of one text
 
 
 def attempt(explainer: Explainer, method: MethodLike, **how: Any) -> tuple[Exception | None, float]:
@@ -48,60 +50,93 @@ def check_metrics(metrics: Iterable[Metric], head: Head, examples: Iterable[Exam
     listed = list(examples)
     labelled = any(example.label is not None for example in listed)
     marked = any(example.spans is not None for example in listed)
-    check(metrics, head, Known(() if labelled else None, () if marked else None))
+    check(metrics, head, labelled=labelled, marked=marked)
 
 
 def check_target(explainer: Explainer, target: Any) -> None:
-    """Refuse a target that this model has for no text; what depends on the text is not looked at."""
-    head, name = explainer.live.head, name_of(explainer)
+    """Refuse a target that this model refuses for a short text, too; what depends on the text, such as an
+    answer or the word that is asked about, is not looked at."""
+    head = explainer.live.head
     jobs.check_target(explainer, target)
-    if isinstance(target, TokenTarget):
-        label = target.label  # one, two, or what B- and I- tags have in common
-        sides = (label.this, label.that) if isinstance(label, Contrast) else (label,)
-        if not all(side in types_of(head.labels) for side in sides):
-            _check_labels(head, label)
-    elif isinstance(target, Continuation):
+    text, usual = sample(explainer)
+    if isinstance(target, TokenTarget) and isinstance(usual, TokenTarget):
+        target = replace(usual, label=target.label)
+    elif head.reads == "token" and target not in ("all", ENTITIES):
+        every, one = way("target='all'", "--target all"), "--token WORD of tokenlight explain"
+        raise BadTarget(
+            f"{jobs.name_of(explainer)} labels each token, so say which: {every} explains every word, "
+            f"{ENTITIES!r} every name, {way('TokenTarget(word)', one)} one."
+        )
+    elif target == usual or isinstance(target, Continuation | TokenTarget) or head.kind == "span":
         return
-    elif head.reads == "token":
-        if target not in ("all", ENTITIES):
-            every = way("target='all'", "--target all")
-            names = way(f"{ENTITIES!r}", ENTITIES)
-            one = way("TokenTarget(word)", "--token WORD of tokenlight explain")
-            raise BadTarget(
-                f"{name} labels each token, so say which: {every} explains every word, {names} every "
-                f"name, {one} one."
-            )
-    elif head.reads != "pair":
-        _check_labels(head, target)
-
-
-def _check_labels(head: Head, target: Any) -> None:
-    head.takes(target)
-    if head.kind == "span":  # an answer stands in one context and not in another
-        return
-    if isinstance(target, Contrast) and "predicted" in (target.this, target.that):
-        if target.this != target.that:
-            _check_label(head, target.that if target.this == "predicted" else target.this)
+    # Behind a prompt that ends in a blank a word is another token.
+    tries = (text, f"{text} ") if head.reads == "next" and isinstance(text, str) else (text,)
+    how: dict[str, Any] = {"target": target, "long": "truncate", "progress": False}
+    for one in tries:
+        try:
+            explainer.explain(one, method="random", **how)
             return
-    elif isinstance(head.labels, Vocabulary) and target not in ("predicted", "all"):
-        both = (target.this, target.that) if isinstance(target, Contrast) else (target,)
-        for label in both:
-            _check_label(head, label.token if isinstance(label, NextToken) else label)
-        if len(set(both)) == len(both):
-            return
-    no_row: Any = None
-    head.resolve(target, np.zeros(len(head.labels), "f4"), no_row)
+        except (BadTarget, UnknownName):
+            if one is tries[-1]:
+                raise
 
 
-def _check_label(head: Head, label: Any) -> None:
-    try:
-        head.label_index(label)
-    except BadTarget:
-        # Behind a prompt that ends in a blank a word is another token.
-        words = head.labels
-        if not isinstance(label, str) or not isinstance(words, Vocabulary) or head.reads == "mask":
-            raise
-        with suppress(BadTarget):
-            words.id_of(label, blank=False)
-            return
-        raise
+def read_labels(labels: Sequence[Any], head: Head) -> tuple[int | None, ...]:
+    """Label names or numbers as numbers; None where a text has none."""
+    return tuple(None if label is None else _true_label(label, head) for label in labels)
+
+
+def _true_label(label: Any, head: Head) -> int:
+    """Unlike a target, a true label is one of the labels: neither ``predicted`` nor ``all``."""
+    if not head.labels:
+        raise BadInput(f"the true label {label!r} has no use: {head.does}. Leave the labels out.")
+    if _is_whole(label) and label < 0:  # no label has such a number: it is a name
+        label = str(label)
+    if isinstance(label, str):
+        known = head.writes or label in head.labels or (is_number(label) and label[0] != "-")
+    else:
+        known = _is_whole(label)
+    if not known:
+        empty = way("give None", "leave the cell empty")
+        remedy = f"Rename it to one of these, or {empty} where a text has no label."
+        raise UnknownName(f"{UnknownName.among('label', str(label), head.labels)} {remedy}")
+    return head.label_index(label)
+
+
+def read_spans(spans: Sequence[Any], rows: Sequence[TokenRow]) -> tuple[Marks, ...]:
+    """For each text its marked spans as (segment, start, end); ``rows``: the texts as they were read.
+
+    A span is (start, end) in the text's last part (the context of a question), or has the number of
+    its part before it; a text has one span, a list of spans, or None.
+    """
+    found: list[Marks] = []
+    for number, (entry, row) in enumerate(zip(spans, rows, strict=True)):
+        where = f" of text {number}" if len(spans) > 1 else ""
+        one = isinstance(entry, Sequence | np.ndarray) and len(entry) and _is_whole(entry[0])
+        listed = [entry] if one or not isinstance(entry, Iterable) else entry
+        found.append(None if entry is None else tuple(_span(span, row, where) for span in listed))
+    return tuple(found)
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
+def _span(span: Any, row: TokenRow, where: str) -> CharacterSpan:
+    numbers = tuple(span) if isinstance(span, Iterable) else ()
+    if len(numbers) not in (2, 3) or not all(map(_is_whole, numbers)):
+        raise BadInput(
+            f"span {span!r}{where} is none: give (first character, behind the last), or "
+            "(part, first character, behind the last)."
+        )
+    told = tuple(map(int, numbers))
+    *given, start, end = told
+    part = given[0] if given else len(row.texts) - 1
+    lengths = dict(enumerate(map(len, row.texts)))
+    if not 0 <= start < end <= lengths.get(part, -1):
+        has = ", ".join(f"part {i} has {length}" for i, length in lengths.items())
+        raise BadInput(
+            f"span {told}{where} is empty or stands outside of the text: "
+            f"{has or 'token ids have no'} characters."
+        )
+    return part, start, end

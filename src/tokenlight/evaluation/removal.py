@@ -4,52 +4,29 @@ Tokens are taken in the order of their scores, as AOPC takes them, and whole wor
 both are held against random orders and random choices of the same text, which are asked once.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from itertools import combinations, permutations
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain, combinations, permutations
 from math import comb, factorial
 from typing import Any
 
 import numpy as np
 
-from tokenlight.capture.live import LiveModel
-from tokenlight.capture.perturbation import Original, StandIns, Variant, stream_logits
+from tokenlight.capture.perturbation import Original, StandIns, stream_logits
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.units import word_groups
+from tokenlight.evaluation.grade import UNTESTED, graded
+from tokenlight.evaluation.measure import needs_one_piece, refuse_words
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._chance import chance
+from tokenlight.metrics._erasing import chance
+from tokenlight.metrics._metric import needs_probabilities
 from tokenlight.metrics._ranking import PAPER_GRID, ranked_among, ranking, shares_to_counts
 
-ORDERS, CHOICES, TOP = 50, 100, 3
+Sizes = tuple[int, int, int]  # how many random orders, how many random choices, of how many words
+SIZES = ORDERS, CHOICES, TOP = 50, 100, 3
+UNMOVED = 0.01  # a probability that no removal moves this far has nothing to say of an order
 SAME = 1e-9  # falls this close are one
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How many random orders, how many random choices, and of how many words."""
-
-    orders: int = ORDERS
-    choices: int = CHOICES
-    top: int = TOP
-
-
-class Asked:
-    """What a model has said to changed texts; each is asked once."""
-
-    def __init__(self, live: LiveModel) -> None:
-        self.live = live
-        self.answers: dict[Hashable, np.ndarray] = {}
-
-    def logits(self, variants: Sequence[Variant]) -> list[np.ndarray]:
-        """The logits of each, in order."""
-        keys = [variant.key for variant in variants]
-        new = {
-            key: variant
-            for key, variant in zip(keys, variants, strict=True)
-            if key not in self.answers
-        }
-        said = stream_logits(self.live, new.values())
-        self.answers |= zip(new, said, strict=True)
-        return [self.answers[key] for key in keys]
+Said = dict[Hashable, np.ndarray]  # a model's answers to changed texts, each asked about once
 
 
 class Watched:
@@ -59,8 +36,11 @@ class Watched:
     its logits are their weighted mean, as those of the explanation were.
     """
 
-    def __init__(self, explainer: Explainer, attribution: Attribution, asked: Asked) -> None:
-        self.head, self.target, self.asked = explainer.live.head, attribution.target, asked
+    def __init__(
+        self, explainer: Explainer, attribution: Attribution, said: Said | None = None
+    ) -> None:
+        self.live, self.target = explainer.live, attribution.target
+        self.said = {} if said is None else said
         stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
         self.original = Original(attribution.row, stand_ins)
         self.taken = self.original.taken
@@ -71,11 +51,9 @@ class Watched:
 
     def words(self) -> list[np.ndarray]:
         """Positions of each word; a token without a word stands alone."""
-        groups: dict[Any, list[int]] = {}
-        for place in self.places:
-            word = self.original.row.words[place]
-            groups.setdefault(("token", place) if word is None else word, []).append(int(place))
-        return [np.array(group) for group in groups.values()]
+        groups = (np.array(group) for group in word_groups(self.original.row))
+        may = (group[np.isin(group, self.places)] for group in groups)
+        return [group for group in may if len(group)]
 
     def left(self, removals: Sequence[np.ndarray]) -> np.ndarray:
         """The probability that is left after each removal."""
@@ -83,11 +61,15 @@ class Watched:
             [self.taken(np.concatenate([gone, outside])) for _, outside in self.windows]
             for gone in removals
         ]
-        said = iter(self.asked.logits([variant for text in texts for variant in text]))
+        keys = [[variant.key for variant in text] for text in texts]
+        asked = dict(zip(chain(*keys), chain(*texts), strict=True))
+        new = {key: asked[key] for key in asked if key not in self.said}
+        self.said |= zip(new, stream_logits(self.live, new.values()), strict=True)
         found = []
-        for text in texts:
-            logits = sum(weight * next(said) for weight, _ in self.windows)
-            found.append(chance(self.head, self.target, text[0], np.asarray(logits)))
+        for text, own in zip(texts, keys, strict=True):
+            weighed = zip(self.windows, own, strict=True)
+            logits = sum(weight * self.said[key] for (weight, _), key in weighed)
+            found.append(chance(self.live.head, self.target, text[0], np.asarray(logits)))
         return np.array(found)
 
 
@@ -114,28 +96,26 @@ class Chance:
     Where few orders or choices exist, all of them are tried.
     """
 
-    def __init__(self, watched: Watched, sizes: Sizes, generator: np.random.Generator) -> None:
+    def __init__(
+        self, watched: Watched, generator: np.random.Generator, sizes: Sizes = SIZES
+    ) -> None:
+        orders, choices, top = sizes
         self.watched, self.places, self.words = watched, watched.places, watched.words()
         self.counts = shares_to_counts(PAPER_GRID, len(self.places))
-        self.every_order = factorial(len(self.places)) <= sizes.orders + 1
-        self.orders = (
-            [np.array(order, dtype=int) for order in permutations(self.places)]
-            if self.every_order
-            else [generator.permutation(self.places) for _ in range(sizes.orders)]
-        )
-        self.top = min(sizes.top, max(1, len(self.words) // 2))
-        self.every_choice = comb(len(self.words), self.top) <= sizes.choices
-        self.choices = (
-            list(combinations(range(len(self.words)), self.top))
-            if self.every_choice
-            else [
-                tuple(sorted(generator.choice(len(self.words), self.top, replace=False).tolist()))
-                for _ in range(sizes.choices)
-            ]
-        )
+        self.every_order = factorial(len(self.places)) <= orders + 1
+        every: Iterable[Any] = permutations(self.places)
+        if not self.every_order:
+            every = (generator.permutation(self.places) for _ in range(orders))
+        self.orders = [np.array(order, dtype=int) for order in every]
+        words = len(self.words)
+        self.top = min(top, max(1, words // 2))
+        self.every_choice = comb(words, self.top) <= choices
+        every = combinations(range(words), self.top)
+        if not self.every_choice:
+            every = (generator.choice(words, self.top, replace=False) for _ in range(choices))
+        self.choices = [tuple(sorted(map(int, choice))) for choice in every]
         steps = [order[:count] for order in self.orders for count in self.counts]
-        words = [self.of_words(choice) for choice in self.choices]
-        left = watched.left([np.empty(0, int), *steps, *words])
+        left = watched.left([np.empty(0, int), *steps, *map(self.of_words, self.choices)])
         self.before = float(left[0])
         falls = self.before - left[1:]
         self.moved = float(np.abs(falls).max(initial=0.0))
@@ -144,7 +124,7 @@ class Chance:
 
     def of_words(self, choice: Sequence[int]) -> np.ndarray:
         """The tokens of some words."""
-        return np.concatenate([self.words[i] for i in choice]) if choice else np.empty(0, int)
+        return np.concatenate([self.words[i] for i in choice])
 
     def of_order(self, scores: np.ndarray) -> dict[str, Any]:
         """Where the order of the scores stands among the others, by AOPC."""
@@ -189,3 +169,96 @@ def _rank(own: float, others: np.ndarray, *, among: bool) -> tuple[float, float]
     count = len(others) - among
     beaten = (points - 0.5 * among) / count if count else 0.0
     return (points + 0.5 * (not among)) / (count + 1), beaten
+
+
+class RemovalTest:
+    """Explanations of a model against chance. What chance does is kept for each target of the text at
+    hand; the text before is forgotten."""
+
+    def __init__(self, explainer: Explainer, seed: int = 0, sizes: Sizes = SIZES) -> None:
+        self.explainer, self.seed, self.sizes = explainer, seed, sizes
+        self.text, self.said = "", Said()
+        self.known: dict[ResolvedTarget, Chance] = {}
+
+    def chance(self, attribution: Attribution) -> Chance:
+        """What chance does to this text and target."""
+        row, target = attribution.row, attribution.target
+        if row.fingerprint != self.text:
+            self.text, self.said, self.known = row.fingerprint, {}, {}
+        if target not in self.known:
+            watched = Watched(self.explainer, attribution, self.said)
+            generator = np.random.default_rng([self.seed, len(row), *row.ids])
+            self.known[target] = Chance(watched, generator, self.sizes)
+        return self.known[target]
+
+    def __call__(self, attribution: Attribution) -> dict[str, Any]:
+        """The test in numbers and words, and its grade."""
+        needs_probabilities(self.explainer.live.head, "the removal test")
+        refuse_words(attribution)
+        if "windows" not in attribution.extras:
+            needs_one_piece(self.explainer, attribution, "the removal test")
+        chance = self.chance(attribution)
+        if len(chance.words) < 2:
+            verdict = "the text has one word, so there is nothing to rank"
+            return {"verdict": verdict, "grade": UNTESTED}
+        found = chance.of_order(attribution.scores) | chance.of_words_taken(attribution.scores)
+        fall = found["before"] - found["after"]
+        found["moved"] = max(chance.moved, abs(fall), abs(found["aopc"]))
+        (_, things), what = _things(attribution), watched_name(attribution.target)
+        nothing = ""
+        if found["moved"] < UNMOVED:
+            nothing = (
+                f"no choice of {things} moves {what} by {UNMOVED}, so there is nothing to test"
+            )
+        elif found["ties"]:
+            nothing = f"all {things} have the same score, so the explanation ranks nothing"
+        if nothing:
+            return found | {"verdict": nothing, "grade": UNTESTED}
+        special = sum(one.share for one in attribution.segment_shares() if one.segment is None)
+        ranks = found["percentile"] / 100, found["choices_percentile"] / 100
+        grade, weak = graded(*ranks, special, len(chance.words))
+        said = [weak, _beaten(found), _in_words(attribution, found, chance)]
+        verdict = "; ".join(filter(None, said))
+        return found | {"grade": grade, "weak": weak, "special": special, "verdict": verdict}
+
+
+def _beaten(found: Mapping[str, Any]) -> str:
+    """What its order beats: never a certainty that a sample does not give."""
+    # The share that is graded: of a sample, what it beat and half of itself, among one more.
+    share = int(found["beaten"] if found["beaten"] == 100 else found["percentile"])
+    if found["all_orders"]:
+        return f"its order beats {'every other' if share == 100 else f'{share} % of the others'}"
+    every = f"all {found['orders']} random orders tried"
+    return f"its order beats {every if share == 100 else f'{share} % of random orders'}"
+
+
+def _in_words(attribution: Attribution, found: dict[str, Any], chance: Chance) -> str:
+    """What removing the top words does."""
+    named, before, after = found["top_words"], found["before"], found["after"]
+    what = watched_name(attribution.target)
+    picture = attribution.row.image is not None
+    thing, several = _things(attribution)
+    count = f"the {len(named)} top {several}" if len(named) > 1 else f"the top {thing}"
+    words = f"{count} ({('; ' if picture else ', ').join(named)})"
+    if abs(before - after) < 0.005:
+        change = f"leaves {what} at {after:.2f}, so they alone do not decide"
+    else:
+        verb = "drops" if after < before else "raises"
+        others, less = "other" if chance.every_choice else "random", found["choices_less"]
+        most = "all" if chance.every_choice else ">99 % of"  # never a certainty from a sample
+        others = f"{most if less == 1 else f'{int(100 * less)} % of'} {others} choices"
+        change = f"{verb} {what} from {before:.2f} to {after:.2f}; {others} do less"
+    return f"{'hiding' if picture else 'removing'} {words} {change}"
+
+
+def _things(attribution: Attribution) -> tuple[str, str]:
+    """What an explanation ranks: one, and several."""
+    image = attribution.row.image
+    if image is None:
+        return "word", "words"
+    return ("patch or word", "patches and words") if image.places else ("patch", "patches")
+
+
+def watched_name(target: ResolvedTarget) -> str:
+    """The probability that the test watches, in words."""
+    return "P(answer)" if target.kind == "span" else f"P({target.name})"

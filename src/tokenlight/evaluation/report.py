@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from math import isnan
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.errors import MissingExtra
@@ -15,7 +13,6 @@ from tokenlight.files.write import write_bytes
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import Line, lines, plain_png, sheet
-from tokenlight.plots.dataset import Report, compact
 from tokenlight.plots.html import _environment, sealed
 
 if TYPE_CHECKING:
@@ -36,44 +33,35 @@ NAMED = 6
 
 def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figure:
     """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
-    told apart those best by their mean place over all panels are named, and chance; the others are
-    grey."""
+    told apart those best by the first metric are named, and chance; the others are grey."""
     MissingExtra.check(["matplotlib"], "plots", "a figure")
-    wanted = evaluation.metrics if metrics is None else metrics
-    panels, axis, keys = {}, {}, [key for key in wanted if _curves(evaluation, key)]
+    panels, axis, keys = {}, {}, _drawn(evaluation, metrics)
     for key in keys:
         metric = evaluation.metrics[key]
         title = f"{in_line(key)} {ARROWS[metric.direction]}".rstrip()
         panels[title] = {
             name: Line(points, *zip(*((i.mean, i.low, i.high) for i in found), strict=True))
-            for name, (points, found) in _curves(evaluation, key).items()
+            for name, part in evaluation.by_method.items()
+            for points, found in ([part.curves[key]] if key in part.curves else ())
         }
         axis[title] = AXES.get(metric.name, "share of tokens removed")
-    drawn: Figure = lines(panels, axis, _named(evaluation, keys)) or sheet(6.2, 4.2)
+    named = list(evaluation.methods)
+    if len(named) > MOST and keys:
+        sign = 1 if evaluation.metrics[keys[0]].direction == "lower" else -1
+        parts = evaluation.by_method
+        named.sort(key=lambda name: sign * parts[name].summary[keys[0]]["mean"])
+        named = [*named[:NAMED], *(name for name in named[NAMED:] if name == "random")]
+    drawn: Figure = lines(panels, axis, named) or sheet(6.2, 4.2)
     for axes, key in zip(drawn.axes, keys, strict=True):
         axes.set_ylabel(in_line(evaluation.metrics[key].name), parse_math=False)
     return drawn
 
 
-def _named(evaluation: Evaluation, keys: Sequence[str]) -> list[str]:
-    """Methods whose lines have names: all, or where they are too many the best ones and chance."""
-    if len(evaluation.methods) <= MOST:
-        return list(evaluation.methods)
-    places = dict.fromkeys(evaluation.methods, 0)
-    for key in keys:
-        sign = 1 if evaluation.metrics[key].direction == "lower" else -1
-        curves = _curves(evaluation, key)
-        heights = {name: sign * fmean(i.mean for i in own) for name, (_, own) in curves.items()}
-        for place, name in enumerate(sorted(heights, key=heights.__getitem__)):
-            places[name] += place
-    best = sorted(places, key=places.__getitem__)[:NAMED]
-    return [*best, *(name for name in places if name == "random" and name not in best)]
-
-
-def _curves(evaluation: Evaluation, key: str) -> dict[str, Any]:
-    """Points and intervals of a metric, of each method that has a curve of it."""
-    parts = evaluation.by_method.items()
-    return {name: part.curves[key] for name, part in parts if key in part.curves}
+def _drawn(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> list[str]:
+    """Those of the metrics that have a curve."""
+    parts = evaluation.by_method.values()
+    wanted = evaluation.metrics if metrics is None else metrics
+    return [key for key in wanted if any(key in part.curves for part in parts)]
 
 
 def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
@@ -95,37 +83,16 @@ def fragment(evaluation: Evaluation) -> str:
 
 
 def _warnings(evaluation: Evaluation) -> list[str]:
-    cut = str(evaluation.cut) if evaluation.cut.texts else ""
-    return [*filter(None, (evaluation.caution, cut)), *map(str, evaluation.unsteady)]
+    return [*filter(None, (evaluation.caution, *evaluation.cautions))]
 
 
 def _png(evaluation: Evaluation) -> bytes:
     """The figure; empty where no metric has a curve."""
-    drawn = any(_curves(evaluation, key) for key in evaluation.metrics)
-    return plain_png(figure(evaluation), 150) if drawn else b""
-
-
-def _texts(evaluation: Evaluation) -> Report:
-    """Each text with its explanations, and every number that was measured of them."""
-    values: dict[int, dict[str, str]] = {}
-    for record in evaluation.records:
-        for key, measured in record.measured.items():
-            name = f"{key} {record.method}" if len(evaluation.methods) > 1 else key
-            if not isnan(measured.value):
-                values.setdefault(record.text, {})[name] = f"{measured.value:.3g}"
-    known = evaluation.about
-    about = {name: known[name] for name in ("model", "target") if name in known}
-    report = Report(known.get("data", "Faithfulness"), about=about)
-    for number, drawn in evaluation.drawn:
-        report.texts.append(compact({**drawn, "values": values.get(number, {})}))
-    return report
+    return plain_png(figure(evaluation), 150) if _drawn(evaluation) else b""
 
 
 def save(evaluation: Evaluation, folder: Path) -> None:
-    """Write report.html and, where a metric has a curve, curves.png into ``folder``; where the texts were
-    drawn, texts.html with each of them."""
-    if evaluation.drawn:
-        _texts(evaluation).write(folder / "texts.html")
+    """Write report.html and, where a metric has a curve, curves.png into ``folder``."""
     if drawn := _png(evaluation):
         write_bytes(folder / "curves.png", drawn)
     write_bytes(folder / "report.html", page(evaluation).encode("utf-8"))

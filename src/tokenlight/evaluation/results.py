@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -15,17 +16,15 @@ from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, MissingExtra, shown
 from tokenlight.evaluation.corpus import Frequencies
-from tokenlight.evaluation.coverage import Cut, Omission, cut_texts, omissions, together
-from tokenlight.evaluation.labels import read_labels, read_spans
-from tokenlight.evaluation.measure import Failure, Known, Record, by_text, measure
+from tokenlight.evaluation.coverage import Omission, cut_in_words, cut_texts, omissions, together
+from tokenlight.evaluation.measure import Failure, Record, by_text, measure, short_names
+from tokenlight.evaluation.preflight import read_labels, read_spans
 from tokenlight.files.write import json_text, write_parquet, write_text
-from tokenlight.metrics._agreement import Agreement, Replacements, agreement, replacements
-from tokenlight.metrics._interval import Interval, mean_interval
+from tokenlight.metrics._interval import Interval, mean_interval, plain
 from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, MetricSummary
+from tokenlight.metrics._ranking import Agreement, removal_orders
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from tokenlight.explainer import Explainer
 
 FEW = 20  # texts below which intervals are rough
@@ -41,8 +40,7 @@ class Evaluation:
     classes or by several methods, are averaged first, since texts are drawn and not classes.
     ``by_method[name]`` is the same for one method alone; ``rows`` has one flat row per explanation;
     ``curves[metric]`` the points of its curve; ``notes`` says in words what the numbers do not cover.
-    ``about``: what was evaluated and how, as the report says it; ``drawn``: each text by its number, as
-    the report draws it.
+    ``about``: what was evaluated and how, as the report says it.
     """
 
     records: tuple[Record, ...]
@@ -51,7 +49,6 @@ class Evaluation:
     frequencies: Mapping[str, DocumentFrequencies] = field(default_factory=dict)
     refusals: tuple[Failure, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
-    drawn: tuple[tuple[int, dict[str, Any]], ...] = field(default=(), repr=False)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -93,7 +90,7 @@ class Evaluation:
             metric = self.metrics[key]
             found[key] = {
                 **asdict(summary.interval),
-                "skipped": self.skipped.get(key, {}),
+                "skipped": dict(Counter(r.skipped[key] for r in self.records if key in r.skipped)),
                 "better": metric.direction,
             }
             for part, interval in summary.parts.items():
@@ -105,58 +102,42 @@ class Evaluation:
     def differences(self) -> dict[str, dict[str, Interval]]:
         """For each metric, how far every other method lies from the first, text by text: its value − that
         of the first, as a mean over the texts that both were measured on."""
-        values: dict[str, dict[tuple[Any, Any], dict[str, Any]]] = {}
-        for row in self.rows:
-            values.setdefault(row["method"], {})[row["text"], row["target"]] = row
-        first, *others = values or ("",)
-        found: dict[str, dict[str, Interval]] = {metric: {} for metric in self.metrics}
-        for metric, name in ((metric, name) for metric in found for name in others):
-            pairs = [(own.get(metric), values[first].get(key, {}).get(metric))
-                     for key, own in values[name].items()]  # fmt: skip
-            gaps = [a - b for a, b in pairs if a is not None and b is not None]
-            if gaps:
-                found[metric][name] = mean_interval(gaps, seed=self.seed)
+        values: dict[tuple[str, str], dict[tuple[int, str], float]] = {}
+        for record in self.records:
+            for key, one in record.measured.items():
+                if not isnan(one.value):
+                    own = values.setdefault((key, record.method), {})
+                    own[record.text, record.target] = one.value
+        found: dict[str, dict[str, Interval]] = {key: {} for key in self.metrics}
+        for key, name in product(found, self.methods[1:]):
+            first = values.get((key, self.methods[0]), {})
+            own = values.get((key, name), {})
+            if gaps := [value - first[at] for at, value in own.items() if at in first]:
+                found[key][name] = mean_interval(gaps, seed=self.seed)
         return found
 
     @cached_property
-    def skipped(self) -> dict[str, dict[str, int]]:
-        """For each metric: reason to the number of explanations left out for it."""
-        found: dict[str, Counter[str]] = {}
-        for record in self.records:
-            for key, reason in record.skipped.items():
-                found.setdefault(key, Counter())[reason] += 1
-        return {key: dict(counts) for key, counts in found.items()}
-
-    @cached_property
-    def cut(self) -> Cut:
-        """The texts that were cut to what the model reads."""
-        return cut_texts(self.records, self.refusals)
-
-    @cached_property
-    def omissions(self) -> list[Omission]:
-        """Texts not explained or not measured, for each method, metric and reason."""
-        return omissions(self.records, self.refusals)
-
-    @cached_property
     def left_out(self) -> list[Omission]:
-        """The omissions in few lines: what many methods or texts have in common stands once."""
-        return together(self.omissions)
+        """Texts not explained or not measured; what many methods or texts have in common stands once."""
+        return together(omissions(self.records, self.refusals))
 
     @cached_property
-    def unsteady(self) -> list[Replacements]:
-        """Metrics whose order of the methods depends on what stands in a removed token's place."""
+    def cautions(self) -> tuple[str, ...]:
+        """What to know before the numbers are read, a sentence each: texts cut, and orders of methods
+        that depend on what stands in a removed token's place."""
         means = {
             key: {name: part.summary[key]["mean"] for name, part in self.by_method.items()}
             for key in self.metrics
         }
-        return [one for one in replacements(self.metrics, means) if not one.steady]
+        unsteady = [said for steady, said in removal_orders(self.metrics, means) if not steady]
+        return tuple(
+            filter(None, (cut_in_words(cut_texts(self.records, self.refusals)), *unsteady))
+        )
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What the numbers do not cover, a sentence each: texts cut, not explained, not measured; and
-        orders of methods that are not to be relied on."""
-        cut = [self.cut] if self.cut.texts else []
-        return tuple(map(str, (*cut, *self.left_out, *self.unsteady)))
+        """The cautions, and what the numbers do not cover: texts not explained, not measured."""
+        return (*self.cautions, *map(str, self.left_out))
 
     @cached_property
     def caution(self) -> str:
@@ -178,13 +159,16 @@ class Evaluation:
     @cached_property
     def agreement(self) -> Agreement:
         """Rank correlation between every two methods over the same texts."""
+        if len(self.methods) < 2:
+            raise BadInput("agreement compares methods; give the explanations of two or more.")
         pairs: dict[tuple[str, str], dict[int, list[float]]] = {}
         for record in self.records:
             for other, value in record.agrees.items():
                 texts = pairs.setdefault((record.method, other), {})
                 texts.setdefault(record.text, []).append(value)
-        means = {pair: [fmean(of_one) for of_one in by.values()] for pair, by in pairs.items()}
-        return agreement(means, self.methods, seed=self.seed)
+        means = {pair: [*map(fmean, by.values())] for pair, by in pairs.items()}
+        found = {pair: mean_interval(own, seed=self.seed) for pair, own in means.items()}
+        return Agreement(self.methods, found)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -201,12 +185,6 @@ class Evaluation:
                 row[f"{key}.skipped"] = record.skipped.get(key)
             found.append(row)
         return found
-
-    def to_pandas(self) -> DataFrame:
-        """The rows as a data frame."""
-        pandas: Any = MissingExtra.importing("pandas", "bench", "to_pandas()")
-        frame: DataFrame = pandas.DataFrame.from_records(self.rows)
-        return frame
 
     def table(self) -> str:
         """Methods × metrics as text: mean [low, high]; the arrow says which way is better."""
@@ -239,33 +217,27 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Summary, curves, agreement and differences as plain JSON values; rows are saved beside it."""
-        return {
-            "methods": {name: plain(part.summary) for name, part in self.by_method.items()},
+        parts = self.by_method
+        pairs = self.agreement.pairs if len(parts) > 1 else {}
+        found: dict[str, Any] = {
+            "methods": {name: part.summary for name, part in parts.items()},
             "curves": {
-                name: {
-                    key: {"points": list(points), "means": [i.to_dict() for i in intervals]}
-                    for key, (points, intervals) in part.curves.items()
-                }
-                for name, part in self.by_method.items()
+                name: {key: {"points": at, "means": own} for key, (at, own) in part.curves.items()}
+                for name, part in parts.items()
             },
-            "agreement": {
-                f"{one} · {other}": interval.to_dict()
-                for (one, other), interval in (
-                    self.agreement.pairs.items() if len(self.methods) > 1 else ()
-                )
-            },
-            "differences": {
-                metric: {name: gap.to_dict() for name, gap in gaps.items()}
-                for metric, gaps in self.differences.items()
-                if gaps
-            },
+            "agreement": {f"{one} · {other}": found for (one, other), found in pairs.items()},
+            "differences": {metric: gaps for metric, gaps in self.differences.items() if gaps},
             "metrics": {key: metric.label for key, metric in self.metrics.items()},
             "seed": self.seed,
-            "cut": self.cut.to_dict(),
-            **({"caution": self.caution} if self.caution else {}),
-            "left_out": [one.to_dict() for one in self.omissions],
-            **({"about": dict(self.about)} if self.about else {}),
+            "cut": cut_texts(self.records, self.refusals),
+            "caution": self.caution,
+            "left_out": [one.to_dict() for one in omissions(self.records, self.refusals)],
+            "about": self.about,
         }
+        optional = {"caution", "about"}
+        said = {key: value for key, value in found.items() if value or key not in optional}
+        values: dict[str, Any] = plain(said)
+        return values
 
     def save(self, folder: str | Path) -> Path:
         """Write rows.parquet, summary.json, report.html and, where a metric has a curve, curves.png
@@ -299,22 +271,25 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
         given = list(attributions)
     if not all(isinstance(one, Attribution) for one in given):
         raise BadInput(f"{shown(attributions)} cannot be evaluated; give what explain() returned.")
+    if not given:
+        raise BadInput("there is no explanation to evaluate; give what explain() returned.")
+    chosen, numbers = built(metrics), by_text(given)
+    texts = numbers[-1] + 1
     for name, known in (("labels", labels), ("spans", spans)):
         if known is not None and (isinstance(known, str) or not hasattr(known, "__len__")):
             raise BadInput(f"{name}={shown(known)} is not a list; give one entry per text.")
-    if not given:
-        raise BadInput("there is no explanation to evaluate; give what explain() returned.")
-    chosen = built(metrics)
-    truths = read_labels(labels, explainer.live.head)
-    if labels is not None and spans is not None and len(labels) != len(spans):
-        raise BadInput(f"{len(labels)} labels but {len(spans)} entries of spans; give one a text.")
-    numbers = by_text(given, next((len(s) for s in (labels, spans) if s is not None), None))
+        if known is not None and len(known) != texts:
+            raise BadInput(
+                f"{len(known)} {name} were given for {texts} texts; give one a text, with the "
+                "explanations in the order explain() gives them: text by text."
+            )
+    truths = None if labels is None else read_labels(labels, explainer.live.head)
     rows = {number: a.row for number, a in reversed(list(zip(numbers, given, strict=True)))}
-    marks = read_spans(spans, [rows[number] for number in sorted(rows)])
-    truth = Known(truths, marks, texts=numbers)
-    records = measure(explainer, given, chosen, truth, batch_tokens=batch_tokens, progress=progress)
-    counted = frequencies_for(explainer.tokenizer, chosen)
-    return Evaluation(tuple(records), chosen, seed, counted)
+    marks = None if spans is None else read_spans(spans, [rows[i] for i in sorted(rows)])
+    how: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
+    found = measure(explainer, given, chosen, numbers, labels=truths, spans=marks, **how)
+    records, _ = short_names(found)
+    return Evaluation(records, chosen, seed, frequencies_for(explainer.tokenizer, chosen))
 
 
 def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
@@ -334,9 +309,8 @@ def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
     ]
     times = Counter(metric.name for metric in made)
     keys = [metric.label if times[metric.name] > 1 else metric.name for metric in made]
-    for key, count in Counter(keys).items():
-        if count > 1:
-            raise BadInput(f"the metric {key} is given twice.")
+    if twice := [key for key, count in Counter(keys).items() if count > 1]:
+        raise BadInput(f"the metric {twice[0]} is given twice.")
     return dict(zip(keys, made, strict=True))
 
 
@@ -354,14 +328,6 @@ def frequencies_for(
             counts = Counter(dict(zip(ids, known.counts.values(), strict=True)))
             found[key] = DocumentFrequencies(known.documents, counts)
     return found
-
-
-def plain(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What is not a number becomes None, which JSON has a word for."""
-    return {
-        key: {k: None if isinstance(v, float) and isnan(v) else v for k, v in one.items()}
-        for key, one in summary.items()
-    }
 
 
 def _cell(numbers: Mapping[str, Any] | None) -> str:

@@ -5,6 +5,7 @@ file that changed on the way is refused, so that no two are mixed."""
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,54 +28,52 @@ def weight_digest(explainer: Explainer) -> str:
     any number of threads. Of a weight that waits on disk (an offloaded model) only name and shape are
     known.
     """
-    digest = hashlib.blake2b(digest_size=8)
+    found: list[object] = []
     for name, weight in explainer.live.model.named_parameters():
-        digest.update(f"{name}{tuple(weight.shape)}".encode())
+        found += [name, tuple(weight.shape)]
         if not weight.is_meta and weight.numel():
             flat = weight.detach().flatten()
-            some = flat[:: max(1, len(flat) // FEW)]
-            digest.update(some.float().cpu().numpy().tobytes())
+            found.append(flat[:: max(1, len(flat) // FEW)].float().tolist())
             if type(flat) is torch.Tensor:  # one packed by another library has no bits of its own
                 pieces = torch.split(flat.view(WHOLE[flat.element_size()]), PIECE)
-                sums = [int(piece.sum(dtype=torch.int64)) for piece in pieces]
-                digest.update(str(sums).encode())
-    return digest.hexdigest()
+                found.append([int(piece.sum(dtype=torch.int64)) for piece in pieces])
+    return digest(found)
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
     """A digest of what a tokenizer does with a text; of a picture's processor, of its settings."""
-    digest = hashlib.blake2b(digest_size=8)
+    does = ""
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if hasattr(backend, "to_str"):
         settings = json.loads(backend.to_str())
         # These are left over from the last call, and set anew by the next.
-        kept = {key: settings[key] for key in settings if key not in ("truncation", "padding")}
-        digest.update(json.dumps(kept).encode())
+        does = json.dumps({k: v for k, v in settings.items() if k not in ("truncation", "padding")})
     elif hasattr(tokenizer, "get_vocab"):
-        digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())
+        does = repr(sorted(tokenizer.get_vocab().items()))
     elif hasattr(tokenizer, "to_json_string"):
-        digest.update(tokenizer.to_json_string().encode())
-    return f"{type(tokenizer).__name__} {digest.hexdigest()}"
+        does = tokenizer.to_json_string()
+    return f"{type(tokenizer).__name__} {digest([does])}"
 
 
 def files_digest(options: Iterable[Mapping[str, Any]]) -> str:
-    """A digest of the files and folders that options name; empty where they name none."""
-    named = [(name, place) for one in options for name in one for place in _files(one[name])]
-    found = "".join(f"{name} {place} {digest_of(str(place))}" for name, place in named)
-    return hashlib.blake2b(found.encode(), digest_size=8).hexdigest() if found else ""
+    """A digest of the files, and of the models' folders, that options name; empty where they name none."""
+    found = []
+    for name, value in ((name, one[name]) for one in options for name in one):
+        places = [str(value)] if isinstance(value, str | Path) and str(value) else []
+        # os.path takes words that are too long for a name, which name nothing.
+        if places and os.path.isfile(os.path.join(value, "config.json")):
+            places = sorted(str(inner) for inner in Path(value).iterdir())
+        for place in filter(os.path.isfile, places):
+            found.append((name, place, digest_of(place)))
+    return digest(found) if found else ""
 
 
-def _files(value: Any) -> list[Path]:
-    """The file that a value names, or those of a model's folder."""
-    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
-        return []
-    try:
-        place = Path(value)
-        if (place / "config.json").is_file():
-            return sorted(inner for inner in place.iterdir() if inner.is_file())
-        return [place] if place.is_file() else []
-    except OSError:  # longer than a name may be: it names nothing
-        return []
+def digest(values: Iterable[object]) -> str:
+    """Of values by what they show of themselves."""
+    found = hashlib.blake2b(digest_size=8)
+    for value in values:
+        found.update(repr(value).encode())
+    return found.hexdigest()
 
 
 def refuse_changed(settings: Mapping[str, Any], kind: str, name: str, now: str) -> None:

@@ -1,4 +1,4 @@
-"""Taking ranked tokens, or whole sources, out of a text, all at once or step by step."""
+"""Taking ranked tokens, or whole sources, out of a text, and the probability that is left of a target."""
 
 import abc
 from collections.abc import Iterable
@@ -7,44 +7,43 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Original
+from tokenlight.data.chances import log_probability, softmax
+from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.data.units import Unit, sources
-from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import Watched, chances, needs_probabilities
-from tokenlight.metrics._metric import Answers, Better, Case, Count, Head, Measured, Metric, Variant
+from tokenlight.errors import BadInput, NotFinite, way
+from tokenlight.metrics._metric import Answers, Better, Case, Count, Measured, Metric, Variant
 from tokenlight.metrics._ranking import Order, ranked_among, shares_to_counts
 
 Perturb = Literal["delete", "pad", "mask"]
+Watched = Literal["explained", "predicted", "label"]
+SMALLEST = 1e-12  # a probability below is taken as this before its logarithm
 
 
 def erased(
     original: Original, positions: np.ndarray, how: Perturb, *, unattended: bool = False
 ) -> Variant:
-    """The text without ``positions``: deleted, or replaced by [PAD] or [MASK].
-
-    A replacement is attended to like any token, unless ``unattended``.
-    """
+    """The text without ``positions``: deleted (patches of a picture, which would lose its grid, are
+    hidden), or replaced by [PAD] or [MASK]. A replacement is attended to like any token, unless
+    ``unattended``."""
     if how == "delete":
-        return original.without(positions)
+        return original.taken(positions)
     by = original.stand_ins.pad if how == "pad" else original.stand_ins.mask
     return original.hidden(positions, by) if unattended else original.replaced(positions, by)
 
 
 class ErasingMetric(Metric, base=True):
-    """Takes the first of the ranked tokens out of a text; where it ``shows`` them, all behind them.
-    Special ones stay, where they are protected."""
+    """Its number is the mean fall of the probability over texts without the first of the ranked tokens;
+    where it ``shows`` them, without all behind them. Special ones stay, where they are protected."""
 
+    perturb: Perturb
     protect_special: bool
     shows = False
+    watches = True
 
     @property
     def goes(self) -> Order:
-        """Which tokens go first."""
-        return "top"
-
-    @property
-    def watched(self) -> Watched:
-        """Whose probability is looked at: the option ``target``, where there is one."""
-        return getattr(self, "target", "explained")
+        """Which tokens go first: the option ``order``, where there is one."""
+        return getattr(self, "order", "top")
 
     @property
     def direction(self) -> Better:
@@ -54,10 +53,7 @@ class ErasingMetric(Metric, base=True):
 
     @property
     def labelled(self) -> bool:
-        return self.watched == "label"
-
-    def check(self, head: Head) -> None:
-        needs_probabilities(head, self.name)
+        return "label" in (getattr(self, "target", ""), getattr(self, "reference", ""))
 
     def ranked(self, case: Case) -> np.ndarray:
         """The positions that may be taken out, in the order in which they go."""
@@ -65,15 +61,9 @@ class ErasingMetric(Metric, base=True):
         allowed = original.rankable if self.protect_special else np.arange(len(original))
         return ranked_among(case.attribution.scores, allowed, self.goes)
 
-    def gone(self, order: np.ndarray, count: int) -> np.ndarray:
-        """What is taken out at the step that counts ``count`` tokens of ``order``."""
-        return order[count:] if self.shows else order[:count]
-
-
-class FallMetric(ErasingMetric, base=True):
-    """Its number is the mean fall of the probability over texts without some tokens."""
-
-    perturb: Perturb
+    def gone(self, order: np.ndarray, counts: Iterable[int]) -> list[np.ndarray]:
+        """What is taken out at the steps that count this many tokens of ``order``."""
+        return [order[count:] if self.shows else order[:count] for count in counts]
 
     @abc.abstractmethod
     def removed(self, case: Case) -> Iterable[np.ndarray]:
@@ -85,17 +75,22 @@ class FallMetric(ErasingMetric, base=True):
         return [original.unchanged(), *texts]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
-        whole, *changed = chances(case, answers, self.watched)
+        whole, *changed = chances(case, answers, getattr(self, "target", "explained"))
         curve = self.curve(float(whole), np.array(changed))
-        return Measured(float(curve.mean()), tuple(map(float, curve)))
+        return Measured(self.value(curve), tuple(map(float, curve)))
 
     def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
-        """What is averaged: the fall from ``whole`` to each of ``changed``."""
+        """Of the probability of the whole text and of each changed one: the fall."""
         return whole - changed
 
+    def value(self, curve: np.ndarray) -> float:
+        """The number, from the curve: its mean."""
+        return float(curve.mean())
 
-class CurveMetric(ErasingMetric, base=True):
-    """Takes the ranked tokens out share by share; its number is the area under what comes of it."""
+
+class AreaMetric(ErasingMetric, base=True):
+    """Takes the ranked tokens out share by share; its number is the area under what comes of it, by the
+    trapezoid rule."""
 
     steps: Count
     better: ClassVar[Better] = "lower"
@@ -104,14 +99,15 @@ class CurveMetric(ErasingMetric, base=True):
     def points(self) -> tuple[float, ...]:
         return tuple(step / self.steps for step in range(self.steps + 1))
 
-    def hidden(self, case: Case) -> list[np.ndarray]:
-        """What is hidden at each step."""
+    def removed(self, case: Case) -> list[np.ndarray]:
         order = self.ranked(case)
-        return [self.gone(order, count) for count in shares_to_counts(self.points, len(order))]
+        return self.gone(order, shares_to_counts(self.points, len(order)))
 
-    def area(self, curve: np.ndarray) -> Measured:
-        """The area under the curve, by the trapezoid rule."""
-        return Measured(float(np.trapezoid(curve, self.points)), tuple(map(float, curve)))
+    def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:  # noqa: ARG002 - not a fall
+        return changed
+
+    def value(self, curve: np.ndarray) -> float:
+        return float(np.trapezoid(curve, self.points))
 
 
 def sources_of(case: Case, unit: Unit) -> tuple[list[np.ndarray], np.ndarray]:
@@ -135,3 +131,53 @@ def without(case: Case, units: list[np.ndarray], gone: np.ndarray) -> list[Varia
     nothing = [np.empty(0, dtype=int)]
     chosen = ([unit for unit, out in zip(units, own, strict=True) if out] for own in gone)
     return [case.original.taken(np.concatenate(own + nothing)) for own in chosen]
+
+
+def chances(case: Case, answers: Answers, which: Watched = "explained") -> np.ndarray:
+    """The probability of the explained target, of the predicted class or of the label in each changed
+    text; of a span or an answer that of the explained one."""
+    target: ResolvedTarget = case.attribution.target
+    if which != "explained" and target.kind != "span" and not case.attribution.row.answer:
+        index = case.label if which == "label" else case.attribution.prediction.index
+        if index is None:
+            raise BadInput(
+                "target='label' needs the true label of every text; give "
+                f"{way('labels=…', '--label COLUMN')}."
+            )
+        target = ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))
+    return np.array([chance(case.head, target, variant, logits) for variant, logits in answers])
+
+
+def chance(head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
+    """Probability of a target in a changed text.
+
+    Class: softmax (sigmoid where the labels do not exclude each other). Contrast: the share of the
+    first class in the two. Span: the product over its sides; a deleted side has probability 0; of
+    two spans in contrast the first one's share in both. Answer: the product over its tokens.
+    """
+    if not np.isfinite(logits).all():
+        raise NotFinite("the model gives NaN or infinity for a changed text.")
+    if target.kind == "span":
+        return _span_chance(target, variant, logits)
+    if target.kind == "answer":
+        return float(np.exp(log_probability(logits[[place for (place, _), _ in target.terms]])))
+    if target.kind == "contrast":
+        return float(softmax(np.array([target.value(logits), 0.0]))[0])
+    assert target.index is not None
+    if head.problem == "multi":
+        return float(softmax(np.array([logits[target.index], 0.0]))[0])
+    return float(softmax(logits)[target.index])
+
+
+def _span_chance(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
+    # A contrast's spans have weights of opposite sign; a side they share has none and says nothing.
+    chances = {1: 1.0, -1: 1.0}
+    for (position, side), weight in target.terms:
+        if weight:
+            place = variant.place_of(position)
+            found = 0.0 if place is None else float(softmax(logits[:, side])[place])
+            chances[1 if weight > 0 else -1] *= found
+    this, that = chances.values()
+    if all(weight > 0 for _, weight in target.terms):
+        return this
+    return this / (this + that) if this + that > 0 else 0.5

@@ -1,8 +1,9 @@
 """Means and other statistics with 95 % bootstrap intervals over texts."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,16 @@ class Interval:
     high: float
     count: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; what is not a number becomes None, which JSON has a word for."""
-        return {name: v if np.isfinite(v) else None for name, v in asdict(self).items()}
+
+def plain(value: Any) -> Any:
+    """JSON values of numbers, intervals, and tables of them: NaN, which JSON has no word for, is None."""
+    if isinstance(value, Interval):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and isnan(value) else value
 
 
 def mean_interval(values: Sequence[float], *, seed: int = 0) -> Interval:
@@ -55,8 +63,6 @@ def curve_intervals(curves: Sequence[Sequence[float]], *, seed: int = 0) -> tupl
         return ()
     table = np.asarray(kept, dtype=np.float64)  # text point
     means = table.mean(axis=0)
-    if len(table) == 1:
-        return tuple(Interval(float(m), float(m), float(m), 1) for m in means)
     # How often each text is drawn, times the table: all points at once, one product a piece.
     generator = np.random.default_rng(seed)
     piece, draws = max(1, CELLS // len(table)), []

@@ -1,8 +1,5 @@
-"""What every metric is: frozen options, changed texts to ask the model about, and a measure.
-
-A metric reads Attributions and the model's answers, never Methods. Where it needs further
-explanations it says so (``further``) and finds them in its Case.
-"""
+"""What every metric is: frozen options, changed texts to ask the model about, and a measure. It reads
+Attributions and the model's answers, never Methods."""
 
 import abc
 from collections.abc import Generator, Mapping, Sequence
@@ -15,8 +12,9 @@ import numpy as np
 from tokenlight.capture.perturbation import Original, Variant
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
+from tokenlight.errors import BadTarget
 from tokenlight.metrics._interval import Interval, curve_intervals, mean_interval
-from tokenlight.registry import Count, Registered
+from tokenlight.registry import Count, Registered, spelled
 
 # Beside what is written here: what the files of metrics import.
 __all__ = ["Count", "Head", "Variant"]
@@ -79,20 +77,34 @@ class DocumentFrequencies:
     counts: Mapping[int, int]
 
 
+def needs_probabilities(head: Head, metric: str) -> None:
+    """Refuse heads whose probability cannot fall: one number, or one class."""
+    alone = head.problem == "regression" or (head.problem == "single" and len(head.labels) == 1)
+    if head.kind == "classification" and alone:
+        raise BadTarget(
+            f"{metric} watches a probability, but this model has one output ({head.labels[0]}), which "
+            "competes with no other; measure its explanations with randomisation or, where a person "
+            "marked what matters, with rationale or precision_at_k."
+        )
+
+
 class Metric(Registered, abc.ABC):
     """A measure of an explanation. Subclasses are frozen dataclasses whose fields are the options.
 
-    ``cites``: key of the paper; ``better``: which way is better by default; ``labelled``,
-    ``marked``: whether it needs true labels, human spans; ``asks``: whether it asks the model about
-    changed texts; ``searches``: whether :meth:`search` asks first; ``further``: which further
-    explanations it needs, those for the other classes or those of the model with randomised weights;
-    ``asides``: parts of which neither more nor less is better; ``presets``: official readings.
+    ``cites``: key of the paper; ``better``: which way is better by default; ``labelled``, ``marked``:
+    whether it needs true labels, human spans; ``asks``: whether it asks the model about changed texts;
+    ``watches``, ``compares``: whether it reads a probability, the classes; ``searches``: whether
+    :meth:`search` asks first; ``further``: which further explanations it needs, those for all classes or
+    those of the model with randomised weights; ``asides``: parts of which neither more nor less is better;
+    ``presets``: official readings.
     """
 
     cites: ClassVar[str]
     better: ClassVar[Better] = "higher"
     marked: ClassVar[bool] = False
     asks: ClassVar[bool] = True
+    watches: ClassVar[bool] = False
+    compares: ClassVar[bool] = False
     searches: ClassVar[bool] = False
     further: ClassVar[Literal["none", "classes", "randomised"]] = "none"
     asides: ClassVar[tuple[str, ...]] = ()
@@ -115,6 +127,10 @@ class Metric(Registered, abc.ABC):
 
     def check(self, head: Head) -> None:
         """Refuse, before any work, a model for which the number would mean nothing."""
+        if self.watches:
+            needs_probabilities(head, self.name)
+        if self.compares and head.classes is not None:
+            raise BadTarget(f"{self.name} compares classes, but this model has {head.classes}.")
 
     def variants(self, case: Case) -> list[Variant]:  # noqa: ARG002 - some ask nothing
         """The changed texts whose logits :meth:`measure` needs, in order."""
@@ -167,8 +183,7 @@ class Metric(Registered, abc.ABC):
         for preset, settings in type(self).presets.items():
             if settings and self == type(self)(**settings):
                 return f"{self.name}(preset={preset})"
-        chosen = ", ".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{self.name}({chosen})" if chosen else self.name
+        return spelled(self.name, self.options)
 
 
 def _means(numbers: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -1,17 +1,24 @@
-"""Orders of tokens by score, how alike two are, and which tokens a person marked."""
+"""Orders of tokens and of methods, how alike two are, and which tokens a person marked."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 
+from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.metrics._metric import CharacterSpan
+from tokenlight.metrics._interval import Interval
+from tokenlight.metrics._metric import CharacterSpan, Metric
 
 Order = Literal["top", "bottom"]
 Similarity = Literal["spearman", "kendall"]
 PAPER_GRID = tuple(step / 10 for step in range(11))
+LEAST = 0.6  # Kendall's tau below which two orders differ
+FEWEST = 3  # methods below which an order says nothing
+WORDS = {"delete": "deleted", "pad": "replaced by [PAD]", "mask": "replaced by [MASK]"}
 
 
 def ranking(scores: Sequence[float] | np.ndarray, order: Order = "top") -> np.ndarray:
@@ -33,11 +40,6 @@ def ranked_among(scores: np.ndarray, places: np.ndarray, order: Order = "top") -
 def shares_to_counts(shares: Sequence[float], tokens: int) -> list[int]:
     """How many of ``tokens`` each share means: Python's round, so that halves go to even."""
     return [round(share * tokens) for share in shares]
-
-
-def ninths_to_counts(tokens: int) -> list[int]:
-    """The official codes' nine steps: round(t / 9 · n) for t = 1 … 9, special tokens counted."""
-    return [round(t / 9 * tokens) for t in range(1, 10)]
 
 
 def midranks(scores: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -91,3 +93,78 @@ def seen_share(row: TokenRow, spans: Sequence[CharacterSpan]) -> float:
     total = sum(end - start for _, start, end in spans)
     seen = sum(max(0, min(end, ends.get(part, 0)) - start) for part, start, end in spans)
     return seen / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Mean rank correlation over texts of each pair of methods, with its interval."""
+
+    methods: tuple[str, ...]
+    pairs: Mapping[tuple[str, str], Interval]
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """``method method``: the means, 1 on the diagonal; NaN where no text can be compared."""
+        found = np.full((len(self.methods), len(self.methods)), np.nan)
+        np.fill_diagonal(found, 1.0)
+        for pair, interval in self.pairs.items():
+            i, j = map(self.methods.index, pair)
+            found[i, j] = found[j, i] = interval.mean
+        return found
+
+
+def unit_ranks(attribution: Attribution) -> np.ndarray | None:
+    """Ranks of the tokens that are not special, centred, of length 1: the product of two such is
+    Spearman's correlation. None where all scores are equal, which ranks nothing."""
+    scores = attribution.scores[~np.array(attribution.row.special, dtype=bool)]
+    if len(scores) < 2 or float(np.ptp(scores)) == 0.0:
+        return None
+    ranks = midranks(scores)
+    ranks = ranks - ranks.mean()
+    unit: np.ndarray = ranks / np.sqrt(ranks @ ranks)
+    return unit
+
+
+def removal_orders(
+    metrics: Mapping[str, Metric], means: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[bool, str]]:
+    """Whether methods are ordered alike however tokens are removed, and that in words: for each metric
+    that is there with several values of ``perturb`` and the same other options.
+
+    ``means``: key of the metric to method to mean, where there is one. Orders are alike where Kendall's
+    tau of every two of them is high and the same method is first.
+    """
+    groups: dict[Metric, dict[str, str]] = {}
+    for key, metric in metrics.items():
+        known: Any = metric
+        if "perturb" in known.__dataclass_fields__:
+            groups.setdefault(replace(known, perturb="delete"), {})[known.perturb] = key
+    for metric, ways in groups.items():
+        own = [means.get(key, {}) for key in ways.values()]
+        common = [n for n in own[0] if all(np.isfinite(one.get(n, np.nan)) for one in own)]
+        sign = -1.0 if metric.direction == "lower" else 1.0
+        rows = [sign * np.array([one[name] for name in common]) for one in own]
+        if len(ways) < 2 or len(common) < FEWEST or not all(map(np.ptp, rows)):
+            continue
+        pairs = combinations(zip(ways, rows, strict=True), 2)
+        taus = {(a, b): similarity(x, y, "kendall") for (a, x), (b, y) in pairs}
+        first = {way: common[int(row.argmax())] for way, row in zip(ways, rows, strict=True)}
+        one, other = min(taus, key=taus.__getitem__)
+        tau = f"Kendall's tau {taus[one, other]:.2f} between tokens {WORDS[one]} and {WORDS[other]}"
+        if taus[one, other] >= LEAST and len(set(first.values())) == 1:
+            yield (
+                True,
+                (
+                    f"{metric.name} orders the {len(common)} methods alike however tokens are removed "
+                    f"(at least, {tau}); {first[one]} is first."
+                ),
+            )
+            continue
+        firsts = ", ".join(f"“{name}” ({WORDS[way]})" for way, name in first.items())
+        yield (
+            False,
+            (
+                f"The order of the {len(common)} methods by {metric.name} depends on how tokens are removed: "
+                f"{tau}; first is {firsts}. Do not rank methods by one of these alone."
+            ),
+        )

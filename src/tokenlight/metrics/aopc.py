@@ -5,21 +5,14 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import Watched
-from tokenlight.metrics._erasing import FallMetric, Perturb
+from tokenlight.metrics._erasing import ErasingMetric, Perturb, Watched
 from tokenlight.metrics._metric import Case
-from tokenlight.metrics._ranking import (
-    PAPER_GRID,
-    Order,
-    ninths_to_counts,
-    ranking,
-    shares_to_counts,
-)
+from tokenlight.metrics._ranking import PAPER_GRID, Order, ranking, shares_to_counts
 
 OFFICIAL: dict[str, Any] = {"grid": "linspace9", "target": "label"}
 
 
-class AreaOverPerturbationCurve(FallMetric):
+class AreaOverPerturbationCurve(ErasingMetric):
     r"""Mean fall of the target's probability as the top-ranked tokens are removed.
 
     .. math:: \mathrm{AOPC} = \frac1{|K|}\sum_{k\in K} p(c\mid x) - p(c\mid \tilde x^{k})
@@ -53,10 +46,6 @@ class AreaOverPerturbationCurve(FallMetric):
     }
 
     @property
-    def goes(self) -> Order:
-        return self.order
-
-    @property
     def points(self) -> tuple[float, ...]:
         if self.grid == "paper":
             return tuple(k for k in PAPER_GRID if k <= self.until)
@@ -67,20 +56,16 @@ class AreaOverPerturbationCurve(FallMetric):
             raise BadInput(f"the text has fewer than min_len={self.min_len} tokens.")
         order = self.ranked(case)
         if self.grid == "paper":
-            return [order[:count] for count in shares_to_counts(self.points, len(order))]
+            return self.gone(order, shares_to_counts(self.points, len(order)))
         if len(case.original) < 10:
             raise BadInput("the nine official steps are not distinct below ten tokens.")
         # The walk over the order stops one before its end, and skips special tokens on its way.
         walked = ranking(case.attribution.scores, self.order)[:-1]
         order = walked[np.isin(walked, order)]
-        return [order[:count] for count in ninths_to_counts(len(case.original))]
+        return self.gone(order, shares_to_counts(self.points, len(case.original)))
 
     def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
         if whole < self.min_probability:
             raise BadInput(f"the probability {whole:.3f} is below min_probability.")
-        return self.difference(whole, changed)
-
-    def difference(self, whole: float, changed: np.ndarray) -> np.ndarray:
-        """From ``whole`` to each of ``changed``."""
         fall = whole - changed
         return np.abs(fall) if self.abs_diff else fall

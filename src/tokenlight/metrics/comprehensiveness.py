@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from tokenlight.metrics._erasing import FallMetric, Perturb
+from tokenlight.metrics._erasing import ErasingMetric, Perturb
 from tokenlight.metrics._metric import Case
 
 ERASER_BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 
-class Comprehensiveness(FallMetric):
+class Comprehensiveness(ErasingMetric):
     r"""Mean fall of the probability when the top-ranked tokens are erased.
 
     .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - p(c\mid x\setminus r_b)
@@ -31,4 +31,4 @@ class Comprehensiveness(FallMetric):
 
     def removed(self, case: Case) -> list[np.ndarray]:
         order = self.ranked(case)
-        return [self.gone(order, max(1, round(share * len(order)))) for share in self.bins]
+        return self.gone(order, (max(1, round(share * len(order))) for share in self.bins))

@@ -1,11 +1,10 @@
 """Deletion: the area under the probability curve while the most important tokens are hidden."""
 
-from tokenlight.metrics._chance import Watched, chances
-from tokenlight.metrics._erasing import CurveMetric, Perturb, erased
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Variant
+from tokenlight.metrics._erasing import AreaMetric, Perturb, Watched
+from tokenlight.metrics._metric import Count
 
 
-class Deletion(CurveMetric):
+class Deletion(AreaMetric):
     r"""Area under the target's probability while the top-ranked tokens or patches are hidden.
 
     .. math:: \mathrm{AUC} = \int_0^1 p(c\mid x\setminus \mathrm{top}_f)\,df
@@ -23,9 +22,3 @@ class Deletion(CurveMetric):
     target: Watched = "explained"
     protect_special: bool = True
     cites = "petsiuk2018rise"
-
-    def variants(self, case: Case) -> list[Variant]:
-        return [erased(case.original, places, self.perturb) for places in self.hidden(case)]
-
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        return self.area(chances(case, answers, self.target))

@@ -6,14 +6,14 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._erasing import FallMetric, Perturb
+from tokenlight.metrics._erasing import ErasingMetric, Perturb
 from tokenlight.metrics._metric import Better, Case, Count
 
 STREAM = 4  # of a text's draws
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
-class FineTunedFidelity(FallMetric):
+class FineTunedFidelity(ErasingMetric):
     r"""Mean fall of the probability as random tokens of the explanation, or of the rest, are masked.
 
     .. math:: \frac1{|B|\,n}\sum_{b\in B}\sum_{j=1}^n p(c\mid x) - p(c\mid x\setminus z_{b,j}), \quad
@@ -22,13 +22,10 @@ class FineTunedFidelity(FallMetric):
     A token t of the k that may go is masked with this probability, in n = ``samples`` draws that are the
     same for every method. With ``side="plus"`` (FFid+) those are the highest-ranked b·m of the m tokens
     that are not special, and higher is better; with ``"minus"`` (FFid−) all others, and lower is better.
-    So no more than the share β of a text goes in the mean. The model must have been fine-tuned with as
-    much of its texts masked at random (``python -m training.finetune --only masked_sst2``), so that
-    gaps are nothing new to it; the metric cannot see whether it was. Zheng et al., ICLR 2025, with the
-    official code's α and β.
-    Differs from the paper: the explanations are the fine-tuned model's own, as in the official code; the
-    official numbers count right predictions, these are probabilities of the explained class; it draws
-    50 times at twenty shares, and the value here is the mean over five.
+    The model must have been fine-tuned with as much of its texts masked at random (``python -m
+    training.finetune --only masked_sst2``); the metric cannot see whether it was. Zheng et al., ICLR 2025.
+    Differs from the paper: α, β and explanations of the fine-tuned model itself are the official code's;
+    that counts right predictions at twenty shares, these are probabilities of the explained class at five.
     """
 
     side: Literal["plus", "minus"] = "plus"

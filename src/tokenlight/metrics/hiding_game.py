@@ -5,24 +5,22 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
-from tokenlight.metrics._chance import FOR_ONE_OUTPUT
-from tokenlight.metrics._erasing import CurveMetric
-from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured, Variant
+from tokenlight.metrics._erasing import AreaMetric
+from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured
 from tokenlight.metrics._ranking import Order
 
 
-class HidingGame(CurveMetric):
+class HidingGame(AreaMetric):
     r"""Area under the accuracy curve while the top-ranked tokens are hidden.
 
     .. math:: \mathrm{AUC} = \int_0^1 \Pr\bigl[\arg\max_c p(c\mid x\setminus \mathrm{top}_f) = y\bigr]\,df
 
     by the trapezoid rule over f = 0, 1/``steps``, …, 1; round(f·m) of the m tokens that are not
     special become [MASK] with attention 0. Lower is better. Hou & Castañón 2023.
+    ``reference="predicted"`` compares with the model's own prediction on the whole text.
     Differs from the paper: its section 4.1 hides the least important first, its appendix, figures
     and ↓ the most important; we hide the most important (``first="least"`` is the other reading).
-    It gives no grid and does not say whether special tokens are hidden (``protect_special``); with
-    attention 0 on [CLS] the classifier would read an isolated token. ``reference="predicted"``
-    compares with the model's own prediction on the whole text, for data without labels.
+    It gives no grid and does not say whether special tokens are hidden (``protect_special``).
     """
 
     steps: Count = 20
@@ -31,26 +29,20 @@ class HidingGame(CurveMetric):
     reference: Literal["label", "predicted"] = "label"
     cites = "hou2023decoding"
     presets = {"paper": {}}
+    perturb, mask_pad_attention = "mask", True
 
     @property
     def goes(self) -> Order:
         return "top" if self.first == "most" else "bottom"
 
-    @property
-    def labelled(self) -> bool:
-        return self.reference == "label"
-
     def check(self, head: Head) -> None:
-        if head.kind == "span" or head.problem != "single" or len(head.labels) < 2:
-            instead = FOR_ONE_OUTPUT if len(head.labels) == 1 else "use aopc instead"
+        super().check(head)
+        if head.kind == "span" or head.problem != "single":
             raise UnsupportedModel(
                 f"{self.name} counts right classifications, which needs a model that chooses one of "
-                f"several classes; this one has {len(head.labels)} "
-                f"({'a span head' if head.kind == 'span' else head.problem}); {instead}."
+                f"several classes; this one has {'a span head' if head.kind == 'span' else head.problem} "
+                "labels; use aopc instead."
             )
-
-    def variants(self, case: Case) -> list[Variant]:
-        return [case.original.unchanged(), *map(case.original.hidden, self.hidden(case))]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         logits = np.stack([values for _, values in answers])
@@ -60,4 +52,5 @@ class HidingGame(CurveMetric):
         if self.reference == "label" and case.label is None:
             raise BadInput("this text has no label.")
         truth = case.label if self.reference == "label" else whole
-        return self.area((np.array(said) == truth).astype(np.float64))
+        curve = (np.array(said) == truth).astype(np.float64)
+        return Measured(self.value(curve), tuple(map(float, curve)))

@@ -4,9 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._metric import Answers, Case, Head, Measured, Metric
+from tokenlight.metrics._metric import Answers, Case, Measured, Metric
 from tokenlight.metrics._ranking import ranking, similarity
 
 
@@ -28,22 +27,19 @@ class KendallConfidence(Metric):
     cites = "qiang2022attcat"
     better = "lower"
     asks = False
+    compares = True
     further = "classes"
     presets = {"paper": {"kendall_on": "order"}, "attcat": {"kendall_on": "order", "others": "one"}}
-
-    def check(self, head: Head) -> None:
-        if not head.chooses:
-            raise BadTarget(f"{self.name} compares classes, and this model has none: {head.does}.")
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         own = case.attribution
         chosen = own.target.index
         if chosen is None:
             raise BadTarget(f"the target {own.target.name!r} is not a class.")
-        others: tuple[Attribution, ...] = case.others
+        others = [other for other in case.others if other.target != own.target]
         if self.others == "one":
             wanted = 1 if chosen == 0 else chosen - 1
-            others = tuple(other for other in others if other.target.index == wanted)
+            others = [other for other in others if other.target.index == wanted]
         first, *lists = [one.scores for one in (own, *others)]
         if self.kendall_on == "order":
             first, *lists = [ranking(scores).astype(float) for scores in (first, *lists)]

@@ -36,17 +36,12 @@ class LinearDatamodelling(Metric):
         units, totals = sources_of(case, self.units)
         actual = [log_odds(case.head, case.attribution.target, said) for _, said in answers]
         foretold = self._there(case, len(units)) @ totals
-        return Measured(_spearman(np.array(actual), foretold))
+        ranks = [midranks(values) - (len(values) + 1) / 2 for values in (actual, foretold)]
+        scale = float(np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
+        return Measured(float(ranks[0] @ ranks[1]) / scale if scale else 0.0)
 
     def _there(self, case: Case, units: int) -> np.ndarray:
         """``sample unit``: true where a source is there."""
         drawn = case.attribution.row.generator(self.seed, STREAM).random((self.samples, units))
         there: np.ndarray = drawn < 0.5
         return there
-
-
-def _spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Pearson's correlation of ranks, equal numbers sharing theirs; 0 where one side is constant."""
-    ranks = [midranks(values) - (len(values) + 1) / 2 for values in (first, second)]
-    scale = float(np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
-    return float(ranks[0] @ ranks[1]) / scale if scale else 0.0

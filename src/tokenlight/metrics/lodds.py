@@ -3,8 +3,7 @@
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import SMALLEST
-from tokenlight.metrics._erasing import Perturb
+from tokenlight.metrics._erasing import SMALLEST, Perturb
 from tokenlight.metrics.aopc import OFFICIAL, AreaOverPerturbationCurve
 
 
@@ -29,7 +28,8 @@ class LogOdds(AreaOverPerturbationCurve):
         "mask_lrp": {**OFFICIAL, "clip": False, "min_len": 20},
     }
 
-    def difference(self, whole: float, changed: np.ndarray) -> np.ndarray:
+    def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
+        super().curve(whole, changed)
         if not self.clip and not (whole > 0 and (changed > 0).all()):
             raise BadInput(
                 "a probability of this text is zero and has no logarithm; clip=true takes it as "

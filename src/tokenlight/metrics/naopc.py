@@ -5,8 +5,7 @@ from collections.abc import Generator
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import chances
-from tokenlight.metrics._erasing import ErasingMetric, Perturb, erased
+from tokenlight.metrics._erasing import ErasingMetric, Perturb, chances, erased
 from tokenlight.metrics._metric import Answers, Case, Count, Measured, Search, Variant
 
 LEAST = 1e-6  # a range of AOPC below it is rounding
@@ -21,10 +20,9 @@ class NormalisedAopc(ErasingMetric):
     :math:`a` is AOPC over the m tokens that are not special, taken out one by one in the order r; 0 is
     the worst order there is, 1 the best, so that models, each with a range of its own, can be compared.
     Both ends are found by beam search (``beam`` sets a step); an order that reaches beyond them is an
-    end itself. Costs about beam · m² passes a text, so those with more than ``longest`` tokens are left
-    out. Edin et al., ACL 2025.
-    Differs from the paper: nothing known; it also searches exhaustively where a text is short enough,
-    which a beam as wide as the number of sets does here.
+    end itself. Costs about beam · m² passes a text: those with more than ``longest`` tokens are left out.
+    Edin et al., ACL 2025.
+    Differs from the paper: nothing known; its exhaustive search is a beam as wide as the number of sets.
     """
 
     perturb: Perturb = "mask"
@@ -35,9 +33,9 @@ class NormalisedAopc(ErasingMetric):
     asides = ("lowest", "highest")
     searches = True
 
-    def variants(self, case: Case) -> list[Variant]:
+    def removed(self, case: Case) -> list[np.ndarray]:
         order = self.ranked(case)
-        return [self._erased(case, order[:count]) for count in range(len(order) + 1)]
+        return self.gone(order, range(1, len(order) + 1))
 
     def search(self, case: Case) -> Search:
         places = self.ranked(case)
@@ -55,7 +53,7 @@ class NormalisedAopc(ErasingMetric):
     ) -> Generator[list[Variant], Answers, float]:
         """The highest (``sign`` 1) or lowest (−1) AOPC found; sets of tokens in place of orders, each
         with the largest sum of falls on the way to it."""
-        answers = yield [self._erased(case, places[:0])]
+        answers = yield [case.original.unchanged()]
         whole = chances(case, answers)[0]
         beam: dict[frozenset[int], float] = {frozenset(): 0.0}
         for _ in places:
@@ -65,7 +63,8 @@ class NormalisedAopc(ErasingMetric):
                     if place not in gone:
                         larger = gone | {place}
                         grown[larger] = max(grown.get(larger, -np.inf), total)
-            answers = yield [self._erased(case, np.array(sorted(gone))) for gone in grown]
+            sets = (np.array(sorted(gone)) for gone in grown)
+            answers = yield [erased(case.original, gone, self.perturb) for gone in sets]
             falls = sign * (whole - chances(case, answers))
             totals = {gone: s + f for (gone, s), f in zip(grown.items(), falls, strict=True)}
             best = sorted(totals, key=lambda gone: -totals[gone])[: self.beam]
@@ -82,6 +81,3 @@ class NormalisedAopc(ErasingMetric):
         return Measured(
             (own - low) / (high - low), parts={"aopc": own, "lowest": low, "highest": high}
         )
-
-    def _erased(self, case: Case, gone: np.ndarray) -> Variant:
-        return erased(case.original, gone, self.perturb)

@@ -18,18 +18,15 @@ class Rationale(Metric):
     .. math:: \mathrm{AUPRC} = \sum_n (R_n - R_{n-1})\,\tfrac12(P_n + P_{n-1}), \quad P_0=1, R_0=0
 
     over the thresholds on the score of tokens that are not special (equal scores fall together);
-    P, R: precision and recall against the tokens a person marked. ``area="steps"`` is average
-    precision, :math:`\sum_n (R_n - R_{n-1})P_n`. Token F1, the mean of each text's, and IOU F1 select the
-    highest-ranked tokens, as many as were marked, or ``share`` of the text; for IOU, a run of selected
-    tokens is right where its intersection over union with a marked run is at least ``overlap``. Precision
-    is the right runs' share of the selected, recall their number over that of the marked; IOU F1 is the
-    F1 of mean precision and mean recall (``iou_over="macro"``), of the counts of all texts (``"micro"``),
-    or the mean of each text's F1 (``"texts"``). ``report`` says which is the value, the others stand
-    beside it, with ``seen``: the share of the marked characters that truncation left in the text.
-    DeYoung et al. 2020 and their code (ERASER).
-    Differs from the paper: it selects the data set's mean rationale length of each text
-    (``share=…``); we select each text's own by default. Plausibility is not faithfulness: a model
-    may decide for reasons no person marked.
+    P, R: precision and recall against the tokens a person marked. ``area="steps"`` is average precision,
+    :math:`\sum_n (R_n - R_{n-1})P_n`. Token F1, the mean of each text's, and IOU F1 select the highest-ranked
+    tokens, as many as were marked, or ``share`` of the text; for IOU, a run of selected tokens is right
+    where its intersection over union with a marked run is at least ``overlap``. IOU F1 is that of the mean
+    precision and recall of runs (``iou_over="macro"``), of the counts of all texts (``"micro"``), or the
+    mean of each text's (``"texts"``). ``report`` says which is the value, the others stand beside it, with
+    ``seen``: the share of the marked characters that truncation left. DeYoung et al. 2020 (ERASER).
+    Differs from the paper: it selects the data set's mean rationale length of each text (``share=…``); we
+    select each text's own. Plausibility is not faithfulness: a model may have reasons no person marked.
     """
 
     report: Literal["auprc", "f1", "iou"] = "auprc"

@@ -13,11 +13,10 @@ class SignAgreement(Metric):
     .. math:: \frac1{|M|}\sum_{w\in M} \bigl[\pi \sum_{i\in w} s_i > 0\bigr]
 
     M: the marked spans of a text, each a word; :math:`\pi` is 1 where the text's label is the explained
-    class, −1 where it is another. So a text comes twice, with its positive words and the label positive,
-    and with its negative words: a method that cannot tell for from against has 0.5 where both come
-    equally often. A score of zero is wrong. ``chance``, a part, is what the same signs would reach in
-    random places: the share of the tokens that are not special whose score has the sign. Polarities are
-    those of the leaves of the Stanford Sentiment Treebank, Socher et al. 2013.
+    class, −1 where it is another: a text comes twice, with its positive words and the label positive, and
+    with its negative words. A score of zero is wrong. ``chance``, a part, is what the same signs would
+    reach in random places: the share of the tokens that are not special whose score has the sign.
+    Polarities are those of the leaves of the Stanford Sentiment Treebank, Socher et al. 2013.
     Differs from the paper: it has the polarities, not this measure, which is our own.
     """
 

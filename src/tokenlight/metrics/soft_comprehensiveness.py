@@ -5,8 +5,8 @@ from typing import ClassVar
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._chance import chances, needs_probabilities
-from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured, Metric, Variant
+from tokenlight.metrics._erasing import chances
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, Variant
 from tokenlight.metrics._ranking import require_ranks
 
 STREAM = 3  # of a text's draws
@@ -20,23 +20,20 @@ class SoftComprehensiveness(Metric):
         x'_{td} = x_{td}\,e_{td}, \quad e_{td}\sim\mathrm{Bernoulli}(1-a_t)
 
     :math:`x` are the embeddings as they enter the first layer (``token hidden``), :math:`a_t` the scores
-    brought to [0, 1] by the text's lowest and highest, :math:`x^0` embeddings of zeros. The fall in the
-    numerator is the mean of ``samples`` draws, which are the same for every method. ``kept``, a part, is
-    the mean of the probabilities: scores that leave less of a text lose more of it, whichever tokens they
-    name, so methods that differ in it are compared with care. Zhao and Aletras, ACL 2023.
+    brought to [0, 1] by the text's lowest and highest, :math:`x^0` embeddings of zeros; the fall is the
+    mean of ``samples`` draws, the same for every method. ``kept``, a part, is the mean of the probabilities:
+    methods that differ in it are compared with care, since scores that leave less of a text lose more of
+    it. Zhao and Aletras, ACL 2023.
     Differs from the paper: it draws once; special tokens stay whole here; c is the explained class; the
-    share is cut to [0, 1], and a text whose tokens do not speak for the class is left out, so that texts
-    with next to nothing to lose do not outweigh the rest.
+    share is cut to [0, 1], and a text whose tokens do not speak for the class is left out.
     """
 
     samples: Count = 10
     seed: int = 0
     cites = "zhao2023incorporating"
     asides = ("kept",)
+    watches = True
     shows: ClassVar[bool] = False
-
-    def check(self, head: Head) -> None:
-        needs_probabilities(head, self.name)
 
     def kept(self, case: Case) -> np.ndarray:
         """``token``: the probability with which a number of its embedding stays."""

@@ -1,7 +1,6 @@
 """Token overlap: do the classes' most important tokens differ?"""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import log
@@ -9,14 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadTarget
 from tokenlight.metrics._interval import Interval, statistic_interval
 from tokenlight.metrics._metric import (
     Answers,
     Case,
     Count,
     DocumentFrequencies,
-    Head,
     Measured,
     Metric,
     MetricSummary,
@@ -37,32 +34,25 @@ class TokenOverlap(Metric):
     runs over k = 10, 20, …, 100. ``idf``: ``log`` is ln(N / max(df, 1)), ``smooth`` is
     ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from ``corpus``, a file of texts or
     what ``tokenlight idf`` counted in one (.json), else from the explained texts. Hou & Castañón 2023.
-    Differs from the paper: it takes df from 50,000 Wikipedia articles and gives no formula for idf;
-    C counts the classes that some text was predicted as, and v runs over the types in their texts.
-    ``tokens="positive"`` keeps types of positive weight alone, so that a list may be shorter than k:
-    where few speak for a class, types that say nothing would fill the lists of all classes alike. A
-    decoded method's score of a type counts once a text. ``normalize="l1"`` divides each text's scores by
-    their L1 sum.
+    ``normalize="l1"`` divides each text's scores by their L1 sum. Differs from the paper: it takes df from
+    50,000 Wikipedia articles and gives no formula for idf; C counts the classes that some text was predicted
+    as, v runs over the types in their texts, and a decoded method's score of a type counts once a text.
     """
 
     k: Count = 50
     idf: Rarity = "log"
     normalize: Literal["none", "l1"] = "none"
     report: Literal["share", "count"] = "share"
-    tokens: Literal["all", "positive"] = "all"
     corpus: str | None = None
     cites = "hou2023decoding"
     better = "lower"
     asks = False
+    compares = True
     presets = {"paper": {}}
 
     @property
     def points(self) -> tuple[float, ...]:
         return tuple(float(k) for k in CURVE)
-
-    def check(self, head: Head) -> None:
-        if not head.chooses:
-            raise BadTarget(f"{self.name} compares classes, and this model has none: {head.does}.")
 
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         attribution, places = case.attribution, case.original.rankable
@@ -95,40 +85,37 @@ class TokenOverlap(Metric):
         parts = [(n, part) for n, one in enumerate(measured) for part in _parts(one)]
         owners = np.array([n for n, _ in parts], dtype=np.int64)
         labels = np.array([int(part["class"]) for _, part in parts], dtype=np.int64)
-        listed = [{int(i): w for i, w in part["weights"].items()} for _, part in parts]
-        texts: list[set[int]] = [set() for _ in measured]
-        for n, weighed in zip(owners, listed, strict=True):
-            texts[n] |= weighed.keys()
-        known = frequencies or counted(texts)
-        rows = np.repeat(np.arange(len(listed)), [len(weighed) for weighed in listed])
-        standing = [token for weighed in listed for token in weighed]
-        tokens, columns = np.unique(np.array(standing, dtype=np.int64), return_inverse=True)
-        weights = np.array([w for weighed in listed for w in weighed.values()], dtype=np.float64)
-        factor = np.array(
-            [rarity(self.idf, known.counts.get(int(t), 0), known.documents) for t in tokens]
-        )
+        entries = [
+            (row, int(token), weight)
+            for row, (_, part) in enumerate(parts)
+            for token, weight in part["weights"].items()
+        ]
+        first, standing, weights = np.array(entries, dtype=np.float64).reshape(-1, 3).T
+        rows = first.astype(np.int64)
+        tokens, columns = np.unique(standing.astype(np.int64), return_inverse=True)
+        once = np.unique(owners[rows] * len(tokens) + columns)  # a token of a text counts once
+        counts = np.bincount(once % max(1, len(tokens)), minlength=len(tokens))
+        documents = len(measured)
+        if frequencies is not None:
+            counts = np.array([frequencies.counts.get(int(token), 0) for token in tokens])
+            documents = frequencies.documents
+        factor = np.array([rarity(self.idf, int(count), documents) for count in counts])
 
         def overlaps(chosen: np.ndarray, ks: Sequence[int]) -> list[float]:
-            times = np.bincount(chosen, minlength=len(texts))[owners]  # how often each was drawn
+            times = np.bincount(chosen, minlength=len(measured))[owners]  # how often each was drawn
             ranked = []
             for label in np.unique(labels[times > 0]):
                 often = (times * (labels == label))[rows]
                 sums = np.bincount(columns, weights * often, len(tokens)) * factor
                 may = np.bincount(columns, often, len(tokens)) > 0  # those in the class's texts
-                may &= (sums > 0) | (self.tokens == "all")
                 order = np.argsort(-sums, kind="stable")  # strongest first, equal ones by token id
                 ranked.append(order[may[order]].tolist())
             return [_overlap(ranked, k, share=self.report == "share") for k in ks]
 
-        def value(chosen: np.ndarray) -> float:
-            return overlaps(chosen, (self.k,))[0]
-
-        everything = np.arange(len(texts))
-        curve = tuple(
-            Interval(v, v, v, len(texts)) for v in (overlaps(everything, CURVE) if texts else ())
-        )
-        found = statistic_interval(len(texts), value, seed=seed)
-        return MetricSummary(replace(found, low=max(0.0, found.low)), curve)
+        everything, count = np.arange(len(measured)), len(measured)
+        curve = [Interval(v, v, v, count) for v in (overlaps(everything, CURVE) if count else ())]
+        found = statistic_interval(count, lambda some: overlaps(some, (self.k,))[0], seed=seed)
+        return MetricSummary(replace(found, low=max(0.0, found.low)), tuple(curve))
 
 
 def _parts(one: Measured) -> Sequence[Mapping[str, Any]]:
@@ -144,12 +131,6 @@ def rarity(how: Rarity, frequency: int, documents: int) -> float:
     if how == "smooth":
         return log((1 + documents) / (1 + frequency)) + 1
     return log(documents / max(frequency, 1))
-
-
-def counted(texts: Sequence[Iterable[int]]) -> DocumentFrequencies:
-    """Document frequencies in the given texts themselves, each the tokens it has."""
-    counts = Counter(token for text in texts for token in set(text))
-    return DocumentFrequencies(len(texts), counts)
 
 
 def _overlap(ranked: list[list[int]], k: int, *, share: bool) -> float:

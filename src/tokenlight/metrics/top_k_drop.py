@@ -4,9 +4,8 @@ import numpy as np
 
 from tokenlight.data.target import log_chance
 from tokenlight.data.units import Unit
-from tokenlight.metrics._chance import needs_probabilities
 from tokenlight.metrics._erasing import sources_of, without
-from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured, Metric, Variant
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, Variant
 
 
 class TopKDrop(Metric):
@@ -23,9 +22,7 @@ class TopKDrop(Metric):
     k: Count = 1
     units: Unit = "sentence"
     cites = "cohenwang2024contextcite"
-
-    def check(self, head: Head) -> None:
-        needs_probabilities(head, self.name)
+    watches = True
 
     def variants(self, case: Case) -> list[Variant]:
         units, totals = sources_of(case, self.units)

@@ -13,7 +13,8 @@ from tokenlight.capture.perturbation import Original, StandIns, stream_logits
 from tokenlight.data.answers import softmax
 from tokenlight.errors import BadInput, few
 from tokenlight.evaluation.measure import needs_one_piece
-from tokenlight.metrics._chance import chance, needs_probabilities
+from tokenlight.metrics._erasing import chance
+from tokenlight.metrics._metric import needs_probabilities
 from tokenlight.metrics._ranking import ranked_among
 from tokenlight.plots.characters import in_line
 from tokenlight.web.models import Served

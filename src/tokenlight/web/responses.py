@@ -10,12 +10,12 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.units import word_groups
 from tokenlight.errors import BadInput
-from tokenlight.evaluation.method_names import spelled
 from tokenlight.files.write import json_text
-from tokenlight.metrics._agreement import unit_ranks
+from tokenlight.metrics._ranking import unit_ranks
 from tokenlight.plots.charts import plain_png, svg
 from tokenlight.plots.figures import bars, heat_map
 from tokenlight.plots.html import page
+from tokenlight.registry import spelled
 from tokenlight.web.store import Entry
 
 Format = Literal["json", "html", "svg", "png"]

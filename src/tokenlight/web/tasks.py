@@ -17,10 +17,8 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation
 from tokenlight.data.tokens import Long, TokenRow
 from tokenlight.errors import BadInput, TokenlightError, in_words
-from tokenlight.evaluation.labels import read_labels
-from tokenlight.evaluation.measure import Failure, Known, Record, check, measure
-from tokenlight.evaluation.method_names import kind_of_method, method_names
-from tokenlight.evaluation.preflight import attempt
+from tokenlight.evaluation.measure import Failure, Record, check, measure, short_names
+from tokenlight.evaluation.preflight import attempt, read_labels
 from tokenlight.evaluation.results import Evaluation, built
 from tokenlight.evaluation.trust import trusted
 from tokenlight.explaining.jobs import read
@@ -30,6 +28,7 @@ from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
+from tokenlight.registry import spelled
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import Served
 from tokenlight.web.options import slow, spec, token_passes
@@ -179,13 +178,12 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
     """Explain and measure text by text; what cannot be explained is said beside the numbers."""
     started, head = time.perf_counter(), served.explainer.live.head
     metrics = built([spec("metrics", one) for one in asked.metrics])
-    labels = read_labels(asked.labels, head)
-    check(metrics.values(), head, Known(labels, None))
+    labels = None if asked.labels is None else read_labels(asked.labels, head)
+    check(metrics.values(), head, labelled=labels is not None, marked=False)
     how = {**asked.model_dump(include={"method", "target", "seed"}), "long": "truncate"}
     each = [ExplainAsked.model_validate({**text.model_dump(), **how}) for text in asked.asked]
     texts = [Wanted.of(text, served) for text in each]
-    kinds = {one: kind_of_method(method) for one, method in texts[0].methods.items()}
-    names = method_names(kinds.values())
+    names = {one: spelled(own.name, own.options) for one, own in texts[0].methods.items()}
     _check_size(served, texts, metrics.values(), limits.evaluated_passes)
     records: list[Record] = []
     refused: list[dict[str, Any]] = []
@@ -196,16 +194,15 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
             made = Explained((), tuple((name, caught(why)) for name in text.methods))
         for name, refusal in made.refused:
             refused.append({"text": number, "method": name, **refusal.to_dict()})
-        known = Known(labels, None, texts=[number] * len(made.attributions), names=names)
-        if made.attributions:
-            records += measure(served.explainer, made.attributions, metrics, known, progress=False)
+        own, numbers = made.attributions, [number] * len(made.attributions)
+        records += measure(served.explainer, own, metrics, numbers, labels=labels, progress=False)
     if not records:
         raise Refusal(*refused[0]["error"].values())
-    omitted = [
-        Failure(one["text"], names[kinds[one["method"]]], one["error"]["message"])
-        for one in refused
-    ]
-    evaluation = Evaluation(tuple(records), metrics, asked.seed, refusals=tuple(omitted))
+    omitted = (
+        Failure(one["text"], names[one["method"]], one["error"]["message"]) for one in refused
+    )
+    named, omissions = short_names(records, omitted)
+    evaluation = Evaluation(named, metrics, asked.seed, refusals=omissions)
     return {
         "model": served.name,
         **evaluation.to_dict(),

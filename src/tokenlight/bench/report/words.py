@@ -12,7 +12,7 @@ from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.report.claims import Claims
 from tokenlight.bench.report.comparison import NOTHING, SuiteReport
 from tokenlight.bench.report.values import Panel, Verdict
-from tokenlight.metrics._agreement import replacements
+from tokenlight.metrics._ranking import removal_orders
 
 MOST = 6  # names in a sentence
 FEW = 100  # texts below which a mean is not worth a verdict
@@ -85,7 +85,7 @@ def _doubts(report: SuiteReport) -> list[str]:
                 fewer.append(f"{method} on {panel.title} {most:,}")
             for label in own.keys() & known.keys():
                 means[label][method] = known[label].mean
-        orders += [f"{panel.title}: {one}" for one in replacements(own, means)]
+        orders += [f"{panel.title}: {said}" for _, said in removal_orders(own, means)]
     said = [f"{_names(rows)}: {reason}." for reason, rows in lacking.items()]
     said += [f"Fewer texts than their panel: {_names(fewer)}."] if fewer else []
     return said + orders
