@@ -116,7 +116,7 @@ def test_precision_at_k_of_a_question(tokenizer):
 
 
 def test_nothing_to_evaluate_is_said(explainer):
-    with pytest.raises(BadInput, match="no explanation to evaluate"):
+    with pytest.raises(BadInput, match="cannot be evaluated; give what explain"):
         explainer.evaluate([], "aopc")
 
 
@@ -201,7 +201,7 @@ def test_arrays_with_a_hidden_axis_are_summed():
         ([1, 2], {}, "2 scores were given, but the text has 3 tokens"),
         ([1, 2, 3], {"labels": ["a"]}, "labels has 1 entries, and 2 are needed"),
         ([1, 2, 3], {"special": [True]}, "special has 1 entries, and 3 are needed"),
-        ([1, np.nan, 3], {}, "token 1 is not finite"),
+        ([1, np.nan, 3], {}, "scores hold NaN or infinity, the first at 1"),
         ([1, 2, 3], {"logits": [0.5, np.nan]}, "the logits hold NaN or infinity"),
         (
             [1, 2, 3],
@@ -360,7 +360,7 @@ def test_a_missing_library_is_named_before_anything_is_measured(explainer, monke
         lambda: choosing.best(explainer, TEXTS),
         lambda: explainer.evaluate(explained, "aopc"),
     ):
-        with pytest.raises(MissingExtra, match="'scipy'.*tokenlight.bench"):
+        with pytest.raises(MissingExtra, match="scipy.*tokenlight.bench"):
             measures()
 
 

@@ -19,6 +19,7 @@ from tokenlight.metrics._interval import Interval, mean_interval, plain
 from tokenlight.metrics._ranking import similarity
 from tokenlight.plots.characters import in_line
 
+MOVED = 0.9  # a rank correlation below it is told, text by text
 Piece = tuple[float, str, str, str]  # how far, text, before, after
 NUMBERS = {
     "flips": "predictions changed",
@@ -106,14 +107,9 @@ class Comparison:
             yield f"{said:26}{own.mean:z.3f} [{own.low:z.3f}, {own.high:z.3f}]"
         if self.texts < FEW:
             yield f"{self.texts} texts are few: a change that none of them shows may still be common."
-        changed = [
-            one
-            for one in self.moved
-            if one[0] < 0.9 or one[2].split(":")[0] != one[3].split(":")[0]
-        ]
-        if changed:
+        if self.moved:
             yield "what changed, by the rank correlation of the scores of words (for A's class):"
-        for focus, *words in changed:
+        for focus, *words in self.moved:
             text, before, after = map(in_line, words)
             yield f"  {focus:+.2f}  {text[:70]}\n         A {before}\n         B {after}"
 
@@ -166,7 +162,8 @@ def compare(
     ]
     both = [(x, y) for x, y in zip(*aopc, strict=True) if x is not None and y is not None]
     # Every changed prediction, then the texts whose focus moved most.
-    order = sorted(focus, key=lambda i: (not flipped[i], focus[i]))
+    changed = [i for i in focus if flipped[i] or focus[i] < MOVED]
+    order = sorted(changed, key=lambda i: (not flipped[i], focus[i]))
     shown = order[: max(5, min(sum(flipped), 20))]
     numbers: dict[str, Sequence[float]] = {
         "flips": flipped,

@@ -25,10 +25,10 @@ CHUNK = 1000  # texts that are tokenised together
 
 @dataclass(frozen=True, slots=True)
 class Frequencies:
-    """In how many of ``documents`` texts each token type stands; ``tokenizer`` names its maker."""
+    """In how many of ``documents`` texts each token type (or its id) stands; ``tokenizer``: its maker."""
 
     documents: int
-    counts: Mapping[str, int] = field(repr=False)
+    counts: Mapping[Any, int] = field(repr=False)
     tokenizer: str = ""
 
     @classmethod

@@ -53,8 +53,7 @@ def cut_in_words(cut: Mapping[str, Any]) -> str:
         return ""
     shortest, longest = cut["tokens"][0], cut["tokens"][-1]
     to = f"{shortest} to {longest}" if shortest < longest else str(longest)
-    noun = "token" if longest == 1 else "tokens"
-    return f"{_counted(cut['texts'], cut['of'])} cut to {to} {noun} (long=truncate)."
+    return f"{_counted(cut['texts'], cut['of'])} cut to {to} tokens (long=truncate)."
 
 
 def omissions(records: Sequence[Record], refusals: Sequence[Failure]) -> list[Omission]:

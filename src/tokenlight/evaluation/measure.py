@@ -266,6 +266,5 @@ def needs_one_piece(explainer: Explainer, attribution: Attribution, what: str) -
         raise TextTooLong(
             f"{what} asks the model about the whole text again, but this one was read in windows: "
             f"it has {len(attribution)} tokens and the model reads {limit} at once. Explain it cut "
-            f"to the first window ({long_way('truncate')}) to test that part, or compare with marked "
-            "spans (rationale, precision_at_k), which reads the scores alone."
+            f"to the first window ({long_way('truncate')}), or compare with marked spans (rationale)."
         )

@@ -45,11 +45,10 @@ def refused_options(
     return [refused for refused in tried if isinstance(refused, BadInput)]
 
 
-def check_metrics(metrics: Iterable[Metric], head: Head, examples: Iterable[Example]) -> None:
+def check_metrics(metrics: Iterable[Metric], head: Head, examples: Sequence[Example]) -> None:
     """Refuse metrics that this head, or texts without labels or marks, can give no number for."""
-    listed = list(examples)
-    labelled = any(example.label is not None for example in listed)
-    marked = any(example.spans is not None for example in listed)
+    labelled = any(example.label is not None for example in examples)
+    marked = any(example.spans is not None for example in examples)
     check(metrics, head, labelled=labelled, marked=marked)
 
 

@@ -204,8 +204,11 @@ class RemovalTest:
         found = chance.of_order(attribution.scores) | chance.of_words_taken(attribution.scores)
         fall = found["before"] - found["after"]
         found["moved"] = max(chance.moved, abs(fall), abs(found["aopc"]))
-        (_, things), what = _things(attribution), watched_name(attribution.target)
-        nothing = ""
+        what = "answer" if attribution.target.kind == "span" else attribution.target.name
+        what, image, nothing = f"P({what})", attribution.row.image, ""
+        thing, things = ("word", "words") if image is None else ("patch", "patches")
+        if image is not None and image.places:  # beside a text
+            thing, things = "patch or word", "patches and words"
         if found["moved"] < UNMOVED:
             nothing = (
                 f"no choice of {things} moves {what} by {UNMOVED}, so there is nothing to test"
@@ -217,7 +220,7 @@ class RemovalTest:
         special = sum(one.share for one in attribution.segment_shares() if one.segment is None)
         ranks = found["percentile"] / 100, found["choices_percentile"] / 100
         grade, weak = graded(*ranks, special, len(chance.words))
-        said = [weak, _beaten(found), _in_words(attribution, found, chance)]
+        said = [weak, _beaten(found), _in_words(found, what, thing, things, chance.every_choice)]
         verdict = "; ".join(filter(None, said))
         return found | {"grade": grade, "weak": weak, "special": special, "verdict": verdict}
 
@@ -232,33 +235,19 @@ def _beaten(found: Mapping[str, Any]) -> str:
     return f"its order beats {every if share == 100 else f'{share} % of random orders'}"
 
 
-def _in_words(attribution: Attribution, found: dict[str, Any], chance: Chance) -> str:
-    """What removing the top words does."""
+def _in_words(found: Mapping[str, Any], what: str, thing: str, things: str, every: bool) -> str:
+    """What taking the top words does to ``what``; ``every``: whether all other choices were tried."""
     named, before, after = found["top_words"], found["before"], found["after"]
-    what = watched_name(attribution.target)
-    picture = attribution.row.image is not None
-    thing, several = _things(attribution)
-    count = f"the {len(named)} top {several}" if len(named) > 1 else f"the top {thing}"
-    words = f"{count} ({('; ' if picture else ', ').join(named)})"
+    patches = thing != "word"
+    count = f"the {len(named)} top {things}" if len(named) > 1 else f"the top {thing}"
+    words = f"{count} ({('; ' if patches else ', ').join(named)})"
     if abs(before - after) < 0.005:
         change = f"leaves {what} at {after:.2f}, so they alone do not decide"
     else:
+        less = found["choices_less"]
+        most = "all" if every else ">99 % of"  # never a certainty from a sample
+        share = most if less == 1 else f"{int(100 * less)} % of"
+        others = f"{share} {'other' if every else 'random'} choices do less"
         verb = "drops" if after < before else "raises"
-        others, less = "other" if chance.every_choice else "random", found["choices_less"]
-        most = "all" if chance.every_choice else ">99 % of"  # never a certainty from a sample
-        others = f"{most if less == 1 else f'{int(100 * less)} % of'} {others} choices"
-        change = f"{verb} {what} from {before:.2f} to {after:.2f}; {others} do less"
-    return f"{'hiding' if picture else 'removing'} {words} {change}"
-
-
-def _things(attribution: Attribution) -> tuple[str, str]:
-    """What an explanation ranks: one, and several."""
-    image = attribution.row.image
-    if image is None:
-        return "word", "words"
-    return ("patch or word", "patches and words") if image.places else ("patch", "patches")
-
-
-def watched_name(target: ResolvedTarget) -> str:
-    """The probability that the test watches, in words."""
-    return "P(answer)" if target.kind == "span" else f"P({target.name})"
+        change = f"{verb} {what} from {before:.2f} to {after:.2f}; {others}"
+    return f"{'hiding' if patches else 'removing'} {words} {change}"

@@ -21,7 +21,7 @@ from tokenlight.evaluation.measure import Failure, Record, by_text, measure, sho
 from tokenlight.evaluation.preflight import read_labels, read_spans
 from tokenlight.files.write import json_text, write_parquet, write_text
 from tokenlight.metrics._interval import Interval, mean_interval, plain
-from tokenlight.metrics._metric import ARROWS, DocumentFrequencies, Measured, Metric, MetricSummary
+from tokenlight.metrics._metric import ARROWS, Measured, Metric, MetricSummary
 from tokenlight.metrics._ranking import Agreement, removal_orders
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Evaluation:
     records: tuple[Record, ...]
     metrics: Mapping[str, Metric]
     seed: int = 0
-    frequencies: Mapping[str, DocumentFrequencies] = field(default_factory=dict)
+    frequencies: Mapping[str, Frequencies] = field(default_factory=dict)
     refusals: tuple[Failure, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
 
@@ -219,7 +219,7 @@ class Evaluation:
         """Summary, curves, agreement and differences as plain JSON values; rows are saved beside it."""
         parts = self.by_method
         pairs = self.agreement.pairs if len(parts) > 1 else {}
-        found: dict[str, Any] = {
+        found = {
             "methods": {name: part.summary for name, part in parts.items()},
             "curves": {
                 name: {key: {"points": at, "means": own} for key, (at, own) in part.curves.items()}
@@ -234,9 +234,7 @@ class Evaluation:
             "left_out": [one.to_dict() for one in omissions(self.records, self.refusals)],
             "about": self.about,
         }
-        optional = {"caution", "about"}
-        said = {key: value for key, value in found.items() if value or key not in optional}
-        values: dict[str, Any] = plain(said)
+        values: dict[str, Any] = plain(found)
         return values
 
     def save(self, folder: str | Path) -> Path:
@@ -244,8 +242,8 @@ class Evaluation:
         into ``folder``."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        text = json_text(self.to_dict(), indent=1)
-        write_text(place / "summary.json", text)  # first: it needs no library beside it
+        # First: it needs no library beside it.
+        write_text(place / "summary.json", json_text(self.to_dict(), indent=1))
         write_parquet(place / "rows.parquet", self.rows)
         from tokenlight.evaluation.report import save
 
@@ -269,10 +267,8 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
     given: list[Any] = [attributions]
     if isinstance(attributions, Iterable) and not isinstance(attributions, str):
         given = list(attributions)
-    if not all(isinstance(one, Attribution) for one in given):
+    if not given or not all(isinstance(one, Attribution) for one in given):
         raise BadInput(f"{shown(attributions)} cannot be evaluated; give what explain() returned.")
-    if not given:
-        raise BadInput("there is no explanation to evaluate; give what explain() returned.")
     chosen, numbers = built(metrics), by_text(given)
     texts = numbers[-1] + 1
     for name, known in (("labels", labels), ("spans", spans)):
@@ -314,19 +310,16 @@ def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
     return dict(zip(keys, made, strict=True))
 
 
-def frequencies_for(
-    tokenizer: Any, metrics: Mapping[str, Metric]
-) -> dict[str, DocumentFrequencies]:
+def frequencies_for(tokenizer: Any, metrics: Mapping[str, Metric]) -> dict[str, Frequencies]:
     """Document frequencies from the file a metric names as its ``corpus``: texts, or what
-    ``tokenlight idf`` counted in them (.json)."""
+    ``tokenlight idf`` counted in them (.json); by the tokens' ids."""
     found = {}
     for key, metric in metrics.items():
-        corpus = getattr(metric, "corpus", None)
-        if corpus is not None:
+        if (corpus := getattr(metric, "corpus", None)) is not None:
             known = Frequencies.read(corpus, tokenizer)
             ids = tokenizer.convert_tokens_to_ids(list(known.counts))
-            counts = Counter(dict(zip(ids, known.counts.values(), strict=True)))
-            found[key] = DocumentFrequencies(known.documents, counts)
+            counts = dict(zip(ids, known.counts.values(), strict=True))
+            found[key] = Frequencies(known.documents, counts)
     return found
 
 

@@ -187,10 +187,12 @@ def explained(
         # Texts with what is known of them, which their explanations keep.
         return text_by_text(explainer, some, list(methods), asked)
 
-    found = half_by_half(partial(work, job.methods), list(examples), Exception)
-    # What an exception holds on to is let go before its text is tried again.
-    kept = [None if isinstance(one, Exception) else one for one in found]
-    del found
+    together = partial(work, job.methods)
+    # No exception is kept: what it holds on to is let go before its text is tried again.
+    kept = [
+        None if isinstance(one, Exception) else one
+        for one in half_by_half(together, list(examples), Exception)
+    ]
     made = {i: one or [] for i, one in enumerate(kept)}
     refused: list[Failure] = []
     for i in (i for i, one in enumerate(kept) if not one):

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tokenlight.capture.perturbation import Original
-from tokenlight.data.chances import log_probability, softmax
+from tokenlight.data.answers import log_probability, softmax
 from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.data.units import Unit, sources
 from tokenlight.errors import BadInput, NotFinite, way

@@ -69,14 +69,6 @@ class MetricSummary:
     parts: Mapping[str, Interval] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentFrequencies:
-    """In how many of ``documents`` texts each token id stands."""
-
-    documents: int
-    counts: Mapping[int, int]
-
-
 def needs_probabilities(head: Head, metric: str) -> None:
     """Refuse heads whose probability cannot fall: one number, or one class."""
     alone = head.problem == "regression" or (head.problem == "single" and len(head.labels) == 1)
@@ -129,8 +121,8 @@ class Metric(Registered, abc.ABC):
         """Refuse, before any work, a model for which the number would mean nothing."""
         if self.watches:
             needs_probabilities(head, self.name)
-        if self.compares and head.classes is not None:
-            raise BadTarget(f"{self.name} compares classes, but this model has {head.classes}.")
+        if self.compares and not head.chooses:
+            raise BadTarget(f"{self.name} compares classes, and this model has none: {head.does}.")
 
     def variants(self, case: Case) -> list[Variant]:  # noqa: ARG002 - some ask nothing
         """The changed texts whose logits :meth:`measure` needs, in order."""
@@ -163,9 +155,12 @@ class Metric(Registered, abc.ABC):
         measured: Sequence[Measured],
         *,
         seed: int = 0,
-        frequencies: DocumentFrequencies | None = None,  # noqa: ARG002 - token_overlap reads it
+        frequencies: Any = None,  # noqa: ARG002 - token_overlap reads it
     ) -> MetricSummary:
-        """Means over texts, one entry each, with intervals; overridden where a number is no mean."""
+        """Means over texts, one entry each, with intervals; overridden where a number is no mean.
+
+        ``frequencies``: in how many of ``documents`` texts each token id stands, as ``counts``.
+        """
         names = sorted({name for one in measured for name in one.parts})
         parts = {
             name: mean_interval([m.parts[name] for m in measured if name in m.parts], seed=seed)

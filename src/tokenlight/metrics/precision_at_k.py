@@ -40,11 +40,7 @@ class PrecisionAtK(Metric):
         gold = marked_tokens(row, answer)
         if not gold.any() or seen_share(row, answer) < 1:
             if answer and self.drop_truncated:
-                raise BadInput(
-                    "the answer was cut off with the end of the context."
-                    if row.cut
-                    else "the answer covers no token of the context, say a blank alone."
-                )
+                raise BadInput("the answer covers no token: it was cut off, or is a blank alone.")
             gold = np.arange(len(row)) == 0
         top = ranking(case.attribution.scores)[: self.k]
         count = int(gold[top].sum())

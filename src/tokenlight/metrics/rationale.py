@@ -46,17 +46,14 @@ class Rationale(Metric):
         places = case.original.rankable
         gold = marked_tokens(row, spans)[places]
         if not gold.any():
-            raise BadInput(
-                "truncation cut off every token of the rationale."
-                if row.cut
-                else "the rationale covers no token of the text, say a blank alone."
-            )
+            raise BadInput("the rationale covers no token: it was cut off, or is a blank alone.")
         scores = case.attribution.scores[places]
         count = int(gold.sum()) if self.share is None else max(1, round(self.share * len(gold)))
         chosen = np.zeros(len(gold), dtype=bool)
         chosen[ranking(scores)[:count]] = True
         ours, marked = _runs(chosen), _runs(gold)
-        right = sum(_overlap(run, marked) >= self.overlap for run in ours)
+        best = [max(len(run & one) / len(run | one) for one in marked) for run in ours]
+        right = sum(share >= self.overlap for share in best)
         found = {
             "auprc": area_under(scores, gold, steps=self.area == "steps"),
             "f1": _f1((chosen & gold).sum() / chosen.sum(), (chosen & gold).sum() / gold.sum()),
@@ -100,11 +97,6 @@ def area_under(scores: np.ndarray, gold: np.ndarray, *, steps: bool = False) -> 
 
 def _f1(precision: float, recall: float) -> float:
     return float(2 * precision * recall / (precision + recall)) if precision and recall else 0.0
-
-
-def _overlap(run: set[int], others: Sequence[set[int]]) -> float:
-    """The best intersection over union of a run with any other."""
-    return max(len(run & other) / len(run | other) for other in others)
 
 
 def _runs(flags: np.ndarray) -> list[set[int]]:

@@ -9,15 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenlight.metrics._interval import Interval, statistic_interval
-from tokenlight.metrics._metric import (
-    Answers,
-    Case,
-    Count,
-    DocumentFrequencies,
-    Measured,
-    Metric,
-    MetricSummary,
-)
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, MetricSummary
 
 Rarity = Literal["log", "smooth", "none"]
 CURVE = tuple(range(10, 101, 10))
@@ -75,11 +67,7 @@ class TokenOverlap(Metric):
         return Measured(float("nan"), detail={"several": details})
 
     def summarise(
-        self,
-        measured: Sequence[Measured],
-        *,
-        seed: int = 0,
-        frequencies: DocumentFrequencies | None = None,
+        self, measured: Sequence[Measured], *, seed: int = 0, frequencies: Any = None
     ) -> MetricSummary:
         # Of one text there may be several explanations: it is drawn with all of them.
         parts = [(n, part) for n, one in enumerate(measured) for part in _parts(one)]
