@@ -16,9 +16,9 @@ from tokenlight.capture.head import TAKEN
 from tokenlight.data.attribution import Attribution, Attributions
 from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
-from tokenlight.data.tokens import ExplainMask, Long, TokenRow, making, real_tokens
+from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
-from tokenlight.explaining.batch import explain_packed, method_by_method
+from tokenlight.explaining.batch import explain_packed, making, method_by_method
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason, sample
 from tokenlight.explaining.jobs import jobs, together
 from tokenlight.explaining.options import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -16,8 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
-from tokenlight.data.tokens import MANY, making
 from tokenlight.errors import BadInput
+from tokenlight.explaining.batch import MANY, making, tidied
 from tokenlight.explaining.stream import SIZES, windows
 from tokenlight.inputs.encode import encode, encoded_together
 
@@ -120,16 +121,30 @@ def test_a_model_is_quantised_as_it_is_loaded(tmp_path):
     assert np.isfinite(explainer.explain("a great film", "attnlrp").scores).all()
 
 
-def test_what_was_there_before_is_set_aside_while_many_values_are_made_and_given_back():
-    assert gc.get_freeze_count() == 0
+def test_no_cycles_are_looked_for_while_many_values_are_made_but_those_dropped_of_late():
+    class Cycle:
+        def __init__(self):
+            self.own = self
+
+    def dropped():
+        return weakref.ref(Cycle())
+
+    assert gc.isenabled()
+    kept = Cycle()
+    gc.collect()
+    dropped_before, kept = weakref.ref(kept), None
     with making(MANY):
-        assert gc.get_freeze_count() > 0
-        with making(MANY):  # within another, or beside one that its user set aside
-            pass
-        assert gc.get_freeze_count() > 0
-    assert gc.get_freeze_count() == 0
+        assert not gc.isenabled()
+        with making(MANY):  # within another
+            assert not gc.isenabled()
+        new = dropped()
+        tidied()
+        assert new() is None
+        assert dropped_before() is not None  # to find it, all there is would be looked through
+        assert not gc.isenabled()
+    assert gc.isenabled()
     with making(MANY - 1):
-        assert gc.get_freeze_count() == 0
+        assert gc.isenabled()
     with pytest.raises(ValueError, match="on the way"), making(MANY):
         raise ValueError("on the way")
-    assert gc.get_freeze_count() == 0
+    assert gc.isenabled()

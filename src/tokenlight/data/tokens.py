@@ -1,10 +1,8 @@
 """Tokens: what the model reads, and where each piece stands in the text a person wrote."""
 
-import gc
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -16,7 +14,6 @@ from tokenlight.errors import BadInput, way
 Span = tuple[int, int]
 ExplainMask = Literal["none", "cls_sep", "sep"]
 Long = Literal["error", "truncate", "stride"]
-MANY = 500
 PER_TOKEN = ("ids", "attention", "token_types", "pieces", "special", "spans", "segments", "words")
 
 
@@ -52,19 +49,6 @@ class Later:
             known.update(fields())  # before the way to them goes, for another thread's sake
             known.pop("_fields", None)
         return known
-
-
-@contextmanager
-def making(count: int) -> Iterator[None]:
-    """Within, Python looks through none of what was there before when it looks for cycles."""
-    aside = count >= MANY and gc.get_freeze_count() == 0
-    if aside:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if aside:
-            gc.unfreeze()
 
 
 @dataclass(frozen=True, slots=True)

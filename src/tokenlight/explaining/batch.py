@@ -4,7 +4,9 @@ In two steps: all that the device shall do is queued, then its answers are colle
 the next batch is queued.
 """
 
+import gc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -35,7 +37,28 @@ from tokenlight.progress import progress
 from tokenlight.version import VERSION
 
 BEHIND_SIGHT = "patches as the language model is given them; its vision tower is not followed"
+MANY = 100  # values
 SUNK = "each row of attention sums to less than one: this model leaves some to a sink, no token"
+
+
+@contextmanager
+def making(count: int) -> Iterator[None]:
+    """Within, so many values are made and kept, for each of which Python would sooner or later look through
+    all that it holds, for cycles: it looks at what is new alone, where :func:`tidied` says so."""
+    paused = count >= MANY and gc.isenabled()
+    if paused:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+def tidied() -> None:
+    """What was dropped of late goes, cycles and all."""
+    if not gc.isenabled():
+        gc.collect(1)
 
 
 def explain_packed(session: Session, jobs: Sequence[Job], how: How) -> list[list[Attribution]]:
@@ -49,6 +72,7 @@ def explain_packed(session: Session, jobs: Sequence[Job], how: How) -> list[list
             for i, group in zip(pack, found, strict=True):
                 done[i] = group
             advance(len(pack))
+            tidied()
             pause()
     return done
 
