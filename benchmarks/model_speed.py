@@ -254,7 +254,7 @@ def data_set(device: str, file: Path | None) -> Iterator[dict[str, Any]]:
             "attcat, list": partial(explainer.explain, texts, "attcat", progress=False),
             "attcat, stream": lambda ex=explainer: deque(ex.explain(iter(texts), "attcat"), 0),
         }
-        explainer.explain(texts[:2000], "attcat", progress=False)  # kernels are compiled by then
+        explainer.explain(texts, "attcat", progress=False)  # kernels are compiled by then
         for label, call in ways.items():
             found = tried(call, device, warm=0)
             speed = (

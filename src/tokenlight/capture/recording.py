@@ -14,6 +14,7 @@ from tokenlight.capture import seam
 from tokenlight.capture.blocks import MixingListener, Parts
 from tokenlight.capture.entrance import At, Entered, entrance_of, kept
 from tokenlight.capture.live import Inputs, LiveModel, source_of
+from tokenlight.capture.masks import mask_known
 from tokenlight.capture.rewired import recomputed, rewired
 from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
@@ -85,6 +86,7 @@ def record(
     )
     with (
         wired(),
+        mask_known(rows, real.shape),
         seam.listening(listener),
         mixing.hearing(live.encoder) if mixing else nullcontext(),
         following(listener) as fork,

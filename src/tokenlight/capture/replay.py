@@ -21,10 +21,8 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import masking_utils
 
 from tokenlight.capture.transfer import Crossings, Unrepeatable, crossing
-from tokenlight.capture.turns import lent
 from tokenlight.relevance.tracing import modules_of
 
 OFTEN, NEVER = 2, -1  # plain passes of a shape before one is recorded; one that cannot be
@@ -32,12 +30,6 @@ MOST = 32  # passes of one model that are kept
 # By this share of the largest numbers of a replayed pass may differ: some kernels add up in any order, and
 # a sum may round the other way.
 TOLERANCE = {torch.bfloat16: 2e-3, torch.float16: 3e-4, torch.float32: 1e-6, torch.float64: 1e-13}
-# What transformers asks the device of a mask, to take the fused kernel that needs none.
-QUESTIONS = (
-    "_ignore_causal_mask_sdpa",
-    "_ignore_bidirectional_mask_sdpa",
-    "find_packed_sequence_indices",
-)
 TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 
 
@@ -177,8 +169,8 @@ class Replays:
         texts: Hashable,
     ) -> Pass:
         """The plain pass, recorded behind it if that can be done."""
-        crossings, answers = Crossings(), list[Any]()
-        with crossing(crossings), _answered(answers, again=False):
+        crossings = Crossings()
+        with crossing(crossings):
             found = work(given)
         self._known[key] = NEVER
         if not _room():
@@ -188,7 +180,7 @@ class Replays:
         graph = torch.cuda.CUDAGraph()
         crossings.repeating = True
         try:
-            with _recording(graph, self._pool), crossing(crossings), _answered(answers, again=True):
+            with _recording(graph, self._pool), crossing(crossings):
                 left = work(fixed)
         except Unrepeatable:
             return found
@@ -208,34 +200,6 @@ def _room() -> bool:
     left lying about not counted."""
     free, whole = torch.cuda.mem_get_info()
     return free > whole // 2
-
-
-@contextmanager
-def _answered(answers: list[Any], *, again: bool) -> Iterator[None]:
-    """Within: what is asked of masks is kept in ``answers``, or answered from there in the same order."""
-    thread, left = threading.get_ident(), iter(answers)
-
-    def answering(ask: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(*args: Any, **named: Any) -> Any:
-            if threading.get_ident() != thread:
-                return ask(*args, **named)
-            found = next(left) if again else ask(*args, **named)
-            if again and isinstance(found, Tensor):
-                raise Unrepeatable
-            if not again:
-                answers.append(found)
-            return found
-
-        return answer
-
-    known = {
-        name: getattr(masking_utils, name) for name in QUESTIONS if hasattr(masking_utils, name)
-    }
-    with _one_learns, lent([masking_utils], **{n: answering(ask) for n, ask in known.items()}):
-        yield
-
-
-_one_learns = threading.RLock()
 
 
 @contextmanager
