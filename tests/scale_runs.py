@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 
 from tests.bench_runs import sentences
-from tokenlight.scale.worker import TaskWorker
+from tokenlight.scale.engine import TaskWorker
 
 
 class Here:

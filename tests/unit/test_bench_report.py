@@ -29,7 +29,7 @@ from tokenlight.bench.suite import from_dict, read
 from tokenlight.bench.tables import merged
 from tokenlight.cli.app import app
 from tokenlight.data.postprocess import difference
-from tokenlight.errors import BadInput, DamagedFile, UnknownName
+from tokenlight.errors import DamagedFile, UnknownName
 from tokenlight.evaluation.corpus import class_weights
 from tokenlight.plots import charts
 from tokenlight.plots.charts import Line, Place, unbeaten
@@ -486,19 +486,20 @@ class TestFigures:
             "tokenlight.bench.report.figures.highlighted",
             lambda found: shown.extend(found) or "drawn",
         )
-        wish = FigureWish.of({"kind": "texts", "title": "T"})
+        wish = FigureWish("texts", "T")
         assert Artist(None).texts(wish) == "drawn"
         assert [one.method for one in shown] == ["Ours", "CAT"] * 2
         shown.clear()
-        Artist(None).texts(FigureWish.of({"title": "T", "reference": "Ours"}))
+        Artist(None).texts(FigureWish("texts", "T", reference="Ours"))
         assert [one.method for one in shown] == ["Ours", "Ours − CAT"] * 2
         ours, other = kept[0][1].values()
         np.testing.assert_array_equal(shown[1].scores, difference(ours, other).scores)
 
-    def test_an_unknown_kind_of_figure_is_refused(self, tmp_path):
-        folder = made(tmp_path / "run", more={"report": {"figures": [{"kind": "pie"}]}})
-        with pytest.raises(BadInput, match="'pie' is none of them"):
-            report(folder, "html")
+    def test_an_unknown_kind_of_figure_is_refused_with_the_suite(self):
+        given = content(report={"figures": [{"kind": "pie"}, {"kin": "bars"}]})
+        _, (kind, key) = from_dict(given, name="hand", folder=".")
+        assert "report, figures, entry 1, kind: it is 'pie'; it should be 'bars', 'curves'" in kind
+        assert "unknown key 'kin'. Did you mean 'kind'?" in key
 
     def test_the_same_figure_gives_the_same_bytes(self):
         panels = {"p": {"m": Line([0.0, 1.0], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3])}}

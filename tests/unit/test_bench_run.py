@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,10 @@ from tokenlight.bench.store import RunFolder, in_time, status
 from tokenlight.bench.suite import SuiteRefused, read
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.files.parts import locked, tidy
+from tokenlight.files.parts import locked, tidy, worked_in
 from tokenlight.scale import Engine
 from tokenlight.scale import engine as processes
-from tokenlight.scale.worker import Outcome
+from tokenlight.scale.engine import Outcome
 
 pytestmark = pytest.mark.xdist_group("bench")
 COUNT = 72
@@ -46,6 +47,10 @@ def whole(suite, tmp_path_factory):
     finished = run_suite(suite, folder, engine=Engine(workers=2), progress=False)
     assert (finished.made, finished.failed_parts) == (PARTS, ())
     return folder
+
+
+def counted(folder):
+    return sum((counts for _, counts, _ in status(folder)), Counter())
 
 
 def scores(folder):
@@ -117,10 +122,8 @@ def test_control_c_says_what_is_kept_and_the_run_goes_on(suite, whole, tmp_path)
         if process.exitcode != 0:
             break
     assert process.exitcode == 130
-    found = status(folder)
-    assert 5 <= found.done < PARTS
-    assert found.worker == ""  # the lock went with its process
-    assert found.left > 0
+    assert 5 <= counted(folder)["done"] < PARTS
+    assert worked_in(folder) == ""  # the lock went with its process
     run_suite(suite, folder, engine=Engine(workers=1), progress=False)
     assert bytes_of(folder) == bytes_of(whole)
 
@@ -139,7 +142,8 @@ def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, whole,
     with pytest.raises(DamagedFile, match="not those that its manifest names.*makes it again"):
         tables.merged(run)
     run.place(run.parts[0]).write_text("[")
-    assert (status(folder).damaged, status(folder).done) == (2, len(run.parts) - 2)
+    assert counted(folder)["failed"] == 2
+    assert counted(folder)["done"] == len(run.parts) - 2
     said = []
     finished = run_suite(suite, folder, engine=Engine(workers=1), tell=said.append, progress=False)
     assert finished.made == 2
@@ -154,8 +158,8 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder,
     other = next(part for part in run.parts if part.cell != run.parts[0].cell)
     shutil.copy(run.place(other), run.place(run.parts[0]))
     shutil.copy(run.place(run.parts[1]), run.place(run.parts[2]))
-    assert "(method differ)" in run.damage(run.parts[0])
-    assert "(first differ)" in run.damage(run.parts[2])
+    assert "(method differ)" in run.trouble(run.parts[0])
+    assert "(first differ)" in run.trouble(run.parts[2])
     with pytest.raises(DamagedFile, match="of another part or run"):
         tables.merged(run)
     rows = [{"text": text, "label": 0} for text in sentences(COUNT)]
@@ -165,7 +169,7 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, whole, bert_folder,
     task = theirs.parts[3]
     list(Engine(workers=1).results(Making(str(theirs.folder)), [task], "cpu"))
     shutil.copy(theirs.place(theirs.parts[3]), run.place(run.parts[3]))
-    assert "(settings differ)" in run.damage(run.parts[3])
+    assert "(settings differ)" in run.trouble(run.parts[3])
     run_suite(suite, folder, engine=Engine(workers=1), progress=False)
     assert bytes_of(folder) == bytes_of(whole)
 
@@ -233,10 +237,10 @@ def test_a_run_killed_before_its_plan_was_written_begins_anew(bert_folder, tmp_p
 
 def test_two_runners_do_not_share_a_folder(suite, whole):
     with locked(whole, 1):
-        assert status(whole).worker.startswith(f"process {os.getpid()}")
+        assert worked_in(whole).startswith(f"process {os.getpid()}")
         with pytest.raises(BadInput, match="being worked in by another run"):
             run_suite(suite, whole)
-    assert status(whole).worker == ""
+    assert worked_in(whole) == ""
 
 
 def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_path):
@@ -245,7 +249,7 @@ def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_pa
     rows[5]["text"] = "   "
     place = make(tmp_path / "suite", bert_folder, 8, rows=rows, methods=["attcat", "random"])
     finished = run_suite(place, tmp_path / "run", engine=Engine(workers=1), progress=False)
-    assert finished.failed_examples == 4
+    assert sum(said["failed"] for said in finished.run.manifests()) == 4
     assert finished.failed_parts == ()
     failures = rows_of(tmp_path / "run" / "failures.csv")
     assert [(row["method"], row["example"]) for row in failures] == [
@@ -386,9 +390,9 @@ def test_a_worker_that_dies_thrice_costs_its_part_alone(suite, tmp_path, monkeyp
     troubles = {run.parts[outcome.task]: outcome.trouble for outcome in found}
     assert "died 3 times (signal 9)" in troubles.pop(victim)
     assert set(troubles.values()) == {""}
-    run.fail(victim, "killed")
-    assert status(run.folder).failed == 1
-    assert run.failure(victim) == "killed"
+    run.place(victim, "failed.txt").write_text("killed")
+    assert counted(run.folder)["failed"] == 1
+    assert run.trouble(victim) == "killed"
 
 
 def _begun(suite, folder):

@@ -58,7 +58,7 @@ def test_an_error_about_a_file_is_not_wrapped_in_another_about_it(tmp_path):
         read(place)
     place = tmp_path / "a.csv"
     place.write_text('text\n"never closed\n')
-    with pytest.raises(OSError, match=r"^line 2 of a.csv opens a quote"):
+    with pytest.raises(OSError, match=r"^the row of a.csv that begins in line 2"):
         read(place)
 
 

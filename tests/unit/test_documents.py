@@ -36,8 +36,8 @@ def test_json_beyond_a_limit_is_refused_in_words(text, why):
         json_of(text)
 
 
-def test_yaml_with_anchors_and_merges_is_read_as_ever():
-    text = "a: &a {x: 1, y: [1, 2]}\nb: {<<: *a, z: 3}\nc: [*a, *a]\n"
+def test_yaml_without_aliases_is_read_as_ever():
+    text = "a: &a {x: 1, y: [1, 2]}\nb: {z: 3}\n"
     assert yaml_of(text) == yaml.safe_load(text)
     assert yaml_of("") is None
 
@@ -45,7 +45,8 @@ def test_yaml_with_anchors_and_merges_is_read_as_ever():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("&a [*a]", "stands inside of what it names"),
+        ("a: &a [1]\nb: [*a, *a]", r"an alias, \*a; write out"),
+        ("&a [*a]", "an alias"),
         (nested(DEPTH + 2), "64 deep"),
         ("a: !!timestamp x", "not what its tag says"),
     ],
@@ -53,16 +54,6 @@ def test_yaml_with_anchors_and_merges_is_read_as_ever():
 def test_yaml_beyond_a_limit_is_refused_in_words(text, why):
     with pytest.raises(ValueError, match=why):
         yaml_of(text)
-
-
-@pytest.mark.parametrize("kind", ["list", "merge"])
-def test_a_bomb_of_aliases_is_refused_before_it_is_written_out(kind):
-    lines = ["a0: &a0 {x: 1}"]
-    for i in range(1, 30):
-        names = ", ".join([f"*a{i - 1}"] * 9)
-        lines.append(f"a{i}: &a{i} " + (f"[{names}]" if kind == "list" else f"{{<<: [{names}]}}"))
-    with pytest.raises(ValueError, match="more than 100,000 values"):
-        yaml_of("\n".join(lines))
 
 
 def test_a_file_that_never_ends_is_left_at_the_limit():

@@ -8,9 +8,8 @@ import pytest
 
 from tokenlight import registry
 from tokenlight.bench.entries import DataSet
-from tokenlight.bench.examples import examples_of
+from tokenlight.bench.plan import examples_of
 from tokenlight.bench.report.comparison import directions, published
-from tokenlight.bench.report.figures import DRAWERS
 from tokenlight.bench.suite import SHIPPED, load
 from tokenlight.files.tables import read
 
@@ -123,13 +122,12 @@ def test_every_claim_and_figure_speaks_of_rows_metrics_and_data_that_exist(name)
         assert {claim.better, claim.control, *claim.than} - {""} <= known
         assert claim.metric in metrics or claim.highest or claim.cannot
         assert claim.better or claim.cannot
-    for figure in suite.report.get("figures", []):
-        assert figure["kind"] in DRAWERS
-        assert set(figure.get("data", [])) <= data
-        assert set(figure.get("metrics", [])) <= metrics
-        for pattern in figure.get("methods", []):
+    for figure in suite.report.figures:
+        assert set(figure.data) <= data
+        assert set(figure.metrics) <= metrics
+        for pattern in figure.methods:
             assert any(fnmatchcase(row, pattern) for row in known), pattern
-    assert set(suite.report.get("readings", {})) <= metrics
+    assert set(suite.report.readings) <= metrics
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -173,7 +171,7 @@ def test_the_accuracies_of_attcats_table_3_stand_beside_ours():
         "imdb": 91.9,
     }
     for name in ("attcat_table1", "attcat_table2", "attcat_table5"):
-        assert load(name).report["accuracy"] == printed
+        assert load(name).report.accuracy == printed
 
 
 class TestTheirData:

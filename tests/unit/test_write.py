@@ -5,7 +5,6 @@ import io
 import json
 import os
 import stat
-import time
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tests.unit.hand_made import attribution_of, row_of, sample, split
 from tokenlight.errors import BadInput, NotFinite
 from tokenlight.files.saved import save
-from tokenlight.files.write import ABANDONED, csv_text, json_text, write_text
+from tokenlight.files.write import csv_text, json_text, write_text
 
 
 def names(folder):
@@ -58,15 +57,6 @@ def test_a_device_stays_a_device(tmp_path):
     with pytest.raises(BadInput, match="a device"):
         save([sample()], link)
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
-
-
-def test_what_a_killed_writer_left_is_taken_away_and_a_living_ones_is_not(tmp_path):
-    old, young = tmp_path / ".a.txt.1.part", tmp_path / ".a.txt.2.part"
-    for place in (old, young):
-        place.write_text("half")
-    os.utime(old, (0, time.time() - ABANDONED - 60))
-    write_text(tmp_path / "a.txt", "whole")
-    assert names(tmp_path) == [".a.txt.2.part", "a.txt"]
 
 
 def test_texts_that_look_like_formulas_are_quoted_in_csv_and_numbers_are_not():

@@ -1,9 +1,10 @@
-"""What stands in a suite: data sets, models, methods, metrics, claims. Frozen values that check
-themselves; :mod:`tokenlight.bench.suite` reads them from YAML."""
+"""What stands in a suite: data sets, models, methods, metrics, claims, figures. Frozen values that check
+themselves; :mod:`tokenlight.bench.suite` reads them from YAML, docs/suites.md says what each key means."""
 
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,30 +28,26 @@ Texts = Annotated[
 def _number(given: Any) -> Any:
     """A published number, or a mapping of them. YAML 1.1 reads -.641 as a text."""
     if isinstance(given, dict):
-        return {str(key): _number(value) for key, value in given.items()}
-    try:
-        found = float(given) if isinstance(given, str) else given
-    except ValueError:
-        found = None
-    if isinstance(found, bool) or not isinstance(found, int | float):
+        return {key: _number(value) for key, value in given.items()}
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise ValueError(f"{shown(given)} is no number")
-    return found
+    return float(given)
 
 
 Published = dict[str, dict[str, dict[str, Annotated[Any, BeforeValidator(_number)]]]]
+Charts = Literal["bars", "curves", "bands", "relations", "head_maps"]
 Whole = Annotated[StrictInt, Field(ge=0)]
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
 def reading(short: str = "", then: Callable[[dict[str, Any]], Any] = dict) -> Any:
-    """A validator: a mapping without what is left empty, or a bare text for ``{short: text}``; ``then``
-    fills in what follows from the rest."""
+    """A validator: a bare text is ``{short: text}``; ``then`` fills in what follows from the rest."""
 
     def filled(given: Any) -> Any:
         given = {short: given} if short and isinstance(given, str) else given
         if not isinstance(given, dict):
             return given
-        return then({str(key): value for key, value in given.items() if value is not None})
+        return then({key: value for key, value in given.items() if value is not None})
 
     return model_validator(mode="before")(filled)
 
@@ -87,14 +84,7 @@ def _with_options(given: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, config=STRICT)
 class DataSet:
-    """Examples: where they are on the hub and on this machine, and which of them are taken.
-
-    ``local``: FOLDER/SPLIT under ``--data`` (``sst2/dev`` finds sst2/dev.jsonl.gz), or a file beside
-    the suite. ``otherwise``: a file beside the suite that is read where no ``--data`` is given.
-    ``text``: column, two joined by ``+`` for a pair. ``size``: how many are taken,
-    the first ones or (``sample: random``) drawn with the suite's seed; ``classes``: only examples
-    with these labels.
-    """
+    """Examples: where they are on the hub and on this machine, and which of them are taken."""
 
     name: str
     title: str = ""
@@ -115,12 +105,7 @@ class DataSet:
 
 @dataclass(frozen=True, config=STRICT)
 class Model:
-    """A checkpoint for one or more data sets (``data``; empty: all).
-
-    ``twin``: the embedded model that stands in for it offline. ``lm``: the language model the
-    decoded methods read. ``heads``: a heads file for mask_lrp. ``labels``: for each label of the
-    data set the model's own, where their order differs.
-    """
+    """A checkpoint for one or more data sets (``data``; empty: all), and its embedded twin."""
 
     name: str
     hub: str = ""
@@ -136,12 +121,7 @@ class Model:
 
 @dataclass(frozen=True, config=STRICT)
 class MethodEntry:
-    """A method with options, under the name it has in the tables (``label``).
-
-    ``twin``: options that take their place with an embedded stand-in. ``each``: option to values;
-    one entry for every combination, ``{option}`` in the label and in ``group`` filled in. ``group``:
-    the row of a table that the entries share, one draw each.
-    """
+    """A method with options; ``each`` makes several of one, those of a ``group`` are draws of one row."""
 
     name: str
     label: str
@@ -163,21 +143,16 @@ class MethodEntry:
 
     def expanded(self, layers: int | None = None) -> Iterator["MethodEntry"]:
         """One entry for every combination of ``each``; ``layers`` in it needs their number."""
-        lists = [
-            list(range((layers or 0) + 1)) if values == LAYERS else values
-            for values in self.each.values()
-        ]
+        all_layers = range((layers or 0) + 1)
+        lists = [all_layers if values == LAYERS else values for values in self.each.values()]
         for combination in itertools.product(*lists):
             chosen = dict(zip(self.each, combination, strict=True))
-            label = self.label
+            label, group = self.label, self.group
             if chosen and "{" not in label:
                 label += "".join(f" {name}={{{name}}}" for name in chosen)
-            group = self.group
             for name, value in chosen.items():
-                label = label.replace("{" + name + "}", str(value))
-                group = group.replace("{" + name + "}", str(value))
-            options = self.options | chosen
-            yield replace(self, label=label, group=group, options=options, each={})
+                label, group = (one.replace(f"{{{name}}}", str(value)) for one in (label, group))
+            yield replace(self, label=label, group=group, options=self.options | chosen, each={})
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -203,15 +178,6 @@ class Protocol:
 
     _read = reading()
 
-    @field_validator("target")
-    @classmethod
-    def _one(cls, target: str) -> str:
-        if target == "all":
-            raise ValueError(
-                "all explains several classes of a text, but a row holds one; name one"
-            )
-        return target
-
 
 @dataclass(frozen=True, config=STRICT)
 class Heads:
@@ -228,12 +194,7 @@ class Heads:
 
 @dataclass(frozen=True, config=STRICT)
 class Claim:
-    """A claim of the paper that the report checks: ``better`` beats every one of ``than``.
-
-    ``by``: by so many per cent. ``until``: at every point of the curve up to this one. ``control``: a row
-    that must differ from ``better``, or nothing can be said. ``highest`` and ``lowest``: tokens of the kept
-    text that have the highest and the lowest score. ``cannot``: why it cannot be tested here at all.
-    """
+    """A claim of the paper that the report checks: ``better`` beats every one of ``than``, or more."""
 
     claim: str = ""
     metric: str = ""
@@ -248,3 +209,38 @@ class Claim:
     cannot: str = ""
 
     _read = reading("claim")
+
+
+@dataclass(frozen=True, config=STRICT)
+class FigureWish:
+    """A figure of the report; empty lists mean all."""
+
+    kind: Literal[Charts, "heat_map", "differences", "texts", "clouds"] = "bars"
+    title: str = ""
+    metrics: Texts = ()
+    data: Texts = ()
+    methods: Texts = ()
+    reference: str = ""
+    group: str = "{x}"
+    start: str = ""
+    end: str = ""
+    x: str = ""
+
+    _read = reading(then=lambda given: {"title": given.get("kind", "bars")} | given)
+
+    def takes(self, method: str) -> bool:
+        """Whether a row belongs to the figure; ``layer *`` stands for all layers."""
+        return not self.methods or any(fnmatchcase(method, one) for one in self.methods)
+
+
+@dataclass(frozen=True, config=STRICT)
+class ReportWish:
+    """How the report looks; the runner does not read it."""
+
+    figures: tuple[FigureWish, ...] = ()
+    readings: dict[str, str] = field(default_factory=dict)
+    accuracy: dict[str, float] = field(default_factory=dict)
+    maximum: dict[str, float] = field(default_factory=dict)
+    printed: dict[str, float] = field(default_factory=dict)
+
+    _read = reading()

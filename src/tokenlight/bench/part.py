@@ -8,15 +8,14 @@ however often it is made.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 import torch
 
 from tokenlight import registry
-from tokenlight.bench.examples import examples_of, relabelled
-from tokenlight.bench.plan import Cell, Part
+from tokenlight.bench.plan import Cell, Part, examples_of, relabelled
 from tokenlight.bench.store import RunFolder
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.measure import Failure, Record
@@ -29,42 +28,25 @@ from tokenlight.heads.mask import write_heads
 from tokenlight.heads.sentence import read_conllu
 from tokenlight.heads.statistics import Reading, head_statistics
 from tokenlight.models.embedded import digest_of, folder_digest
-from tokenlight.scale.worker import load
+from tokenlight.scale.engine import load
 
 # A pass that measures keeps no graph and no maps: on a GPU as many tokens as explain one batch would
 # leave it idle.
 WIDER = {"cuda": 8}
 
 
-@dataclass(frozen=True)
 class Making:
-    """Parts of the run in a folder, and the heads files of cells, as an engine's workers make them."""
+    """Parts of the run in a folder; what a worker reads must be what it was when the run was planned."""
 
-    folder: str
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
 
-    def begin(self, device: str) -> Callable[[Part | Cell], Mapping[str, Any]]:
-        """What does a task."""
-        return _Maker(RunFolder.open(self.folder), device).make
-
-
-class _Maker:
-    """What a worker holds: the run, and the models and examples of the parts at hand. What it reads must
-    be what it was when the run was planned."""
-
-    def __init__(self, run: RunFolder, device: str) -> None:
-        self.run, self.device = run, device
+    def begin(self, device: str) -> Callable[[Part], Mapping[str, Any]]:
+        self.run, self.device = RunFolder.open(self.folder), device
         # Parts come model by model.
         self.explainer, self.examples = lru_cache(2)(self._loaded), lru_cache(2)(self._read)
         self.model_digest = lru_cache(8)(folder_digest)
-
-    def make(self, task: Part | Cell) -> dict[str, Any]:
-        """Make a part, or the heads file of a cell's model."""
-        if isinstance(task, Cell):
-            self._make_heads(task)
-            return {}
-        rows, said = self._measured(task)
-        self.run.write(task, rows, said)
-        return {"failed": said["failed"]}
+        return self._made
 
     def _check(self, kind: str, name: str, now: str) -> None:
         refuse_changed(self.run.plan.settings, kind, name, now)
@@ -83,15 +65,13 @@ class _Maker:
         self._check("data", data, digest_of(where))
         return relabelled(found, labels, chosen)
 
-    def _measured(self, part: Part) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The rows of a part, and what its manifest says of how it was made."""
+    def _made(self, part: Part) -> dict[str, Any]:
+        """Write the rows of a part, with a manifest that says how it was made."""
         run, cell = self.run, self.run.cells[part.cell]
         explainer = self.explainer(cell.checkpoint)
         examples = self.examples(cell.data, cell.labels)[part.first : part.first + part.count]
-        entries = run.plan.metrics_for(cell.data)
-        metrics = {one.label: registry.build("metrics", one.name, one.options) for one in entries}
-        made_heads = {"heads": str(run.heads_file(cell))} if cell.makes_heads else {}
-        options = cell.options | made_heads
+        metrics = run.plan.metrics_for(cell.data)
+        options = cell.options | ({"heads": self._heads(cell)} if cell.makes_heads else {})
         budget, device = run.plan.batch_tokens, explainer.live.device
         how = {**asdict(run.suite.protocol), "batch_tokens": budget}
         job = Experiment([(cell.name, options)], [], how, run.suite.seed)
@@ -113,7 +93,7 @@ class _Maker:
         cost = registry.build("methods", cell.name, options).cost
         explanations = [attribution for listed in made.values() for attribution in listed]
         gpu = device.type == "cuda"
-        return rows, {
+        said = {
             "device": torch.cuda.get_device_name(device) if gpu else str(device),
             "threads": torch.get_num_threads(),
             "seconds": round(ended - begun, 6),
@@ -125,11 +105,14 @@ class _Maker:
             "forward_tokens": explaining["tokens"] + measuring["tokens"],
             "failed": sum(row["error"] is not None for row in rows),
         }
+        run.write(part, rows, said)
+        return {}
 
-    def _make_heads(self, cell: Cell) -> None:
+    def _heads(self, cell: Cell) -> str:
+        """The heads file of a cell's model, made where it is missing: by any worker, with the same bytes."""
         place, wish, conllu = self.run.heads_file(cell), self.run.suite.heads, self.run.plan.conllu
         if place.exists() or wish is None:
-            return
+            return str(place)
         explainer = self.explainer(cell.checkpoint)
         sentences = list(read_conllu(conllu))[: wish.limit]
         self._check("parsed text", conllu, digest_of(conllu))
@@ -138,6 +121,7 @@ class _Maker:
         found = head_statistics(live, tokenizer, sentences, Reading.named(align, live, tokenizer))
         about = {"model": cell.checkpoint, "sources": [conllu.rpartition("/")[2]]}
         write_heads(place, found.to_dict(wish.margin, wish.share) | about)
+        return str(place)
 
 
 @contextmanager

@@ -1,21 +1,28 @@
-"""What a run will do: cells (model × data set × method), cut into parts of a slice of examples.
+"""What a run will do: cells (model × data set × method), cut into parts of a slice of examples; and which
+examples those are.
 
 A plan is made once, checked before any work, and written into the run's folder, where every worker
 reads it. It is plain values only.
 """
 
-import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+import numpy as np
 
-from tokenlight.bench.entries import MetricEntry
+from tokenlight import registry
+from tokenlight.bench.entries import DataSet, MetricEntry
 from tokenlight.bench.suite import Suite
+from tokenlight.data.tokens import Question
+from tokenlight.errors import BadInput
+from tokenlight.files.tables import ENDINGS, Example, read
+from tokenlight.metrics._metric import Metric
+
+FORMS = tuple(ending + zipped for ending in ENDINGS for zipped in ("", ".gz"))
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,12 @@ class Cell:
 
     @property
     def runs(self) -> bool:
-        """Whether there is anything to do."""
         return not self.reason
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Of its model, data set and method."""
+        return {"model": self.model, "data": self.data, "method": self.method}
 
     @property
     def pair(self) -> str:
@@ -109,18 +120,10 @@ class Plan:
                 for first in range(0, cell.examples, size):
                     yield Part(cell.number, first, min(size, cell.examples - first))
 
-    def metrics_for(self, data: str) -> tuple[MetricEntry, ...]:
-        """The metrics measured on a data set."""
-        return tuple(one for one in self.metrics if not one.data or data in one.data)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; :meth:`from_dict` is its inverse."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
-        """Rebuild from :meth:`to_dict`."""
-        return TypeAdapter(cls).validate_python(values)
+    def metrics_for(self, data: str) -> dict[str, Metric]:
+        """The metrics measured on a data set, by their labels."""
+        own = (one for one in self.metrics if not one.data or data in one.data)
+        return {one.label: registry.build("metrics", one.name, one.options) for one in own}
 
 
 def slug(name: str) -> str:
@@ -129,3 +132,64 @@ def slug(name: str) -> str:
     if plain == name and len(plain) <= 80:
         return plain
     return f"{plain[:60]}-{hashlib.blake2b(name.encode(), digest_size=3).hexdigest()}"
+
+
+def locate(local: str, folders: Sequence[Path]) -> Path | None:
+    """The file that ``sst2/dev`` means in the first folder that has one, with or without its ending."""
+    places = (folder / f"{local}{form}" for folder in folders for form in ("", *FORMS))
+    return next((place for place in places if place.is_file()), None)
+
+
+def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -> str:
+    """The file, or the hub's name, that a data set is read from; BadInput where there is none."""
+    folders = [Path(suite.folder), *([folder] if folder else [])]
+    found = locate(data.local, folders)
+    if found is None and folder is None and data.otherwise:
+        found = locate(data.otherwise, folders[:1])
+    if found is not None:
+        return str(found.resolve())
+    if folder is None and data.hub and not offline:
+        return data.hub
+    looked = ", nor in ".join(map(str, folders))
+    hub = ", and --offline asks no hub" if data.hub and folder is None else ""
+    raise BadInput(
+        f"data set {data.name}: {data.local} is not in {looked}{hub}; give --data DIR with it"
+    )
+
+
+def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> list[Example]:
+    """The chosen examples in their order; the same on every worker."""
+    found = read(where, text=data.text or None, label=data.label or None, split=data.hub_split)
+    if data.classes:
+        found = [example for example in found if str(example.label) in data.classes]
+        if not found:
+            raise BadInput(f"data set {data.name}: no example has a label of {data.classes}")
+    if data.task and (task := task_of(found[0])) != data.task:
+        raise BadInput(
+            f"data set {data.name}: the suite says {data.task}, but its examples are for {task}"
+        )
+    most = min(given for given in (data.size, limit, len(found)) if given is not None)
+    if most == len(found) or data.sample == "first":
+        return found[:most]
+    drawn = np.random.default_rng(seed).choice(len(found), most, replace=False)
+    return [found[i] for i in sorted(int(i) for i in drawn)]
+
+
+def relabelled(examples: Sequence[Example], labels: Sequence[str], data: DataSet) -> list[Example]:
+    """``labels``: for each label of the data set the model's own; empty where they are the same."""
+    own: dict[Any, str | int] = {
+        i: int(name) if name.isdigit() else name for i, name in enumerate(labels)
+    }
+    given = {one.label for one in examples if one.label is not None}
+    if labels and (others := given - own.keys()):
+        raise BadInput(
+            f"data set {data.name}: the model names {len(labels)} labels; one has {others.pop()!r}"
+        )
+    return [replace(one, label=own.get(one.label)) if labels else one for one in examples]
+
+
+def task_of(example: Example) -> str:
+    """classification, pair or qa, as the example shows it."""
+    if isinstance(example.text, Question):
+        return "qa"
+    return "classification" if isinstance(example.text, str) else "pair"

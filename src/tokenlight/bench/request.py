@@ -1,15 +1,14 @@
 """From a suite and a request to a plan, with everything that stands against it, before any work."""
 
-import dataclasses
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
+from tokenlight.bench import plan as plans
 from tokenlight.bench.entries import LAYERS, DataSet, MethodEntry, MetricEntry, Model
-from tokenlight.bench.examples import examples_of, locate, relabelled, source, task_of
 from tokenlight.bench.plan import Cell, Plan, Request
 from tokenlight.bench.suite import Suite
 from tokenlight.errors import BadInput, TokenlightError, in_words
@@ -20,7 +19,7 @@ from tokenlight.methods.mask_lrp import NEEDS_HEADS
 from tokenlight.models import embedded
 from tokenlight.models.embedded import digest_of, folder_digest
 from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.worker import load
+from tokenlight.scale.engine import load
 from tokenlight.version import VERSION, version_of
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")  # what computes the numbers
@@ -28,58 +27,9 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")  # what computes th
 
 def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
     """The plan and every problem with it; loads each model once and tries its methods."""
-    problems = [*entry_problems(suite), *_unmatched(suite, request)]
-    lost: list[str] = []  # told behind the data sets, which cannot be read before
-    folders = [Path(suite.folder), *([request.data] if request.data else [])]
-
-    def found(local: str, missing: str) -> str:
-        """A file beside the suite or under --data, empty where there is none."""
-        place = locate(local, folders)
-        lost.extend([missing] if place is None else [])
-        return "" if place is None else str(place.resolve())
-
-    conllu = ""
-    if suite.heads is not None:
-        where = request.data or "any folder: no --data was given"
-        conllu = found(suite.heads.conllu, f"heads: {suite.heads.conllu} is not in {where}")
-    metrics = []
-    for metric in suite.metrics:
-        options = dict(metric.options)
-        if corpus := options.get("corpus"):
-            missing = f"metric {metric.label}: the corpus {corpus} is not under --data"
-            options["corpus"] = found(str(corpus), missing) or corpus
-        metrics.append(dataclasses.replace(metric, options=options))
-    pairs = [
-        _Pair(suite, request, model, data, conllu)
-        for model in suite.models
-        for data in suite.data
-        if not model.data or data.name in model.data
-    ]
-    wanted = {pair.data.name for pair in pairs if pair.place}
-    sources, examples = _examples(suite, request, wanted, problems)
-    problems += lost
-    cells: list[Cell] = []
-    trials = _Trials(suite, request.device)
-    with progress_bar("checking", len(pairs)) as advance:
-        for pair in pairs:
-            known = examples.get(pair.data.name, [])
-            fitness = _Fitness("" if pair.place else "no local model")
-            if known and pair.place:
-                fitness = pair.examined(trials, known, metrics, problems)
-            cells += pair.cells(len(cells), fitness, len(known))
-            advance(1)
-    made = Plan(
-        cells=tuple(cells),
-        metrics=tuple(metrics),
-        sources=sources,
-        settings={},
-        limit=request.limit,
-        device=request.device,
-        batch_tokens=request.batch_tokens or suite.batch_tokens,
-        conllu=conllu,
-        slice=request.slice or suite.slice,
-    )
-    return dataclasses.replace(made, settings=_settings(suite, made)), problems
+    planning = _Planning(suite, request)
+    made = planning.plan()
+    return replace(made, settings=_settings(suite, made)), planning.problems
 
 
 def entry_problems(suite: Suite) -> Iterator[str]:
@@ -95,9 +45,7 @@ def entry_problems(suite: Suite) -> Iterator[str]:
 def _wrong(
     kind: registry.Kind, entry: MethodEntry | MetricEntry, options: Mapping[str, Any]
 ) -> Iterator[str]:
-    if (
-        kind == "methods"
-    ):  # most masks want heads, which the run may make: checked on the model itself
+    if kind == "methods":  # of heads, which the run may make, most masks are checked on the model
         files = ("heads", "lm", "mask")
         options = {key: value for key, value in options.items() if key not in files}
     try:
@@ -105,187 +53,6 @@ def _wrong(
     except TokenlightError as wrong:
         said = "" if repr(entry.label) in str(wrong) else f"{kind[:-1]} {entry.label}: "
         yield said + str(wrong).removesuffix(".")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Fitness:
-    """What a model cannot do: ``refused`` where it can do nothing here, ``troubles`` by the method's
-    label. ``layers``: how many blocks it has."""
-
-    refused: str = ""
-    troubles: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    layers: int | None = None
-
-
-class _Trials:
-    """Tries methods on models, each on each once; holds one model at a time."""
-
-    def __init__(self, suite: Suite, device: str) -> None:
-        said = suite.protocol
-        self.how = {"explain_mask": said.explain_mask, "token_types": said.token_types}
-        self.device, self.place = device, ""
-        self.loaded: Explainer | None = None
-        self.found: dict[tuple[str, str], Exception | None] = {}
-
-    def explainer(self, place: str) -> Explainer:
-        """The model at a place."""
-        if self.loaded is None or self.place != place:
-            self.loaded = None  # a model that was only tried makes room for the next
-            self.place, self.loaded = place, load(place, self.device)
-        return self.loaded
-
-    def trouble(self, place: str, entry: MethodEntry, options: dict[str, Any]) -> str:
-        """What goes wrong when the method explains a short text, as ``tokenlight doctor`` tries it."""
-        tried = dict(options)
-        if "heads" not in tried and tried.get("mask") in NEEDS_HEADS:
-            tried["mask"] = "positional"  # its sibling: its own heads are made only later
-        # Another seed draws other numbers, which is no other question.
-        asked = sorted((pair for pair in options.items() if pair[0] != "seed"), key=str)
-        key = (place, f"{entry.name} {asked}")
-        if key not in self.found:
-            explainer = self.explainer(place)
-            self.found[key] = attempt(explainer, (entry.name, tried), **self.how)[0]
-        wrong = self.found[key]
-        return "" if wrong is None else in_words(wrong).removesuffix(".")
-
-
-def _misfits(
-    explainer: Explainer, examples: Sequence[Example], metrics: Sequence[MetricEntry]
-) -> Iterator[str]:
-    """Why a head does not fit the examples or a metric."""
-    head = explainer.live.head
-    span, task = head.kind == "span", task_of(examples[0])
-    if span != (task == "qa"):
-        kind = "answers questions" if span else "is a classifier"
-        yield f"the model {kind}, but the data set is for {task}"
-        return
-    if not span:
-        try:
-            read_labels([example.label for example in examples], head)
-        except TokenlightError as unknown:
-            yield str(unknown)
-    for entry in metrics:
-        if any(_wrong("metrics", entry, entry.options)):
-            continue  # told by entry_problems
-        try:
-            built = registry.build("metrics", entry.name, entry.options)
-            check_metrics([built], head, examples)
-        except TokenlightError as refused:
-            yield f"{entry.label}: {refused}"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pair:
-    """A model on a data set, and what becomes of each method there."""
-
-    suite: Suite
-    request: Request
-    model: Model
-    data: DataSet
-    conllu: str
-
-    @cached_property
-    def place(self) -> str:
-        """What is loaded, empty where nothing is."""
-        given, hub = self._given("models"), self.model.hub
-        if given:
-            return str(Path(given).resolve()) if Path(given).is_dir() else given
-        if hub and (not self.request.offline or hub.startswith(embedded.PREFIX)):
-            return hub
-        return "" if self.request.models else self.model.twin
-
-    @property
-    def stands_in(self) -> bool:
-        """Whether the embedded twin runs in place of the suite's own checkpoint."""
-        return self.place == self.model.twin != self.model.hub
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The checkpoint's own labels, where their order differs from the data set's."""
-        return () if self.stands_in or self._given("models") else self.model.labels
-
-    def _given(self, kind: str) -> str:
-        """What a person gave for this model here: --models, --lm or --heads."""
-        return Request.mapped(getattr(self.request, kind), self.model.name, self.data.name)
-
-    def examined(
-        self,
-        trials: _Trials,
-        examples: list[Example],
-        metrics: Sequence[MetricEntry],
-        problems: list[str],
-    ) -> _Fitness:
-        """What the model cannot do. A stand-in that nobody asked for costs its cells only."""
-        where = f"{self.model.name} on {self.data.name} ({self.place})"
-        try:
-            examples = relabelled(examples, self.labels, self.data)
-        except TokenlightError as unknown:
-            problems.append(f"{where}: {unknown}")
-            return _Fitness(str(unknown))
-        chosen = [one for one in metrics if not one.data or self.data.name in one.data]
-        try:
-            explainer = trials.explainer(self.place)
-            refused = "; ".join(_misfits(explainer, examples, chosen))
-            layers = getattr(explainer.model.config.get_text_config(), "num_hidden_layers", None)
-        except TokenlightError as missing:
-            refused, layers = str(missing), None
-        troubles = {
-            entry.label: why
-            for entry, options, _ in (() if refused else self.entries(LAYERS))
-            if not any(_wrong("methods", entry, options))  # told by entry_problems
-            and (why := trials.trouble(self.place, entry, options))
-        }
-        if not self.stands_in:
-            problems += [f"{where}: {refused}"] if refused else []
-            problems += [f"{where}: {label}: {why}" for label, why in troubles.items()]
-        return _Fitness(refused, troubles, layers if isinstance(layers, int) else None)
-
-    def entries(
-        self, layers: int | str | None
-    ) -> Iterator[tuple[MethodEntry, dict[str, Any], bool]]:
-        """Each method here, with its full options, and whether its heads are made by the run."""
-        for listed in self.suite.methods:
-            if listed.data and self.data.name not in listed.data:
-                continue
-            if LAYERS in listed.each.values() and layers is None:
-                yield listed, dict(listed.options), False
-                continue
-            # With the number of layers unknown, the embedding stands for them all in the check.
-            for entry in listed.expanded(layers if isinstance(layers, int) else None):
-                yield entry, *self._options(entry)
-
-    def _options(self, entry: MethodEntry) -> tuple[dict[str, Any], bool]:
-        options = entry.options | (entry.twin if self.stands_in else {})
-        try:
-            known = registry.options_of("methods", entry.name).keys() - options.keys()
-        except TokenlightError:
-            return options, False  # told by entry_problems
-        lm = self._given("lms") or ("" if self.stands_in else self.model.lm)
-        heads = self._given("heads") or ("" if self.stands_in else self.model.heads)
-        if "lm" in known and lm:
-            options["lm"] = lm
-        if "heads" in known and heads:
-            options["heads"] = str(Path(heads).resolve())
-        return options, "heads" in known and not heads and bool(self.conllu)
-
-    def cells(self, first: int, fitness: _Fitness, examples: int) -> Iterator[Cell]:
-        reason = fitness.refused
-        for number, (entry, options, makes_heads) in enumerate(self.entries(fitness.layers), first):
-            if entry.each and not reason:
-                reason = "the model does not tell how many layers it has"
-            yield Cell(
-                number=number,
-                model=self.model.name,
-                data=self.data.name,
-                method=entry.label,
-                name=entry.name,
-                options=options,
-                checkpoint=self.place,
-                examples=examples,
-                labels=self.labels,
-                makes_heads=makes_heads,
-                reason=reason or fitness.troubles.get(entry.label, ""),
-            )
 
 
 def _unmatched(suite: Suite, request: Request) -> Iterator[str]:
@@ -302,27 +69,182 @@ def _unmatched(suite: Suite, request: Request) -> Iterator[str]:
             yield f"{option} {key}=…: the suite has no such data set or model; it has {listed}"
 
 
-def _examples(
-    suite: Suite, request: Request, wanted: set[str], problems: list[str]
-) -> tuple[dict[str, str], dict[str, list[Example]]]:
-    """Where each wanted data set is read from, and its examples."""
-    sources: dict[str, str] = {}
-    examples: dict[str, list[Example]] = {}
-    for data in (one for one in suite.data if one.name in wanted):
-        try:
-            where = source(data, suite, request.data, offline=request.offline)
-            found = examples_of(data, where, seed=suite.seed, limit=request.limit)
-            if data.task and (task := task_of(found[0])) != data.task:
-                raise BadInput(
-                    f"data set {data.name}: the suite says {data.task}, but its examples are for {task}; "
-                    "name the columns with text: …"
+class _Planning:
+    """A plan in the making, with what stands against it; holds one model at a time."""
+
+    def __init__(self, suite: Suite, request: Request) -> None:
+        self.suite, self.request = suite, request
+        self.problems = [*entry_problems(suite), *_unmatched(suite, request)]
+        self.cells: list[Cell] = []
+        self.loaded: dict[str, Explainer] = {}
+        self.tried: dict[str, str] = {}  # method on a model to what goes wrong
+        self.conllu = self._found(suite.heads.conllu, "heads") if suite.heads else ""
+        self.metrics = tuple(self._with_corpus(one) for one in suite.metrics)
+
+    def plan(self) -> Plan:
+        suite, request = self.suite, self.request
+        pairs = [
+            (*self._resolved(model, data), data)
+            for model in suite.models
+            for data in suite.data
+            if not model.data or data.name in model.data
+        ]
+        sources: dict[str, str] = {}
+        examples: dict[str, list[Example]] = {}
+        wanted = {data.name: data for model, _, data in pairs if model.hub}
+        for name, data in wanted.items():
+            try:
+                sources[name] = plans.source(data, suite, request.data, offline=request.offline)
+                examples[name] = plans.examples_of(
+                    data, sources[name], seed=suite.seed, limit=request.limit
                 )
-        except TokenlightError as missing:
-            told = str(missing).removesuffix(".")
-            problems.append(told if data.name in told else f"data set {data.name}: {told}")
-            continue
-        sources[data.name], examples[data.name] = where, found
-    return sources, examples
+            except TokenlightError as missing:
+                told = str(missing).removesuffix(".")
+                self.problems.append(told if name in told else f"data set {name}: {told}")
+        with progress_bar("checking", len(pairs)) as advance:
+            for model, stands_in, data in pairs:
+                self._add(model, data, examples.get(data.name, []), stands_in=stands_in)
+                advance(1)
+        return Plan(
+            cells=tuple(self.cells),
+            metrics=self.metrics,
+            sources=sources,
+            settings={},
+            limit=request.limit,
+            device=request.device,
+            batch_tokens=request.batch_tokens or suite.batch_tokens,
+            conllu=self.conllu,
+            slice=request.slice or suite.slice,
+        )
+
+    def _found(self, local: str, what: str) -> str:
+        """A file beside the suite or under --data, empty where there is none."""
+        data = self.request.data
+        place = plans.locate(local, [Path(self.suite.folder), *([data] if data else [])])
+        if place is None:
+            where = data or "any folder: no --data was given"
+            self.problems.append(f"{what}: {local} is not in {where}")
+        return "" if place is None else str(place.resolve())
+
+    def _with_corpus(self, metric: MetricEntry) -> MetricEntry:
+        corpus = metric.options.get("corpus")
+        found = self._found(str(corpus), f"metric {metric.label}: the corpus") if corpus else ""
+        return replace(metric, options=metric.options | {"corpus": found}) if found else metric
+
+    def _resolved(self, model: Model, data: DataSet) -> tuple[Model, bool]:
+        """A model as it runs on a data set (``hub``: what is loaded), and whether its twin stands in."""
+        request, own = self.request, model
+        given, lm, heads = (
+            Request.mapped(one, model.name, data.name)
+            for one in (request.models, request.lms, request.heads)
+        )
+        if given:
+            place = str(Path(given).resolve()) if Path(given).is_dir() else given
+        elif model.hub and (not request.offline or model.hub.startswith(embedded.PREFIX)):
+            place = model.hub
+        else:
+            place = "" if request.models else model.twin
+        stands_in = place == model.twin != model.hub
+        if stands_in:  # it has none of what belongs to the checkpoint
+            own = replace(model, lm="", heads="", labels=())
+        heads = str(Path(heads or own.heads).resolve()) if heads or own.heads else ""
+        labels = () if given else own.labels
+        return replace(own, hub=place, lm=lm or own.lm, heads=heads, labels=labels), stands_in
+
+    def _add(
+        self, model: Model, data: DataSet, examples: Sequence[Example], *, stands_in: bool
+    ) -> None:
+        """The cells of a model on a data set; what a stand-in cannot do costs its cells only."""
+        layers, refused, troubles = None, "" if model.hub else "no local model", list[str]()
+        if model.hub and examples:
+            try:
+                layers, refused = self._examined(model, data, examples)
+            except TokenlightError as missing:
+                refused = str(missing)
+            troubles += [refused] if refused else []
+        for listed in (one for one in self.suite.methods if not one.data or data.name in one.data):
+            for entry in listed.expanded(layers):
+                options = entry.options | (entry.twin if stands_in else {})
+                if any(_wrong("methods", entry, options)):
+                    continue  # a problem already
+                free = registry.options_of("methods", entry.name).keys() - options.keys()
+                files = {"lm": model.lm, "heads": model.heads}
+                options |= {key: one for key, one in files.items() if one and key in free}
+                trouble = refused
+                if examples and not refused:
+                    trouble = self._trouble(model.hub, listed, layers, options)
+                    troubles += [f"{listed.label}: {trouble}"] if trouble else []
+                self.cells.append(
+                    Cell(
+                        number=len(self.cells),
+                        model=model.name,
+                        data=data.name,
+                        method=entry.label,
+                        name=entry.name,
+                        options=options,
+                        checkpoint=model.hub,
+                        examples=len(examples),
+                        labels=model.labels,
+                        makes_heads="heads" in free - options.keys() and bool(self.conllu),
+                        reason=trouble,
+                    )
+                )
+        if not stands_in:
+            where = f"{model.name} on {data.name} ({model.hub})"
+            self.problems += [f"{where}: {trouble}" for trouble in troubles]
+
+    def _explainer(self, place: str) -> Explainer:
+        if place not in self.loaded:
+            self.loaded.clear()  # a model that was only tried makes room for the next
+            self.loaded[place] = load(place, self.request.device)
+        return self.loaded[place]
+
+    def _examined(
+        self, model: Model, data: DataSet, examples: Sequence[Example]
+    ) -> tuple[int | None, str]:
+        """How many layers a model has, and why it fits neither the examples nor a metric."""
+        examples = plans.relabelled(examples, model.labels, data)
+        explainer = self._explainer(model.hub)
+        head, task, misfits = explainer.live.head, plans.task_of(examples[0]), list[str]()
+        if (head.kind == "span") != (task == "qa"):
+            kind = "answers questions" if head.kind == "span" else "is a classifier"
+            raise BadInput(f"the model {kind}, but the data set is for {task}")
+        if head.kind != "span":
+            try:
+                read_labels([example.label for example in examples], head)
+            except TokenlightError as unknown:
+                misfits.append(str(unknown))
+        for entry in (one for one in self.metrics if not one.data or data.name in one.data):
+            if any(_wrong("metrics", entry, entry.options)):
+                continue  # a problem already
+            try:
+                built = registry.build("metrics", entry.name, entry.options)
+                check_metrics([built], head, examples)
+            except TokenlightError as refused:
+                misfits.append(f"{entry.label}: {refused}")
+        layers = getattr(explainer.model.config.get_text_config(), "num_hidden_layers", None)
+        return layers if isinstance(layers, int) else None, "; ".join(misfits)
+
+    def _trouble(
+        self, place: str, listed: MethodEntry, layers: int | None, options: Mapping[str, Any]
+    ) -> str:
+        """What goes wrong when the method explains a short text, as ``tokenlight doctor`` tries it."""
+        of_layers = [name for name, values in listed.each.items() if values == LAYERS]
+        if of_layers and layers is None:
+            return "the model does not tell how many layers it has"
+        # Another seed draws other numbers, and the first layer stands for all: no other question.
+        same = ("seed", *of_layers)
+        asked = sorted((pair for pair in options.items() if pair[0] not in same), key=str)
+        key = f"{place} {listed.name} {asked}"
+        if key not in self.tried:
+            tried = dict(options)
+            if "heads" not in tried and tried.get("mask") in NEEDS_HEADS:
+                tried["mask"] = "positional"  # its sibling: its own heads are made only later
+            said = self.suite.protocol
+            how = {"explain_mask": said.explain_mask, "token_types": said.token_types}
+            wrong, _ = attempt(self._explainer(place), (listed.name, tried), **how)
+            self.tried[key] = "" if wrong is None else in_words(wrong).removesuffix(".")
+        return self.tried[key]
 
 
 def _settings(suite: Suite, plan: Plan) -> dict[str, Any]:

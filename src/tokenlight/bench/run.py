@@ -12,11 +12,11 @@ from tokenlight.bench.part import Making
 from tokenlight.bench.plan import Part, Request
 from tokenlight.bench.store import RunFolder, refuse_foreign
 from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
-from tokenlight.errors import MissingExtra, TokenlightError
+from tokenlight.errors import MissingExtra
 from tokenlight.files.parts import locked, tidy
+from tokenlight.files.write import write_text
 from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.engine import Engine, outcomes
-from tokenlight.scale.worker import writing
+from tokenlight.scale.engine import Engine, outcomes, writing
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class RunSummary:
     run: RunFolder
     made: int  # parts made now
     kept: int  # parts that were there
-    failed_examples: int
     failed_parts: tuple[tuple[Part, str], ...]
 
     @property
@@ -92,46 +91,27 @@ def _finished(
     run: RunFolder, engine: Engine, again: bool, tell: Callable[[str], None], progress: bool | None
 ) -> RunSummary:
     """What is missing made; ``tell`` hears of parts that do not count, and of every finished cell."""
-    for part in run.parts:
-        if run.done(part):
-            if why := run.damage(part):
-                tell(why)
-            if why or (again and run.said(part).get("failed")):
-                run.forget(part)
+    for part in (one for one in run.parts if run.done(one)):
+        if why := run.trouble(part):
+            tell(why)
+        if why or (again and run.said(part)["failed"]):
+            run.place(part).unlink()
     waiting = [part for part in run.parts if not run.done(part)]
-    wanted = [run.cells[number] for number in dict.fromkeys(part.cell for part in waiting)]
-    heads = {run.heads_file(cell): cell for cell in wanted if cell.makes_heads}
-    cells = [cell for place, cell in heads.items() if not place.exists()]
     failed: list[tuple[Part, str]] = []
-    examples, left = 0, Counter(part.cell for part in waiting)
+    left = Counter(part.cell for part in waiting)
     making, where = Making(str(run.folder.resolve())), (run.plan.device, run.folder)
-    with progress_bar("parts", len(cells) + len(waiting), progress) as advance:
-        with closing(outcomes(engine, making, cells, where)) as made:
-            for outcome in made:
-                advance(1)
-                if outcome.trouble:  # no part of that model can be made without them
-                    raise TokenlightError(f"the heads file was not made: {outcome.trouble}")
-        with closing(outcomes(engine, making, waiting, where)) as made:
-            for outcome in made:
-                part = waiting[outcome.task]
-                if outcome.trouble:
-                    failed.append((part, outcome.trouble))
-                    run.fail(part, outcome.trouble)
-                examples += outcome.said.get("failed", 0)
-                left[part.cell] -= 1
-                if not left[part.cell]:
-                    tell(_in_words(run, part.cell))
-                advance(1)
+    results = outcomes(engine, making, waiting, where)
+    with progress_bar("parts", len(waiting), progress) as advance, closing(results):
+        for outcome in results:
+            part = waiting[outcome.task]
+            if outcome.trouble:
+                failed.append((part, outcome.trouble))
+                write_text(run.place(part, "failed.txt"), outcome.trouble)
+            left[part.cell] -= 1
+            if not left[part.cell]:
+                said = run.manifests(part.cell)
+                taken = f"{sum(one['seconds'] for one in said):.1f} s"
+                tell(f"{' · '.join(run.cells[part.cell].names.values())}: {taken}")
+            advance(1)
     kept, now = len(run.parts) - len(waiting), len(waiting) - len(failed)
-    return RunSummary(run, now, kept, examples, tuple(failed))
-
-
-def _in_words(run: RunFolder, number: int) -> str:
-    """A cell whose last part is in."""
-    cell, said = run.cells[number], run.manifests(number)
-    seconds, failed, examples = (
-        sum(one[key] for one in said) for key in ("seconds", "failed", "examples")
-    )
-    broken = f", {failed} failed" if failed else ""
-    name = f"{cell.model} · {cell.data} · {cell.method}"
-    return f"{name}: {examples} examples{broken}, {seconds:.1f} s"
+    return RunSummary(run, now, kept, tuple(failed))

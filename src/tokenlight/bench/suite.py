@@ -6,10 +6,10 @@ fits in ten lines; all that is wrong with it is told at once, with the nearest n
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field, fields
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +23,6 @@ from tokenlight.errors import (
     MissingExtra,
     TokenlightError,
     UnknownName,
-    meant,
     shown,
 )
 from tokenlight.files.documents import text_of, yaml_of
@@ -32,7 +31,6 @@ LARGEST = 1 << 20  # bytes of a suite
 DEEPEST = 200  # layers that `each: layers` is filled in for where labels are looked up
 LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`, without which nothing runs
 SHIPPED = Path(__file__).parent / "suites"
-Names = tuple[str, ...]
 SILENT = ("published", "expect", "notes", "report", "folder", "title", "paper", "kind")
 
 
@@ -50,12 +48,7 @@ class SuiteRefused(TokenlightError):
 
 @dataclass(frozen=True, config=entries.STRICT)
 class Suite:
-    """All that a run depends on, models and data files aside.
-
-    ``published``: data set (or ``model/data set``) to method label to metric label to number.
-    ``report``: how the report shows it; the runner does not read it. ``keep``: of how many examples
-    a data set the whole explanation is kept, for heat maps and coloured texts.
-    """
+    """All that a run depends on, models and data files aside."""
 
     name: str
     title: str = ""
@@ -74,10 +67,8 @@ class Suite:
     published: entries.Published = field(default_factory=dict)
     expect: tuple[entries.Claim, ...] = ()
     notes: entries.Texts = ()
-    report: dict[str, Any] = field(default_factory=dict)
+    report: entries.ReportWish = field(default_factory=entries.ReportWish)
     folder: str = ""  # where the suite's file stands; files beside it are found by it
-
-    _read = entries.reading()
 
     @cached_property
     def rows(self) -> dict[str, entries.MethodEntry]:
@@ -97,11 +88,9 @@ class Suite:
         return [one for entry in self.methods for one in entry.expanded(DEEPEST)]
 
     def data_set(self, name: str) -> entries.DataSet:
-        """The data set of that name."""
         return next(one for one in self.data if one.name == name)
 
     def model(self, name: str, data: str) -> entries.Model:
-        """The model of that name for a data set."""
         of = (one for one in self.models if one.name == name)
         return next(one for one in of if not one.data or data in one.data)
 
@@ -153,15 +142,14 @@ def read(place: Path) -> tuple[Suite, list[str]]:
 
 
 def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Suite, list[str]]:
-    """A suite from the mapping in its file, and every problem found. What is refused is taken out,
-    and the rest read once more."""
+    """A suite from the mapping in its file, without what is refused, and every problem found."""
     given = {key: value for key, value in _copied(content).items() if value is not None}
     for key in LISTS:  # one entry may stand without the list
         if key in given and not isinstance(given[key], list):
             given[key] = [given[key]]
     problems = [f"{key} is missing or empty" for key in LISTS[:4] if not given.get(key)]
     if given.pop("folder", None) is not None:
-        problems.append(_unknown((), "folder"))
+        problems.append(_unknown("folder"))
     while True:
         try:
             usual = {"name": name, "folder": folder}
@@ -170,10 +158,10 @@ def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Su
         except ValidationError as refused:
             errors = refused.errors(include_url=False)
         problems += map(_told, errors)
-        before = repr(given)
-        _take_out(given, {e["loc"][: -1 if e["type"] == "missing" else None] for e in errors})
-        if repr(given) == before:  # a place that cannot be reached: all of its key goes
-            _take_out(given, {e["loc"][:1] for e in errors})
+        places = {_reached(given, error["loc"]) for error in errors}
+        # Inner values and last entries first.
+        for *way, last in sorted(places, key=lambda place: (len(place), place), reverse=True):
+            del reduce(getitem, way, given)[last]
 
 
 def _copied(value: Any) -> Any:
@@ -184,91 +172,84 @@ def _copied(value: Any) -> Any:
 
 
 LISTS = ("data", "models", "methods", "metrics", "expect")
-ENTRIES: dict[str, tuple[type, str]] = {
-    "data": (entries.DataSet, ""),
-    "models": (entries.Model, ""),
-    "methods": (entries.MethodEntry, "preset"),
-    "metrics": (entries.MetricEntry, "preset"),
-    "expect": (entries.Claim, ""),
-    "protocol": (entries.Protocol, ""),
-    "heads": (entries.Heads, ""),
+ENTRIES: dict[str, type] = {
+    "data": entries.DataSet,
+    "models": entries.Model,
+    "methods": entries.MethodEntry,
+    "metrics": entries.MetricEntry,
+    "expect": entries.Claim,
+    "protocol": entries.Protocol,
+    "heads": entries.Heads,
+    "report": entries.ReportWish,
+    "figures": entries.FigureWish,
 }
 
 
 def _told(error: Any) -> str:
     """A problem in words: where it stands, what was given, what it must be."""
-    *where, key = error["loc"]
-    if isinstance(key, int):
-        where, key = [*where, key], ""
-    place = ", ".join(f"entry {one + 1}" if isinstance(one, int) else one for one in where)
-    name, found, said = str(key), error["input"], error["msg"].replace("Input should", "it should")
+    where = [f"entry {one + 1}" if isinstance(one, int) else one for one in error["loc"]]
     match error["type"]:
         case "unexpected_keyword_argument":
-            said = _unknown(where, name)
+            names = [one for one in error["loc"][:-1] if isinstance(one, str)]
+            said = _unknown(str(where.pop()), names[-1] if names else "")
         case "missing":
-            said = f"{name} is missing"
+            said = "it is missing"
         case "value_error":
-            said = ": ".join(filter(None, (name, str(error["ctx"]["error"]))))
-        case kind:
-            known = re.findall(r"'([^']*)'", said) if kind == "literal_error" else ()
-            said = re.sub(r"a dictionary or an instance of \w+", "a text or a mapping", said)
-            said = f"{name or 'it'} is {shown(found)}; {said}.{meant(str(found), known)}"
-    return f"{place}: {said}" if place else said
+            said = str(error["ctx"]["error"])
+        case _:
+            should = error["msg"].replace("Input should", "it should")
+            said = f"it is {shown(error['input'])}; {should}"
+    return ": ".join(filter(None, (", ".join(where), said)))
 
 
-def _unknown(where: Iterable[str | int], key: str) -> str:
-    kind, more = ENTRIES.get(str(next(iter(where), "")), (Suite, ""))
-    known = {one.name for one in fields(kind)} - {"folder"} | ({more} if more else set())
-    return str(UnknownName.among("key", key, known))
+def _unknown(key: str, kind: str = "") -> str:
+    entry = ENTRIES.get(kind, Suite)
+    known = {one.name for one in fields(entry)} - {"folder"}
+    more = {"preset"} if "options" in known else set()
+    return str(UnknownName.among("key", key, known | more))
 
 
-def _take_out(content: dict[str, Any], places: Iterable[tuple[Any, ...]]) -> None:
-    """Take what was refused out of what is read, inner values and last entries first."""
-    for place in sorted(places, key=lambda place: (len(place), place), reverse=True):
-        *way, last = place
-        inner: Any = content
-        for step in way:
-            inner = inner[step] if isinstance(inner[step], dict | list) else {}
-        if isinstance(inner, list):
-            del inner[last]
-        else:
-            inner.pop(last, None)
+def _reached(content: Any, place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As much of a place as there is: not a key that is missing, nor what is inside of no mapping."""
+    for depth, step in enumerate(place):
+        if not isinstance(content, dict | list) or (
+            isinstance(content, dict) and step not in content
+        ):
+            return place[:depth]
+        content = content[step]
+    return place
 
 
 def _cross_check(suite: Suite) -> Iterator[str]:
     """Names that stand for another entry must be one of them; names must be distinct."""
-    data = tuple(one.name for one in suite.data)
-    metrics = tuple(one.label for one in suite.metrics)
+    data = [one.name for one in suite.data]
+    metrics = [one.label for one in suite.metrics]
     expanded = [entry for one in suite.methods for entry in one.expanded()]
-    methods = tuple(entry.label for entry in expanded)
-    rows = tuple(dict.fromkeys((*methods, *(entry.group for entry in expanded if entry.group))))
+    methods = [entry.label for entry in expanded]
     for kind, names in (("data set", data), ("metric", metrics), ("method", methods)):
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"the {kind} {name!r} is there twice; give each a label of its own"
-    yield from (
-        f"{where}: {UnknownName.among(kind, name, dict.fromkeys(known))}"
-        for where, kind, name, known in _names_used(suite, data, rows, metrics)
-        if name not in known
-    )
 
+    if suite.protocol.target == "all":
+        yield "protocol: target: all explains several classes of a text, but a row holds one; name one"
 
-def _names_used(
-    suite: Suite, data: Names, rows: Names, metrics: Names
-) -> Iterator[tuple[str, str, str, Names]]:
-    """Where a name stands for another entry: the place, what it names, the name, and those there are."""
-    listed = [
-        *((f"model {one.name}", one.data) for one in suite.models),
-        *((f"method {one.label}", one.data) for one in suite.methods),
-        *((f"metric {one.label}", one.data) for one in suite.metrics),
-        *(("an expectation", one.data) for one in suite.expect),
-    ]
-    yield from ((where, "data set", name, data) for where, names in listed for name in names)
-    known = (*data, *(f"{model.name}/{one}" for model in suite.models for one in data))
-    open_ended = any(entries.LAYERS in one.each.values() for one in suite.methods)
-    bare = tuple(one.split(".")[0] for one in metrics)
+    def unknown(where: str, kind: str, given: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+        names = dict.fromkeys(known)
+        wrong = (name for name in given if name not in names)
+        yield from (f"{where}: {UnknownName.among(kind, name, names)}" for name in wrong)
+
+    listed: tuple[Any, ...] = (*suite.models, *suite.methods, *suite.metrics, *suite.expect)
+    for one in listed:
+        where = one.claim if isinstance(one, entries.Claim) else one.name
+        yield from unknown(where, "data set", one.data, data)
+    cells = [*data, *(f"{model.name}/{one}" for model in suite.models for one in data)]
+    yield from unknown("published", "data set", suite.published, cells)
+    rows = [*methods, *(entry.group for entry in expanded)]
+    if any(entries.LAYERS in one.each.values() for one in suite.methods):
+        rows += [method for by_method in suite.published.values() for method in by_method]
+    bare = [one.split(".")[0] for one in metrics]
     for cell, by_method in suite.published.items():
-        yield "published", "data set", cell, known
+        yield from unknown(f"published, {cell}", "method", by_method, rows)
         for method, numbers in by_method.items():
-            yield f"published, {cell}", "method", method, (method,) if open_ended else rows
-            for metric in numbers:
-                yield f"published, {cell}, {method}", "metric", metric.split(".")[0], bare
+            measured = [one.split(".")[0] for one in numbers]
+            yield from unknown(f"published, {cell}, {method}", "metric", measured, bare)

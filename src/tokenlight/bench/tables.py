@@ -7,16 +7,14 @@ from math import isclose, isnan
 from statistics import fmean
 from typing import Any
 
-from tokenlight import registry
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.store import TIMINGS, RunFolder
+from tokenlight.bench.store import RunFolder
 from tokenlight.evaluation.corpus import tokenizer_of
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation, frequencies_for
 from tokenlight.evaluation.weights import refuse_changed
 from tokenlight.files.write import csv_text, write_text
 from tokenlight.metrics._interval import plain
-from tokenlight.metrics._metric import Metric
 from tokenlight.models.embedded import digest_of
 
 CELLS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")
@@ -25,6 +23,11 @@ INTERVAL = ("mean", "low", "high", "count")
 SCORES = (*NAMES, "metric", *INTERVAL, "skipped", "skipped_since", "failed", "better")
 CURVES = (*NAMES, "metric", "point", *INTERVAL)
 FAILURES = (*NAMES, "example", "error")
+TIMINGS = (
+    *(*NAMES, "first", "examples", "seconds", "explain_seconds", "measure_seconds"),
+    *("explain_forwards", "explain_backwards", "measure_forwards", "forward_tokens"),
+    *("bytes", "device"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,8 @@ def write(run: RunFolder) -> Tables:
 
 
 def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:
-    names = {"model": cell.model, "data": cell.data, "method": cell.method}
-    metrics: dict[str, Metric] = {
-        one.label: registry.build("metrics", one.name, one.options)
-        for one in run.plan.metrics_for(cell.data)
-    }
+    names = cell.names
+    metrics = run.plan.metrics_for(cell.data)
     rows = list(run.rows(**names))
     if not rows:
         return

@@ -1,8 +1,10 @@
 """``tokenlight bench``: a suite of measurements in one command, stopped and gone on with at will."""
 
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -102,25 +104,28 @@ def status(
     """
     from tokenlight.bench.store import in_time
     from tokenlight.bench.store import status as status_of
+    from tokenlight.files.parts import worked_in
     from tokenlight.plots.characters import visible
 
     found, rows = status_of(folder), []
-    for one in found.cells:
-        told = one.failed_examples and f"{one.failed_examples} examples failed"
-        if one.damaged or one.failed:
-            told = f"{one.damaged} damaged, {one.failed} failed: {one.trouble}"
-        told = f"not run: {one.cell.reason}" if one.cell.reason else told
-        parts = f"{one.done}/{one.total}" if one.cell.runs else "–"
-        taken = in_time(one.seconds) if one.done else ""
-        rows.append((one.cell.model, one.cell.data, one.cell.method, parts, taken, told or ""))
+    for cell, own, trouble in found:
+        lost = own["failed examples"]
+        told = f"{lost} examples failed" if lost else ""
+        told = f"{own['failed']} failed: {trouble}" if own["failed"] else told
+        told = f"not run: {cell.reason}" if cell.reason else told
+        parts = f"{own['done']}/{own['total']}" if cell.runs else "–"
+        taken = in_time(own["seconds"]) if own["done"] else ""
+        rows.append((*cell.names.values(), parts, taken, told))
     table(rows, ("model", "data", "method", "parts", "time", ""))
-    missing = found.total - found.done - found.damaged - found.failed
-    kinds = f"{found.damaged} damaged, {found.failed} failed, {missing} missing"
-    worker = f"; now worked on by {found.worker}" if found.worker else ""
-    print(f"{found.done} of {found.total} parts done, {kinds}{visible(worker)}")
-    if found.left:
-        print(f"about {in_time(found.left)} of work left for one worker")
-    elif found.done == found.total:
+    counts = sum((own for _, own, _ in found), Counter[Any]())
+    done, failed, total = (counts[key] for key in ("done", "failed", "total"))
+    worker = f"; now worked on by {who}" if (who := worked_in(folder)) else ""
+    missing = total - done - failed
+    print(f"{done} of {total} parts done, {failed} failed, {missing} missing{visible(worker)}")
+    if 0 < done < total:
+        left = counts["seconds"] / done * (total - done)  # as long as those done took in the mean
+        print(f"about {in_time(left)} of work left for one worker")
+    elif done == total:
         print(f"complete; see: tokenlight bench report {visible(str(folder))}")
 
 

@@ -121,7 +121,7 @@ def writing(place: Path) -> Iterator[None]:
 @contextmanager
 def resumable(kept: Callable[[], str]) -> Iterator[None]:
     """Work that the same command goes on with, however it is stopped; ``kept``: what there is of it."""
-    from tokenlight.scale.worker import DiskFull
+    from tokenlight.scale.engine import DiskFull
 
     try:
         yield

@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,22 +43,23 @@ class Columns:
         *,
         marks: bool = True,
     ) -> "Columns":
-        """Found by their usual names, unless ``text`` (two joined by ``+``) and ``label`` name
-        them. ``marks``: whether a column of marks is looked for."""
+        """Those with usual names, unless ``text`` (two joined by ``+``) and ``label`` name them."""
         usual = (names for names in TEXTS if all(name in row for name in names))
         names = next(usual, ("text",))
         if text is not None:
             names = (text,) if text in row else tuple(text.split("+"))
         for name, kind in [(label, "label"), *((name, "text") for name in names)]:
             if name is not None and name not in row:
-                raise BadInput(_no_column(name, kind, row, where))
+                pair = " (two joined by + for a pair)" if kind == "text" else ""
+                raise BadInput(
+                    f"{where} has no column {name!r}, only {', '.join(map(str, row))}."
+                    f"{meant(name, map(str, row), likeness=0.6)} Name the column of the {kind} with "
+                    f"{_flag(kind)}{pair}."
+                )
         if len(names) > 2:
             raise BadInput(
-                f"{' + '.join(names)} are {len(names)} columns; a model reads a text or a pair. "
-                f"Name one column, or two, with {_flag('text')}."
+                f"{' + '.join(names)} are {len(names)} columns; name one, or two, with {_flag('text')}."
             )
-        if where.lower().endswith(".parquet"):  # all rows of a column are of one kind
-            _refuse_other_kinds(row, names, where)
         truth = label or next((name for name in LABELS if name in row and name not in names), None)
         free = [name for name in MARKS if marks and name not in (*names, truth)]
         marked = next((name for name in free if row.get(name) not in (None, "")), None)
@@ -70,16 +71,11 @@ def taken(found: Iterable[Columns], *, passed_on: bool = False) -> str:
     """The columns of all rows in words, such as ``text from review, no label; not read: stars``.
     ``passed_on``: what is not read goes along into the outputs, and a label may well be missing."""
     kinds = list(dict.fromkeys(found))
-    if not kinds:
-        return ""
-    texts, truths, marks = (
-        list(dict.fromkeys(name for name in names if name))
-        for names in zip(
-            *((" + ".join(one.text), one.label, one.marks) for one in kinds), strict=True
-        )
-    )
-    parts = [f"text from {' or '.join(texts)}"]
-    if truths or not passed_on:
+    texts = list(dict.fromkeys(" + ".join(one.text) for one in kinds))
+    truths = list(dict.fromkeys(one.label for one in kinds if one.label))
+    marks = list(dict.fromkeys(one.marks for one in kinds if one.marks))
+    parts = [f"text from {' or '.join(texts)}"] if texts else []
+    if truths or (texts and not passed_on):
         parts.append(f"label from {' or '.join(truths)}" if truths else "no label")
     parts += [f"marks from {' or '.join(marks)}"] if marks else []
     read = {*truths, *marks, *(name for one in kinds for name in one.text)}
@@ -89,12 +85,16 @@ def taken(found: Iterable[Columns], *, passed_on: bool = False) -> str:
 
 
 def given_text(row: Mapping[str, Any], columns: Columns, *, named: bool, where: str) -> TextInput:
-    """The text, pair or question of a row. ``named``: a person named the columns, so two of them are
-    a pair, whatever they are called."""
-    for name in columns.text:
-        if row[name] is None:
+    """The text, pair or question of a row. ``named``: two columns that a person named are a pair."""
+    for name, cell in ((name, row[name]) for name in columns.text):
+        if cell is None:
             raise BadInput(f"{where} has no text: its {name!r} is null. Write one, or take it out.")
-    _refuse_other_kinds(row, columns.text, where)
+        if not isinstance(cell, str):  # a number, a list or whatever else is not taken for one
+            kind = KINDS.get(type(cell), f"of type {type(cell).__name__}")
+            raise BadInput(
+                f"{where}: its {name!r} is {kind} ({shown(cell)}), not a text. Name the column of the "
+                f"text with {_flag('text')}, or write a text there."
+            )
     if not named and columns.text == QUESTION:
         return Question(question=row["question"], context=row["context"])
     first, *second = (row[name] for name in columns.text)
@@ -118,8 +118,7 @@ def marked(
         pairs = answers_of(cell) if name == "answers" else [(_whole(a), _whole(b)) for a, b in cell]
     except (TypeError, ValueError, LookupError) as wrong:
         raise BadInput(
-            f"{where}: its {name!r} is {shown(row[name])}, not {MARKS[name]}. Mend it, or give "
-            "the column another name."
+            f"{where}: its {name!r} is {shown(row[name])}, not {MARKS[name]}. Mend or rename it."
         ) from wrong
     last = given.context if isinstance(given, Question) else given
     last = last if isinstance(last, str) else last[1]
@@ -134,14 +133,6 @@ def marked(
                 "are counted from 0, the end one behind the last."
             )
     return tuple((words[a][0], words[b - 1][1]) if words else (a, b) for a, b in pairs)
-
-
-def other_separator(there: Sequence[str], where: str) -> str:
-    """What to do where the names of all columns stand in one."""
-    text = re.search(r"\.(csv|tsv)(\.gz)?$", where, flags=re.IGNORECASE)
-    sign = re.search(r"[;\t|,]", there[0]) if text and len(there) == 1 else None
-    remedy = "save it with commas as .csv, or with tabs as .tsv"
-    return f" Its columns look separated by {sign[0]!r}: {remedy}." if sign else ""
 
 
 def _whole(number: Any) -> int:
@@ -161,27 +152,5 @@ def answers_of(answers: Any) -> list[tuple[int, int]]:
     return [(_whole(start), _whole(start) + len(text)) for text, start in found]
 
 
-def _refuse_other_kinds(row: Mapping[str, Any], names: Iterable[str], where: str) -> None:
-    """A number, a list or whatever else stands where a text should is not taken for one."""
-    for name in names:
-        cell = row[name]
-        if cell is not None and not isinstance(cell, str):
-            kind = KINDS.get(type(cell), f"of type {type(cell).__name__}")
-            raise BadInput(
-                f"{where}: its {name!r} is {kind} ({shown(cell)}), not a text. Name the column of the "
-                f"text with {_flag('text')}, or write a text there."
-            )
-
-
 def _flag(kind: str) -> str:
     return way(f"{kind}='COLUMN'", f"--{kind} COLUMN")
-
-
-def _no_column(name: str, kind: str, row: Mapping[str, Any], where: str) -> str:
-    there = [str(column) for column in row]
-    pair = " (two joined by + for a pair)" if kind == "text" else ""
-    remedy = f" Name the column of the {kind} with {_flag(kind)}{pair}."
-    return (
-        f"{where} has no column {name!r}, only {', '.join(there)}."
-        f"{other_separator(there, where) or meant(name, there, likeness=0.6) + remedy}"
-    )

@@ -65,8 +65,7 @@ def _hash(lines: str) -> str:
 
 @contextmanager
 def locked(folder: Path, workers: int) -> Iterator[None]:
-    """One runner in a folder. The lock is the system's: it ends with its process, however that ends,
-    so what a killed run leaves behind is only the note of who held it."""
+    """One runner in a folder. The lock is the system's: it ends with its process, however that ends."""
     import fcntl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,8 +76,7 @@ def locked(folder: Path, workers: int) -> Iterator[None]:
         except BlockingIOError:
             stream.seek(0)
             raise BadInput(
-                f"{folder} is being worked in by another run ({stream.read() or 'unknown'}); wait "
-                "for it, stop it, or give another folder."
+                f"{folder} is being worked in by another run ({stream.read()}); wait for it, or stop it."
             ) from None
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {socket.gethostname()}, {workers} workers")
@@ -143,6 +141,5 @@ def refuse_other(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
     if different:
         told = f"{'; '.join(different[:4])}{' …' * (len(different) > 4)}"
         raise BadInput(
-            f"{what} with other settings: {told}. Their numbers must not be mixed: give another folder "
-            "with -o, or delete this one."
+            f"{what} with other settings: {told}. Do not mix them: give another folder with -o."
         )

@@ -21,41 +21,26 @@ from tokenlight.files.write import Folder, arrow_type, filesystem, parquet_bytes
 FORMAT = 1  # of the columns; raised when one changes its meaning
 PLACE = {"source": "string", "row": "int64"}
 OWN = {
-    "prediction": "string",
-    "probabilities": "list<double>",
-    "target": "string",
-    "tokens": "list<string>",
-    "scores": "list<float>",
-    "starts": "list<int32>",
-    "ends": "list<int32>",
-    "segments": "list<int8>",
-    "words": "list<int32>",
-    "special": "list<bool>",
-    "ids": "list<int32>",
-    "pieces": "list<string>",
-    "attention": "list<int8>",
-    "token_types": "list<int8>",
-    "texts": "list<string>",
-    "labels": "list<string>",
-    "logits": "list<float>",
-    "method": "string",
-    "options": "string",
-    "model": "string",
-    "fingerprint": "string",
-    "notes": "list<string>",
-    "details": "string",
+    **{"prediction": "string", "probabilities": "list<double>", "target": "string"},
+    **{"tokens": "list<string>", "scores": "list<float>"},
+    **{"starts": "list<int32>", "ends": "list<int32>", "segments": "list<int8>"},
+    **{"words": "list<int32>", "special": "list<bool>"},
+    **{"ids": "list<int32>", "pieces": "list<string>"},
+    **{"attention": "list<int8>", "token_types": "list<int8>"},
+    **{"texts": "list<string>", "labels": "list<string>", "logits": "list<float>"},
+    **dict.fromkeys(("method", "options", "model", "fingerprint"), "string"),
+    **{"notes": "list<string>", "details": "string"},
 }
 REASON = {"refused": "string"}
 # Columns that hold a field as an Attribution has it, and where it stands there.
 FIELDS = {
-    **{name: name for name in ("scores", "method", "model", "notes")},
+    **{one: one for one in ("scores", "method", "model", "notes")},
     **{
-        name: f"row.{name}"
-        for name in ("ids", "attention", "token_types", "pieces", "special", "texts")
+        one: f"row.{one}"
+        for one in ("ids", "attention", "token_types", "pieces", "special", "texts")
     },
-    **{name: f"prediction.{name}" for name in ("labels", "probabilities")},
-    "prediction": "prediction.label",
-    "target": "target.name",
+    **{one: f"prediction.{one}" for one in ("labels", "probabilities")},
+    **{"prediction": "prediction.label", "target": "target.name"},
 }
 # Fields that have no column of their own.
 DETAILS = {
@@ -151,8 +136,7 @@ class Explanations(Sequence[Attribution]):
             raise DamagedFile(f"{place} cannot be read: {broken}.") from broken
         except (ValueError, KeyError, TypeError) as broken:
             raise DamagedFile(
-                f"{place} is a folder without explanations (no job.json that can be read); give a file, "
-                "or what tokenlight explain --file DATA -o FOLDER has written."
+                f"{place} is a folder without explanations: no job.json in it that can be read."
             ) from broken
         if known != FORMAT:
             raise DamagedFile(f"{place} has format {known}, and this tokenlight reads {FORMAT}.")

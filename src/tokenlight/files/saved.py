@@ -63,8 +63,7 @@ def _known(attributions: list[Attribution]) -> list[dict[str, Any]]:
 
 
 def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:
-    """The number of each explanation's text: the one before's, until another text is explained, or the
-    same question comes round again, since then it is an equal text."""
+    """The number of each explanation's text; the same question again means an equal text."""
     number, text, asked = -1, None, set[object]()
     for a in attributions:
         # The tokens of a continuation are explained from a row each, which share their text.
@@ -106,8 +105,7 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
             write_bytes(place, file_of(given, ending))
         case ending:
             raise BadInput(
-                f"cannot write {place.name}: the ending {ending!r} is not one of .json, .html, .csv, "
-                ".parquet, .png, .svg, .pdf."
+                f"cannot write {place.name}: {ending!r} is none of .json .html .csv .parquet .png .svg .pdf."
             )
     return place
 

@@ -1,28 +1,25 @@
 """Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text; all but parquet also .gz."""
 
 import csv
-import gzip
 import importlib
-import io
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 
 from tokenlight.data.answers import SpanTarget
 from tokenlight.data.tokens import Question, TextInput
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, near_names
-from tokenlight.files.columns import Columns, answers_of, given_text, marked, other_separator
-from tokenlight.files.documents import BYTES, LONGEST, json_of, lines_of
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError
+from tokenlight.files.columns import Columns, answers_of, given_text, marked
+from tokenlight.files.documents import BYTES, LONGEST, json_of, lines_of, unpacked
 
 HIDDEN = -1
 Numbered = Iterator[tuple[int, Mapping[str, Any]]]
@@ -129,9 +126,8 @@ def placed_rows(
     place = Path(source)
     is_file = ending_of(place) in ENDINGS or place.exists()
     if is_file and not place.is_file():
-        there = "is a folder; give a file in it." if place.is_dir() else "is not a file."
-        gone = f"does not exist.{_near_files(place)}"
-        raise DamagedFile(f"{place} {there if place.exists() else gone}")
+        wrong = "is a folder or a device; give a file" if place.exists() else "does not exist"
+        raise DamagedFile(f"{place} {wrong}.")
     rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
     kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
     for number, row in rows:
@@ -144,8 +140,7 @@ def ending_of(place: Path) -> str:
 
 
 def numbered_rows(place: Path) -> Numbered:
-    """The rows of a file, each with its number counted from 1. The number of a line is where an
-    editor finds it: empty lines count."""
+    """The rows of a file, each with its number counted from 1; empty lines count."""
     reader = READERS.get(ending_of(place))
     if reader is None:
         raise BadInput(
@@ -154,58 +149,20 @@ def numbered_rows(place: Path) -> Numbered:
         )
     try:
         yield from reader(place)
-    except UnicodeDecodeError as broken:
-        raise DamagedFile(_not_unicode(place)) from broken
     except TokenlightError:
         raise
     except (OSError, EOFError, zlib.error, csv.Error) as broken:
         raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
 
 
-def _near_files(place: Path) -> str:
-    there = [one.name for one in place.parent.iterdir()] if place.parent.is_dir() else []
-    readable = [name for name in there if ending_of(Path(name)) in ENDINGS]
-    near = near_names(place.name, readable, likeness=0.7)
-    meant = " or ".join(str(place.with_name(name)) for name in near)
-    return f" Did you mean {meant}?" if near else ""
-
-
-def _not_unicode(place: Path) -> str:
-    """Which line is not UTF-8, and what to do."""
-    with _opened(place) as text, suppress(OSError, EOFError, zlib.error):  # packed, and damaged
-        stream = cast("IO[bytes]", text.buffer)
-        for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as broken:
-                wide = number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff"))
-                return (
-                    f"line {number} of {place.name} is not UTF-8: byte 0x{line[broken.start]:02x} "
-                    f"behind {line[: broken.start][-20:].decode('utf-8', 'replace')!r}. Save the file "
-                    f"as UTF-8, for example: iconv -f {'utf-16' if wide else 'latin1'} -t utf-8 OLD > NEW."
-                )
-    return f"{place.name} is not UTF-8: its last character is cut off, or the file is damaged."
-
-
-@contextmanager
-def _opened(place: Path, newline: str | None = "") -> Iterator[io.TextIOWrapper]:
-    with place.open("rb") as raw:
-        packed = place.name.lower().endswith(".gz")
-        stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
-        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as text:
-            yield text
-
-
-def _lines(place: Path, newline: str | None = None) -> Numbered:
-    with _opened(place, newline) as stream:  # cuts at ends of lines only
-        for number, line in enumerate(lines_of(stream, place), 1):
-            if line.strip():
-                yield number, {"text": line.rstrip("\n")}
+def _lines(place: Path) -> Numbered:
+    for number, line in enumerate(lines_of(place), 1):
+        if line.strip():
+            yield number, {"text": line.rstrip("\r\n")}
 
 
 def _json_lines(place: Path) -> Numbered:
-    # Cut at "\n" alone: JSON strings may hold characters such as U+0085.
-    for number, line in _lines(place, "\n"):
+    for number, line in _lines(place):
         try:
             row = json_of(line["text"])
         except ValueError as broken:
@@ -218,12 +175,12 @@ def _json_lines(place: Path) -> Numbered:
 
 
 def _json_list(place: Path) -> Numbered:
-    with _opened(place) as stream:
+    with unpacked(place) as stream:
         text = stream.read(BYTES + 1)
     try:
         if len(text) > BYTES:
-            raise ValueError(f"it has more than {BYTES:,} characters; one object a line is .jsonl")
-        content = json_of(text)
+            raise ValueError(f"it has more than {BYTES:,} bytes; one object a line is .jsonl")
+        content = json_of(text.decode("utf-8-sig"))
     except ValueError as broken:
         raise DamagedFile(f"{place.name} is not valid JSON: {broken}.") from broken
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
@@ -233,24 +190,22 @@ def _json_list(place: Path) -> Numbered:
 
 def _separated(place: Path, sign: str) -> Numbered:
     """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is None."""
-    with _opened(place) as stream:
-        rows = _cells(lines_of(stream, place), sign, place)
-        names = next(rows, [])
-        _refuse_doubles(names, place)
-        for number, row in enumerate(rows, 1):
-            if len(row) > len(names):
-                kind = "tabs" if sign == "\t" else "commas"
-                other = other_separator(names, place.name)
-                raise BadInput(
-                    f"row {number} of {place.name} has {len(row)} cells, the header {len(names)}"
-                    + (f".{other}" if other else f"; put quotes around a text with {kind}.")
-                )
-            yield number, dict(zip_longest(names, row))
+    rows = _cells(place, sign)
+    names = next(rows, [])
+    _refuse_doubles(names, place)
+    for number, row in enumerate(rows, 1):
+        if len(row) > len(names):
+            kind = "tabs" if sign == "\t" else "commas"
+            raise BadInput(
+                f"row {number} of {place.name} has {len(row)} cells, the header {len(names)}; put quotes "
+                f"around a text with {kind}."
+            )
+        yield number, dict(zip_longest(names, row))
 
 
-def _cells(lines: Iterator[str], sign: str, place: Path) -> Iterator[list[str]]:
+def _cells(place: Path, sign: str) -> Iterator[list[str]]:
     """The cells of each line that is not empty."""
-    reader = csv.reader(lines, delimiter=sign, strict=True)
+    reader = csv.reader(lines_of(place), delimiter=sign, strict=True)
     row: list[str] | None = []
     while row is not None:
         first = reader.line_num + 1
@@ -258,15 +213,9 @@ def _cells(lines: Iterator[str], sign: str, place: Path) -> Iterator[list[str]]:
         try:
             row = next(reader, None)
         except csv.Error as broken:
-            last, told = reader.line_num, f"cannot be read: {broken}"
-            if "end of data" in told:
-                last, told = first, "opens a quote that is never closed"
-            elif "expected after" in told:
-                since = f" (the row begins in line {first})" if first < last else ""
-                told = f"goes on behind a closing quote{since}"
             raise DamagedFile(
-                f"line {last} of {place.name} {told}; put the whole text in quotes, and write a quote "
-                'within it twice ("").'
+                f"the row of {place.name} that begins in line {first} cannot be read: {broken}. Put the "
+                'whole text in quotes, and write a quote within it twice ("").'
             ) from broken
         finally:
             csv.field_size_limit(before)
@@ -303,15 +252,12 @@ def _parquet(place: Path) -> Numbered:
 
 
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
-    if name == "-":
-        raise BadInput("'-' is not a file: standard input holds one text (tokenlight explain -).")
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as missing:
         raise BadInput(
-            f"{name!r} is not a file.{_near_files(Path(name))} Names of data sets need the library "
-            "'datasets', which is not installed; give a file (.jsonl, .csv, .parquet), or: pip install "
-            "datasets"
+            f"{name!r} is not a file. Names of data sets need the library 'datasets', which is not "
+            "installed; give a file (.jsonl, .csv, .parquet), or: pip install datasets"
         ) from missing
     path, _, part = name.partition(":")
     loaded = datasets.load_dataset(path, part or None, split=split or "validation")

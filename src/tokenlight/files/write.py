@@ -2,12 +2,10 @@
 written: whole or not at all, and only where a file is or none is yet."""
 
 import csv
-import glob
 import io
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, NotFinite, TokenlightError
-
-ABANDONED = 600  # seconds after which nobody is still writing what was left half written
 
 
 def write_bytes(place: Path, content: bytes) -> None:
@@ -27,9 +23,6 @@ def write_bytes(place: Path, content: bytes) -> None:
         kind = "a folder" if place.is_dir() else "a device, a pipe or a link in a circle"
         raise BadInput(f"cannot write {given}: it is {kind}, and no file; give the name of a file.")
     place.parent.mkdir(parents=True, exist_ok=True)
-    for left in place.parent.glob(f".{glob.escape(place.name)}.*.part"):
-        if time.time() - left.stat().st_mtime > ABANDONED:  # its writer was killed
-            left.unlink(missing_ok=True)
     beside = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as stream:
@@ -145,22 +138,18 @@ class StoredFile:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
         return PurePosixPath(self.path).name
 
     def stat(self) -> "StoredFile":
-        """Itself, which knows its size."""
         return self
 
     @as_of_a_disk()
     def open(self, _mode: str = "rb") -> Any:
-        """A stream of its bytes."""
         return filesystem(self.root)[0].open(self.path, "rb")
 
 
 def files_at(source: str, endings: tuple[str, ...]) -> list[StoredFile]:
-    """The files that a path, folder, glob (``*``, ``**``) or URL names, in order of their paths. Of a
-    folder those with these endings, hidden ones left out."""
+    """The files that a path, folder, glob or URL names, in order; of a folder those with these endings."""
     system, path = filesystem(source)
     try:
         with as_of_a_disk():
@@ -211,8 +200,7 @@ class Folder:
 
     @as_of_a_disk()
     def sizes(self, below: str) -> dict[str, int]:
-        """The files below a folder of it, by their names from here, with their bytes; what is still being
-        written, or was when its writer was killed, is none."""
+        """The files below a folder of it, by their names from here, with their bytes; no half written one."""
         system, base = filesystem(self.place)
         system.invalidate_cache()
         found = system.find(f"{base}/{below}", detail=True).items()

@@ -13,7 +13,7 @@ from logging import getLogger
 from typing import Any
 
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.scale.worker import TRIES, Outcome, TaskWorker, Work, lost
+from tokenlight.scale.engine import TRIES, Outcome, TaskWorker, Work, lost
 
 MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds several
 
@@ -21,8 +21,7 @@ MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds seve
 def results(
     job: Work, tasks: Sequence[Any], *, workers: int, device: str, gpus: float, address: str | None
 ) -> Generator[Outcome, None, None]:
-    """The outcome of each task, as they come in; closing the iterator ends the actors, each of which has
-    one CPU and so much of a GPU."""
+    """The outcome of each task, as they come in; closing the iterator ends the actors."""
     ray = _ray()
     began = _connect(ray, workers, gpus, address)
     try:

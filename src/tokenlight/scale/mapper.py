@@ -1,6 +1,7 @@
 """Columns of texts in, columns of explanations out: what ``datasets.map``, Ray Data and Spark call."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +12,10 @@ from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half
 from tokenlight.files.rows import columns_of, table_of
 from tokenlight.files.tables import example
 from tokenlight.models.embedded import folder_digest
-from tokenlight.scale.worker import load
+from tokenlight.scale.engine import load
 
 
+@dataclass
 class Mapper:
     """A function of batches, ``{column: values}`` or an Arrow table, that adds one row's explanation a
     text: the columns of docs/format.md, and ``refused`` with the reason where a text has none.
@@ -22,20 +24,15 @@ class Mapper:
     needed.
     """
 
-    def __init__(
-        self,
-        text: str | None,
-        how: Mapping[str, Any],
-        loading: Mapping[str, Any] | None,
-        made: Any = None,
-    ) -> None:
-        self.text, self.how, self.loading, self.made = text, dict(how), loading, made
+    text: str | None
+    how: Mapping[str, Any]
+    loading: Mapping[str, Any] | None
+    made: Explainer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         if self.loading is None:
             raise BadInput(
-                "this Explainer was made of a model in memory, which cannot be sent to other processes; "
-                "make it with Explainer.from_pretrained(name)."
+                "a model in memory cannot be sent to other processes; use Explainer.from_pretrained(name)."
             )
         return {**self.__dict__, "made": None}
 
@@ -43,10 +40,8 @@ class Mapper:
     def explainer(self) -> Explainer:
         """The model, loaded when it is first asked for."""
         if self.made is None:
-            assert self.loading is not None
-            self.made = load(**self.loading)
-        found: Explainer = self.made
-        return found
+            self.made = load(**(self.loading or {}))
+        return self.made
 
     @cached_property
     def fingerprint(self) -> str:
@@ -54,41 +49,35 @@ class Mapper:
         return folder_digest(self.loading["name"]) if self.loading else ""
 
     def explain(self, texts: Sequence[Any]) -> list[Attribution]:
-        """One explanation a text."""
-        found: list[Attribution] = self.explainer.explain(
-            list(texts), **{**self.how, "progress": False}
-        )
+        how: Any = {**self.how, "progress": False}
+        found: list[Attribution] = self.explainer.explain(list(texts), **how)
         if len(found) != len(texts):
             raise TokenlightError(
-                f"{len(texts)} texts have {len(found)} explanations, and a row holds one; ask for one "
-                "method and one target a text."
+                f"{len(texts)} texts have {len(found)} explanations; ask for one method and one target."
             )
         return found
 
     def columns(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Any]]:
         """Our columns for rows, each with its place in words."""
-        texts: dict[int, Any] = {}
-        reasons: list[str | None] = [None] * len(rows)
-        made: list[Attribution | None] = [None] * len(rows)
-        for number, (where, row) in enumerate(rows):
-            try:
-                texts[number] = example(row, where, text=self.text, marks=False).text
-            except BadInput as refused:
-                reasons[number] = str(refused)
-        found = half_by_half(self.explain, list(texts.values()), OF_ONE_TEXT)
-        for number, one in zip(texts, found, strict=True):
-            if isinstance(one, Attribution):
-                made[number] = one
-            else:
-                reasons[number] = str(one)
-        return {**columns_of(made, self.fingerprint), "refused": reasons}
+        given = [self._text(where, row) for where, row in rows]
+        texts = [one for one in given if not isinstance(one, BadInput)]
+        made = iter(half_by_half(self.explain, texts, OF_ONE_TEXT))
+        found = [one if isinstance(one, BadInput) else next(made) for one in given]
+        explained = [one if isinstance(one, Attribution) else None for one in found]
+        reasons = [None if isinstance(one, Attribution) else str(one) for one in found]
+        return {**columns_of(explained, self.fingerprint), "refused": reasons}
+
+    def _text(self, where: str, row: Mapping[str, Any]) -> Any:
+        try:
+            return example(row, where, text=self.text, marks=False).text
+        except BadInput as refused:
+            return refused
 
     def __call__(self, batch: Any) -> Any:
-        """The batch with our columns beside its own."""
         table = hasattr(batch, "to_pylist")
-        columns = () if table else zip(*batch.values(), strict=True)
+        columns = [] if table else zip(*batch.values(), strict=True)
         rows = (
-            batch.to_pylist() if table else [dict(zip(batch, row, strict=True)) for row in columns]
+            batch.to_pylist() if table else (dict(zip(batch, row, strict=True)) for row in columns)
         )
         own = self.columns([(f"row {i}", row) for i, row in enumerate(rows, 1)])
         return table_of(own, batch) if table else {**batch, **own}

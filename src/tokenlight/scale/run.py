@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,10 +23,9 @@ from tokenlight.files.rows import FORMAT, PLACE, REASON, parquet_of, table_of
 from tokenlight.files.write import Folder, json_text
 from tokenlight.models.embedded import folder_digest
 from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.engine import Engine, outcomes
+from tokenlight.scale.engine import Engine, Hopeless, Outcome, outcomes, writing
 from tokenlight.scale.mapper import Mapper
 from tokenlight.scale.source import Block, Reader, TextFiles
-from tokenlight.scale.worker import Hopeless, Outcome, writing
 
 USUAL: dict[str, Any] = {
     "target": "predicted",
@@ -43,8 +42,7 @@ GIVEN_UP = 5  # blocks in trouble before the first is done: the others will fare
 
 @dataclass(frozen=True)
 class ExplainJob:
-    """Files of texts to rows in a folder. ``loading``: keywords of ``from_pretrained()``, name and device
-    among them; ``how``: of ``explain()``, the method among them."""
+    """Files of texts to rows in a folder; ``loading``, ``how``: of from_pretrained(), of explain()."""
 
     folder: Folder
     texts: TextFiles
@@ -73,7 +71,6 @@ class ExplainJob:
 
     @cached_property
     def digest(self) -> str:
-        """Names all that the numbers depend on."""
         return hashlib.sha256(json_text(self.settings, sort_keys=True).encode()).hexdigest()
 
     def begin(self, device: str) -> Callable[[Block], dict[str, Any]]:
@@ -94,8 +91,7 @@ class ExplainJob:
         return partial(self._made, Reader(self.texts), mapper)
 
     def _made(self, reader: Reader, mapper: Mapper, task: Block) -> dict[str, Any]:
-        """Explain a block and write it: what was refused first, then the rows, which make it count.
-        A block that is there already, since a lost worker made it, gets the same bytes again."""
+        """Explain a block and write it: what was refused first, then the rows, which make it count."""
         rows, kept = reader.read(task)
         source = self.texts.sources[task.source].file
         kind = "line" if source.name.endswith((".jsonl", ".txt")) else "row"
@@ -123,20 +119,6 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
-@dataclass(frozen=True)
-class JobSummary:
-    """What a job came to."""
-
-    folder: str
-    texts: int
-    rows: int
-    refused: int
-    there: int  # texts of the blocks that were there
-    made: int  # blocks made now
-    failed: tuple[tuple[int, str], ...] = ()  # blocks that were not made, and why
-    seconds: float = 0.0
-
-
 def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     source: str | Path,
     folder: str | Path,
@@ -153,7 +135,7 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
     tell: Callable[[str], None] | None = None,
     progress: bool | None = None,
     **how: Any,
-) -> JobSummary:
+) -> "JobSummary":
     """Explain every text of a file, folder, glob or URL; write Parquet, one row per text, to ``folder``.
 
     Finished blocks are kept: the same call resumes, however it was stopped, and the files are
@@ -179,48 +161,45 @@ def explain_files(  # noqa: PLR0913 - the wishes a person has, each by name
         claim("a job", job.folder, JOB, job.settings)
         if here:
             tidy(here)
-        return _Run(job, crew, tell or (lambda _: None)).all(progress)
+        done = JobSummary(job, tell or (lambda _: None))
+        done.run(crew, progress)
+        return done
 
 
-@dataclass
-class _Run:
-    """The blocks of a job that are still to be made."""
+class JobSummary:
+    """What a job came to: its blocks, those that are done and those that were not made."""
 
-    job: ExplainJob
-    engine: Engine
-    tell: Callable[[str], None]
-    done: dict[int, dict[str, Any]] = field(default_factory=dict)
-    failed: list[tuple[int, str]] = field(default_factory=list)
-    written: tuple[float, float] = (0.0, 0.0)  # when the manifest was, and how long it took
+    def __init__(self, job: ExplainJob, tell: Callable[[str], None]) -> None:
+        self.job, self.tell, self.folder = job, tell, job.folder.place
+        self.blocks = job.texts.blocks(job.block)
+        self.done = self._finished()
+        self.texts = sum(one.count for one in self.blocks)
+        self.there = self.rows + self.refused  # texts of the blocks that were there
+        self.made = 0  # blocks made now
+        self.failed: tuple[tuple[int, str], ...] = ()  # blocks that were not made, and why
+        self.written = (0.0, 0.0)  # when the manifest was, and how long it took
 
-    def all(self, progress: bool | None) -> JobSummary:
+    @property
+    def rows(self) -> int:
+        return sum(one["rows"] for one in self.done.values())
+
+    @property
+    def refused(self) -> int:
+        return sum(one["refused"] for one in self.done.values())
+
+    def run(self, engine: Engine, progress: bool | None) -> None:
+        """Make the blocks that are missing."""
         begun = time.monotonic()
-        blocks = self.job.texts.blocks(self.job.block)
-        self.done = self._finished(blocks)
-        before, there = len(self.done), self._count("rows") + self._count("refused")
-        waiting = [one for one in blocks if one.number not in self.done]
-        texts = sum(one.count for one in blocks)
-        if there and waiting:
-            self.tell(f"{there:,} of {texts:,} texts are there; the rest follows.")
-        self._make(waiting, progress)
+        waiting = [one for one in self.blocks if one.number not in self.done]
+        if self.there and waiting:
+            self.tell(f"{self.there:,} of {self.texts:,} texts are there; the rest follows.")
+        self._make(waiting, engine, progress)
         self._write_manifest()
-        return JobSummary(
-            folder=self.job.folder.place,
-            texts=texts,
-            rows=self._count("rows"),
-            refused=self._count("refused"),
-            there=there,
-            made=len(self.done) - before,
-            failed=tuple(self.failed),
-            seconds=time.monotonic() - begun,
-        )
+        self.seconds = time.monotonic() - begun
 
-    def _count(self, kind: str) -> int:
-        return sum(one[kind] for one in self.done.values())
-
-    def _make(self, waiting: list[Block], progress: bool | None) -> None:
+    def _make(self, waiting: list[Block], engine: Engine, progress: bool | None) -> None:
         where = (self.job.loading["device"], self.job.folder.place)
-        results = outcomes(self.engine, self.job, waiting, where)
+        results = outcomes(engine, self.job, waiting, where)
         total, done, first, said = sum(one.count for one in waiting), 0, 0.0, 0.0
         with closing(results), progress_bar("explaining", total, progress) as advance:
             for outcome in results:
@@ -239,22 +218,23 @@ class _Run:
     def _take(self, block: Block, outcome: Outcome) -> None:
         if not outcome.trouble:
             self.done[block.number] = {"seconds": round(outcome.seconds, 3), **outcome.said}
+            self.made += 1
             when, took = self.written
             if time.monotonic() - when > SHARE * took:
                 self._write_manifest()
             return
-        self.failed.append((block.number, outcome.trouble))
+        self.failed += ((block.number, outcome.trouble),)
         if len(self.failed) >= GIVEN_UP and not self.done:
             raise TokenlightError(
                 f"the first {GIVEN_UP} blocks all failed, so the job was stopped: {outcome.trouble}"
             )
 
-    def _finished(self, blocks: list[Block]) -> dict[int, dict[str, Any]]:
+    def _finished(self) -> dict[int, dict[str, Any]]:
         """Blocks that the manifest names and whose rows stand whole in the folder."""
         sizes = self.job.folder.sizes("rows")
         lines = (self.job.folder.read(MANIFEST) or b"").splitlines()
         known = {one.pop("block"): one for one in map(json.loads, lines)}
-        there = {block.number: sizes.get(f"rows/{block.name}") for block in blocks}
+        there = {block.number: sizes.get(f"rows/{block.name}") for block in self.blocks}
         return {n: known[n] for n in there if n in known and known[n]["bytes"] == there[n]}
 
     def _write_manifest(self) -> None:

@@ -31,7 +31,6 @@ class Source:
 
     @property
     def is_parquet(self) -> bool:
-        """Whether it is read by Arrow."""
         return self.file.name.lower().endswith(".parquet")
 
     @property
@@ -40,8 +39,7 @@ class Source:
         return dict(re.findall(r"([^/=]+)=([^/]*)/", self.file.path))
 
     def parquet(self) -> Any:
-        """Opened so that it is streamed: a row group may be larger than the memory of a worker, and
-        ``pyarrow.dataset`` would hold it whole."""
+        """Opened so that it is streamed: ``pyarrow.dataset`` would hold a row group whole."""
         import pyarrow
         import pyarrow.parquet
 
@@ -97,28 +95,22 @@ class TextFiles:
         MissingExtra.check(["pyarrow"], "bench", "explaining into a folder")
         import pyarrow
 
-        for name in keep:
-            if name in (*PLACE, *OWN):
-                raise BadInput(
-                    f"--keep {name}: the output has a column of this name; rename yours."
-                )
-        seen = [
-            _inspected(file, text, keep)
-            for file in files_at(source, (*ENDINGS, *(f"{e}.gz" for e in ENDINGS)))
-        ]
-        full = [one for one in seen if one[0].rows]
-        if not full:
-            raise BadInput(f"{source} holds no text; give files with at least one row.")
+        for name in set(keep) & {*PLACE, *OWN}:
+            raise BadInput(f"--keep {name}: the output has a column of this name; rename yours.")
+        files = files_at(source, (*ENDINGS, *(f"{e}.gz" for e in ENDINGS)))
         try:
+            seen = [_inspected(file, text, keep) for file in files]
+            full = [one for one in seen if one[0].rows]
+            if not full:
+                raise BadInput(f"{source} holds no text; give files with at least one row.")
             kept = pyarrow.unify_schemas([one[2] for one in full], promote_options="permissive")
         except pyarrow.ArrowException as differ:
             raise BadInput(
-                f"a column to keep has another type in another file ({differ}); give it one type."
+                f"a column to keep has several types ({differ}); give it one type."
             ) from differ
         return cls(tuple(one[0] for one in seen), text, full[0][1], kept, limit)
 
     def blocks(self, size: int) -> list[Block]:
-        """All blocks in order."""
         made: list[Block] = []
         left = sum(one.rows for one in self.sources) if self.limit is None else self.limit
         for number, one in enumerate(self.sources):
@@ -150,7 +142,7 @@ def _inspected(
         for chunk in bare.chunks():
             names = names or list(chunk[0][1])
             rows += len(chunk)
-            schemas.append(_kept(chunk, keep, file.name).schema)
+            schemas.append(_kept(chunk, keep).schema)
         schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
     for name in keep if rows else ():
         if name not in (*names, *bare.partition):
@@ -162,16 +154,11 @@ def _inspected(
     return Source(file, rows, digest), columns if rows else (), pyarrow.schema(kept if rows else [])
 
 
-def _kept(chunk: Sequence[tuple[int, Mapping[str, Any]]], keep: Sequence[str], name: str) -> Any:
+def _kept(chunk: Sequence[tuple[int, Mapping[str, Any]]], keep: Sequence[str]) -> Any:
     """What is kept of the rows of a text file, as Arrow takes it."""
     import pyarrow
 
-    try:
-        return pyarrow.table({one: [row.get(one) for _, row in chunk] for one in keep})
-    except pyarrow.ArrowException as differ:
-        raise BadInput(
-            f"a column to keep is of several types in {name} ({differ}); give it one type."
-        ) from differ
+    return pyarrow.table({one: [row.get(one) for _, row in chunk] for one in keep})
 
 
 class Reader:
@@ -184,20 +171,18 @@ class Reader:
         self.left: Any = None  # of the chunk that was begun
 
     def read(self, block: Block) -> tuple[list[tuple[int, Mapping[str, Any]]], Any]:
-        """The rows of a block, each with its number in the file, and an Arrow table of what is kept.
-        A file that is not what it was when the job was planned is refused."""
+        """The rows of a block, each with its number in the file, and an Arrow table of what is kept."""
         source = self.texts.sources[block.source]
         StoredFile.at(source.file.root, source.file.path)  # says so, where it is gone
         try:
             parts = list(self._parts(block, source))
+        except TokenlightError:
+            raise
         except OSError as broken:
-            if isinstance(broken, TokenlightError):
-                raise
             raise DamagedFile(f"{source.file.path} cannot be read: {broken}.") from broken
         if StoredFile.at(source.file.root, source.file.path) != source.file:
             raise BadInput(
-                f"{source.file.path} was changed while the job ran; numbers of two versions must not "
-                "be mixed. Put it back as it was, or begin another folder with -o."
+                f"{source.file.path} was changed while the job ran; put it back as it was, or begin anew."
             )
         return self._made(block, source, parts)
 
@@ -229,7 +214,7 @@ class Reader:
             rows = list(enumerate(table.select(texts).to_pylist(), block.first + 1))
         else:
             rows = [row for part in parts for row in part]
-            table = _kept(rows, [n for n in names if n not in source.partition], source.file.name)
+            table = _kept(rows, [n for n in names if n not in source.partition])
         for name, value in source.partition.items():
             if name in names and name not in table.column_names:
                 table = table.append_column(name, pyarrow.array([value] * len(rows)))

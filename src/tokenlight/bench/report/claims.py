@@ -1,12 +1,12 @@
 """Which of a paper's claims hold on our numbers, which do not, and which no number here can decide."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from tokenlight.bench.entries import Claim
 from tokenlight.bench.report.comparison import SuiteReport
-from tokenlight.bench.report.values import Number, Panel, Verdict, digits
+from tokenlight.bench.report.values import Panel, Verdict, digits
 from tokenlight.data.attribution import Attribution
 from tokenlight.files.documents import json_of
 from tokenlight.metrics._interval import Interval, mean_interval
@@ -16,8 +16,7 @@ ALIKE = 1e-3  # of a metric: a control that is no further away is the same
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims of a run's suite. Methods are compared on the texts that both have: what is hard in a
-    text is hard for both, and falls out of the difference."""
+    """The claims of a run's suite. Methods are compared text by text: what is hard for both falls out."""
 
     report: SuiteReport
 
@@ -47,76 +46,61 @@ class Claims:
         found = Attribution.from_dict(json_of(kept))
         places = [i for i, special in enumerate(found.row.special) if not special]
         named = {found.tokens[i]: float(found.scores[i]) for i in places}
-        if absent := {claim.highest, claim.lowest} - set(named):
+        ends = (claim.highest, claim.lowest)
+        if absent := set(ends) - set(named):
             return "not run", f"no token {' or '.join(sorted(absent))} in the text"
         most = max(map(abs, named.values())) or 1.0
-        top, last = (end(named, key=named.__getitem__) for end in (max, min))
-        ends = (claim.highest, claim.lowest)
-        shown = [f"{one} {named[one] / most:+.2f}" for one in (*ends, top, last)]
+        top, last = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
+        shown = (f"{one} {named[one] / most:+.2f}" for one in (*ends, top, last))
         words = "{}, {}; highest {}, lowest {}".format(*shown)
         return "holds" if (top, last) == ends else "fails", words
 
     def _compared(self, claim: Claim, panel: Panel) -> tuple[str, str]:
-        ours = panel.score(claim.better, claim.metric).ours
-        others = {name: panel.score(name, claim.metric).ours for name in claim.than}
-        known = {name: number for name, number in others.items() if number is not None}
+        scores = {name: panel.score(name, claim.metric) for name in (claim.better, *claim.than)}
+        known = {name: one.mean for name, one in scores.items() if one.mean is not None}
+        absent = [name for name in scores if name not in known]
+        ours, sign = known.pop(claim.better, None), self._sign(claim)
         if ours is None or not known:
-            missing = claim.better if ours is None else ", ".join(claim.than)
-            return "not run", panel.reason or f"no number for {missing}"
+            return "not run", panel.reason or f"no number for {', '.join(absent)}"
         if claim.until:
             return self._along(claim, panel, list(known))
         control = self._gap(panel, claim.better, claim.control, claim.metric)
         if control is not None and (abs(control.mean) <= ALIKE or control.low <= 0 <= control.high):
             differ = f"{claim.better} and {claim.control} differ by {_edges(control)} only"
             return "untestable", differ
-        rival, best = max(known.items(), key=lambda pair: self._sign(claim) * pair[1].mean)
-        words = f"{claim.better} {digits(ours.mean)}, {rival} {digits(best.mean)}"
+        rival, best = max(known.items(), key=lambda pair: sign * pair[1])
         gap = self._gap(panel, claim.better, rival, claim.metric)
+        words = f"{claim.better} {digits(ours)}, {rival} {digits(best)}"
         words += f", difference {_edges(gap)}" if gap is not None else ""
-        absent = [name for name, number in others.items() if number is None]
         words += f" (no number for {', '.join(absent)})" if absent else ""
-        return self._decided(claim, ours, best, gap, words)
-
-    def _decided(
-        self, claim: Claim, ours: Number, best: Number, gap: Interval | None, words: str
-    ) -> tuple[str, str]:
-        sign = self._sign(claim)
-        if claim.by:
-            ahead = 100 * sign * (ours.mean - best.mean) / abs(best.mean)
-            words += f", ahead by {ahead:+.2f} %"
-            if 0 < ahead < claim.by:  # ahead, but not by as much as is claimed
-                return "fails", words
-        if ours.mean == best.mean:
-            return "ties", words
+        ahead = 100 * sign * (ours - best) / abs(best) if claim.by else 0.0
+        words += f", ahead by {ahead:+.2f} %" if claim.by else ""
         if gap is not None:
             chance = gap.low <= 0 <= gap.high
         else:  # do the two intervals share a value? Draws count as far as two standard deviations.
-            (low, high), (low_best, high_best) = ours.edges(2), best.edges(2)
-            chance = low <= high_best and low_best <= high
-        if sign * ours.mean < sign * best.mean:
+            (low, high), (least, most) = (scores[one].edges(2) for one in (claim.better, rival))
+            chance = low <= most and least <= high
+        if 0 < ahead < claim.by:  # ahead, but not by as much as is claimed
+            return "fails", words
+        if sign * ours < sign * best:
             return "undecided" if chance else "fails", words
-        return "weakly" if chance else "holds", words
+        return "ties" if ours == best else "weakly" if chance else "holds", words
 
     def _along(self, claim: Claim, panel: Panel, rivals: Sequence[str]) -> tuple[str, str]:
         """At every point of the curve up to ``until``: ahead, or behind by no more than the intervals."""
-        sign, behind, firm = self._sign(claim), list[str](), True
-        curves: dict[str, dict[float, Mapping[str, float]]] = {}
-        wanted = (panel.model, panel.data, claim.metric)
-        for row in self.report.tables.curves:
-            if (row["model"], row["data"], row["metric"]) == wanted:
-                curves.setdefault(row["method"], {})[row["point"]] = row
-        ours = curves.get(claim.better, {})
-        for point in sorted(point for point in ours if 0 < point <= claim.until):
+        sign, verdict = self._sign(claim), "holds"
+        names = {"model": panel.model, "data": panel.data, "metric": claim.metric}.items()
+        curves = [row for row in self.report.tables.curves if names <= row.items()]
+        at = {(row["method"], row["point"]): row for row in curves}
+        for point in sorted({point for _, point in at if 0 < point <= claim.until}):
             for rival in rivals:
-                mine, theirs = ours[point], curves.get(rival, {}).get(point)
-                if theirs is None or sign * mine["mean"] >= sign * theirs["mean"]:
+                mine, theirs = at.get((claim.better, point)), at.get((rival, point))
+                if not mine or not theirs or sign * mine["mean"] >= sign * theirs["mean"]:
                     continue
-                apart = mine["high"] < theirs["low"] or theirs["high"] < mine["low"]
-                firm = False
-                behind += [f"{rival} is ahead at {100 * point:.0f} %"] if apart else []
-        if behind:
-            return "fails", behind[0]
-        return "holds" if firm else "weakly", f"{claim.better} up to {100 * claim.until:.0f} %"
+                if mine["high"] < theirs["low"] or theirs["high"] < mine["low"]:
+                    return "fails", f"{rival} is ahead at {100 * point:.0f} %"
+                verdict = "weakly"
+        return verdict, f"{claim.better} up to {100 * claim.until:.0f} %"
 
     def _sign(self, claim: Claim) -> float:
         return -1.0 if self.report.better[claim.metric] == "lower" else 1.0

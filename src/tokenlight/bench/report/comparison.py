@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tokenlight import registry
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.report.values import MethodCost, Number, Panel, Ranking, Score
+from tokenlight.bench.report.values import MethodCost, Panel, Ranking, Score
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.tables import Tables, merged
@@ -46,7 +46,6 @@ class SuiteReport:
 
     @property
     def suite(self) -> Suite:
-        """What was asked for."""
         return self.run.suite
 
     @cached_property
@@ -57,15 +56,13 @@ class SuiteReport:
     @cached_property
     def panels(self) -> list[Panel]:
         """One a model and data set."""
-        pairs: dict[tuple[str, str], list[Cell]] = {}
+        pairs: dict[str, list[Cell]] = {}
         for cell in self.run.cells:
-            pairs.setdefault((cell.model, cell.data), []).append(cell)
-        several = len({model for model, _ in pairs}) > 1
-        return [self._panel(*pair, cells, several=several) for pair, cells in pairs.items()]
+            pairs.setdefault(cell.pair, []).append(cell)
+        return [self._panel(cells) for cells in pairs.values()]
 
     @property
     def ran(self) -> list[Panel]:
-        """Panels with numbers."""
         return [panel for panel in self.panels if panel.ran]
 
     @property
@@ -86,19 +83,18 @@ class SuiteReport:
 
     @cached_property
     def costs(self) -> list[MethodCost]:
-        """One line a method, in the suite's order: means over all texts it explained. Only the time of
-        explaining is counted: measuring costs every method the same."""
+        """One line a method: means over all texts it explained; measuring costs every method the same."""
         spent: dict[str, list[Mapping[str, Any]]] = {}
         for part in self.run.manifests() if self.timings else ():
             name = self.suite.row_of.get(part["method"], part["method"])
             spent.setdefault(name, []).append(part)
         found = []
         for method, parts in spent.items():
-            texts = sum(int(part["examples"]) for part in parts)
-            numbers = [panel.score(method, self.faithful).ours for panel in self.panels]
-            means = [number.mean for number in numbers if number is not None]
+            texts = sum(part["examples"] for part in parts)
+            scores = [panel.score(method, self.faithful) for panel in self.panels]
+            means = [score.mean for score in scores if score.mean is not None]
             seconds, forwards, backwards = (
-                sum(float(part.get(f"explain_{key}") or 0.0) for part in parts) / max(1, texts)
+                sum(part[f"explain_{key}"] for part in parts) / texts
                 for key in ("seconds", "forwards", "backwards")
             )
             value = fmean(means) if means else None
@@ -115,9 +111,9 @@ class SuiteReport:
         from scipy.stats import kendalltau, spearmanr
 
         both = {
-            method: (score.ours.mean, score.published)
+            method: (score.mean, score.published)
             for method, row in panel.rows.items()
-            if (score := row[metric]).ours is not None and score.published is not None
+            if (score := row[metric]).mean is not None and score.published is not None
         }
         ours, printed = ([pair[side] for pair in both.values()] for side in (0, 1))
         if len(both) < FEWEST or len(set(ours)) < 2 or len(set(printed)) < 2:
@@ -128,12 +124,14 @@ class SuiteReport:
         tau, rho = (float(test(ours, printed).statistic) for test in (kendalltau, spearmanr))
         return Ranking(panel.title, metric, len(both), tau, rho, best, place)
 
-    def _panel(self, model: str, data: str, cells: Sequence[Cell], *, several: bool) -> Panel:
+    def _panel(self, cells: Sequence[Cell]) -> Panel:
+        model, data = cells[0].model, cells[0].data
+        several = len({cell.model for cell in self.run.cells}) > 1
         own = [row for row in self.tables.scores if (row["model"], row["data"]) == (model, data)]
         labels = {row["metric"] for row in own}
         # Further numbers of a metric (rationale.f1), as far as they were measured.
         parts = {one for one in labels for other in labels if one.startswith(f"{other}.")}
-        metrics = (*(one.label for one in self.run.plan.metrics_for(data)), *sorted(parts))
+        metrics = (*self.run.plan.metrics_for(data), *sorted(parts))
         members: dict[str, list[Cell]] = {}
         for cell in cells:
             members.setdefault(self.suite.row_of.get(cell.method, cell.method), []).append(cell)
@@ -158,7 +156,7 @@ class SuiteReport:
 
     def _accuracy(self, cell: Cell) -> float | None:
         """Share of texts whose predicted class is their label, in per cent."""
-        rows = self.run.rows(model=cell.model, data=cell.data, method=cell.method)
+        rows = self.run.rows(**cell.names)
         right = [row["predicted"] == row["label"] for row in rows if row["label"] is not None]
         return 100 * fmean(right) if right else None
 
@@ -166,18 +164,20 @@ class SuiteReport:
         labels = {cell.method for cell in members}
         own = [row for row in scores if row["metric"] == metric and row["method"] in labels]
         found = [row for row in own if row["mean"] is not None]
-        printed = published(self.suite, (members[0].model, members[0].data), name, metric)
+        mean, sd = published(self.suite, (members[0].model, members[0].data), name, metric)
+        printed = Score(published=mean, published_sd=sd)
         if not found:
             why = next((cell.reason for cell in members if cell.reason), "")
             reason = f"not run: {why}" if why else NOTHING if own else "not finished"
-            return Score(None, *printed, reason)
-        left_out = sum(int(row["skipped"]) + int(row["failed"]) for row in found)
-        means, first = [row["mean"] for row in found], found[0]
-        number = Number(first["mean"], first["low"], first["high"], first["count"])
-        if len(found) > 1:  # draws
-            count = max(row["count"] for row in found)
-            number = Number(fmean(means), count=count, sd=stdev(means), draws=len(found))
-        return Score(replace(number, left_out=left_out), *printed)
+            return replace(printed, reason=reason)
+        means, draws = [row["mean"] for row in found], len(found)
+        if draws > 1:
+            ours = {"mean": fmean(means), "sd": stdev(means)}
+        else:
+            ours = {key: found[0][key] for key in ("mean", "low", "high")}
+        left_out = sum(row["skipped"] + row["failed"] for row in found)
+        count = max(row["count"] for row in found)
+        return replace(printed, **ours, count=count, draws=draws, left_out=left_out)
 
 
 def directions(suite: Suite) -> dict[str, str]:
@@ -193,7 +193,7 @@ def published(
 ) -> tuple[float | None, float | None]:
     """The printed mean and standard deviation; a second reading of a metric has the first's."""
     model, data = pair
-    readings = suite.report.get("readings", {})
+    readings = suite.report.readings
     for cell in (f"{model}/{data}", data):
         number = suite.published.get(cell, {}).get(method, {}).get(readings.get(metric, metric))
         if isinstance(number, dict):

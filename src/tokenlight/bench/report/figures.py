@@ -1,40 +1,25 @@
 """The figures of a report, as far as the run has what they show: a picture, or why there is none."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from fnmatch import fnmatchcase
-from io import BytesIO
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import cycle
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from tokenlight import registry
+from tokenlight.bench.entries import FigureWish
 from tokenlight.bench.report.comparison import SuiteReport
-from tokenlight.bench.report.values import Number, Panel
+from tokenlight.bench.report.values import Panel
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference
-from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.corpus import class_weights
 from tokenlight.evaluation.report import AXES
 from tokenlight.files.documents import json_of
 from tokenlight.heads.mask import read_heads
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots import charts, figures
-from tokenlight.plots.characters import in_line
 from tokenlight.plots.figures import highlighted
-
-DRAWERS = [
-    "bars",
-    "curves",
-    "bands",
-    "relations",
-    "head_maps",
-    "heat_map",
-    "differences",
-    "texts",
-    "clouds",
-]
 
 
 class Drawing(NamedTuple):
@@ -46,38 +31,6 @@ class Drawing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FigureWish:
-    """One figure that a suite asks for under ``report: figures``; empty lists mean all."""
-
-    kind: str = "bars"
-    title: str = ""
-    metrics: Sequence[str] = ()
-    data: Sequence[str] = ()
-    methods: Sequence[str] = ()
-    reference: str = ""
-    group: str = "{x}"  # of bands: the names of their rows, where they begin and end, the axis
-    start: str = ""
-    end: str = ""
-    x: str = ""
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "FigureWish":
-        """From the suite's mapping."""
-        found = {"title": given.get("kind", cls.kind), **given}
-        known = {one.name: found[one.name] for one in fields(cls) if one.name in found}
-        texts = {k: [*map(str, v)] if isinstance(v, list) else str(v) for k, v in known.items()}
-        return cls(**texts)  # type: ignore[arg-type]
-
-    def takes(self, method: str) -> bool:
-        """Whether a row belongs to the figure; ``layer *`` stands for all layers."""
-        return not self.methods or any(fnmatchcase(method, one) for one in self.methods)
-
-    def panels(self, among: Sequence[Panel]) -> list[Panel]:
-        """Those of its data sets."""
-        return [panel for panel in among if not self.data or panel.data in self.data]
-
-
-@dataclass(frozen=True)
 class Artist:
     """Draws what a run has."""
 
@@ -85,21 +38,19 @@ class Artist:
 
     def drawings(self) -> Iterator[Drawing]:
         """The suite's figures, or bars and curves of every metric; then cost against faithfulness."""
-        given = self.report.suite.report.get("figures")
-        for wish in [FigureWish.of(one) for one in given] if given else self._usual():
-            if wish.kind not in DRAWERS:
-                raise BadInput(
-                    f"a report draws {', '.join(DRAWERS)}; {wish.kind!r} is none of them."
-                )
+        for wish in self.report.suite.report.figures or self._usual():
             try:
                 drawn = getattr(self, wish.kind)(wish)
             except MissingExtra as absent:
                 yield Drawing(wish.title, missing=str(absent))
                 continue
-            if drawn is None:
+            # Several pictures have a title each.
+            several = drawn if isinstance(drawn, dict) else {"": drawn} if drawn else {}
+            for title, one in several.items():
+                content = one if isinstance(one, bytes) else charts.png(one)
+                yield Drawing(f"{wish.title}: {title}" if title else wish.title, content)
+            if not several:
                 yield Drawing(wish.title, missing="nothing of it was run")
-            else:
-                yield Drawing(wish.title, drawn if isinstance(drawn, bytes) else charts.png(drawn))
         if (drawn := self._frontier()) is not None:
             yield Drawing("Cost against faithfulness", charts.png(drawn))
 
@@ -120,24 +71,24 @@ class Artist:
         report = self.report
         for metric in wish.metrics or tuple(one.label for one in report.suite.metrics):
             arrow = ARROWS[report.better.get(metric, "neither")]
-            for panel in wish.panels(report.ran):
-                if metric in panel.metrics:
+            for panel in self._of_data(wish):
+                if panel.ran and metric in panel.metrics:
                     yield panel, metric, f"{panel.title}: {metric} {arrow}".rstrip()
 
+    def _of_data(self, wish: FigureWish) -> list[Panel]:
+        return [panel for panel in self.report.panels if not wish.data or panel.data in wish.data]
+
     def bars(self, wish: FigureWish) -> Any:
-        """Methods side by side, with what is published."""
-        limits = self.report.suite.report.get("maximum", {})
+        limits = self.report.suite.report.maximum
         found: dict[str, dict[str, charts.Bar]] = {}
         most = []
         for panel, metric, title in self._panels(wish):
             chosen = {}
             for method in filter(wish.takes, panel.rows):
                 score = panel.rows[method][metric]
-                if score.ours is not None:
-                    edges = score.ours.edges(1)
-                    chosen[method] = charts.Bar(score.ours.mean, *edges, score.published)
-                elif score.published is not None:
-                    chosen[method] = charts.Bar(published=score.published)
+                low, high = score.edges(1)  # of no mean, of no bar
+                if score.mean is not None or score.published is not None:
+                    chosen[method] = charts.Bar(score.mean, low, high, score.published)
             if chosen:
                 found[title] = chosen
                 most.append(limits.get(panel.data))
@@ -167,55 +118,42 @@ class Artist:
         before, _, after = wish.group.partition("{x}")
         found: dict[str, dict[str, charts.Line]] = {}
         for panel, metric, title in self._panels(wish):
-            at: dict[float, Number] = {}
+            at: dict[float, tuple[float, float, float]] = {}
             for method, row in panel.rows.items():
-                ours = row[metric].ours
-                if ours is not None and method.startswith(before) and method.endswith(after):
-                    at[float(method.removeprefix(before).removesuffix(after))] = ours
-            fixed = {name: panel.score(name, metric).ours for name in (wish.start, wish.end)}
-            levels = {name: ours.mean for name, ours in fixed.items() if ours is not None}
+                mean = row[metric].mean
+                if mean is not None and method.startswith(before) and method.endswith(after):
+                    rate, sd = (
+                        method.removeprefix(before).removesuffix(after),
+                        row[metric].sd or 0.0,
+                    )
+                    at[float(rate)] = (mean, mean - sd, mean + sd)
+            fixed = {name: panel.score(name, metric).mean for name in (wish.start, wish.end)}
+            levels = {name: mean for name, mean in fixed.items() if mean is not None}
             if at:
                 x = sorted(at)
-                means, spreads = [at[one].mean for one in x], [at[one].sd or 0.0 for one in x]
-                reach = [[m + k * s for m, s in zip(means, spreads, strict=True)] for k in (-1, 1)]
-                own = {"mean ± one standard deviation": charts.Line(x, means, *reach)}
+                means, lows, highs = ([at[one][i] for one in x] for i in range(3))
+                own = {"mean ± one standard deviation": charts.Line(x, means, lows, highs)}
                 flat = {n: charts.Line((x[0], x[-1]), (one, one)) for n, one in levels.items()}
                 found[title] = own | flat
         return charts.lines(found, dict.fromkeys(found, wish.x))
 
-    def _heads(self, wish: FigureWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _heads(self, wish: FigureWish) -> dict[str, Mapping[str, Any]]:
         """Title and content of the heads file of each panel the figure speaks of."""
         run = self.report.run
-        for panel in wish.panels(self.report.panels):
-            pair = (panel.model, panel.data)
-            cells = [c for c in run.cells if (c.model, c.data) == pair and c.runs]
-            given = [c.options["heads"] for c in cells if isinstance(c.options.get("heads"), str)]
-            made = [run.heads_file(c) for c in cells]
-            place = next((p for p in (*made, *map(Path, given)) if p.is_file()), None)
-            if place is not None:
-                yield panel.title, read_heads(place)
+        places = {(cell.model, cell.data): run.heads_file(cell) for cell in run.cells}
+        known = {panel.title: places[panel.model, panel.data] for panel in self._of_data(wish)}
+        return {title: read_heads(place) for title, place in known.items() if place.is_file()}
 
     def relations(self, wish: FigureWish) -> Any:
         """Histograms of the syntactic relations of the first heads file."""
-        first = next(self._heads(wish), None)
-        return None if first is None else figures.relation_histograms(first[1])
+        return next(map(figures.relation_histograms, self._heads(wish).values()), None)
 
     def head_maps(self, wish: FigureWish) -> Any:
-        """The masks of heads, panel by panel."""
-        from PIL import Image
-
-        drawn = []
-        for title, heads in self._heads(wish):
-            figure = figures.head_map(heads)
-            charts.titled(figure.axes[0], title)
-            figure.tight_layout()
-            drawn.append(Image.open(BytesIO(charts.plain_png(figure, charts.DOTS))).convert("RGB"))
-        return _beside(drawn)
+        return {title: figures.head_map(heads) for title, heads in self._heads(wish).items()}
 
     def _kept(self, wish: FigureWish) -> Iterator[tuple[Panel, dict[str, Attribution]]]:
-        """The kept explanations of each text of each panel, by row name; also of a text that is too
-        short to be measured."""
-        for panel in wish.panels(self.report.panels):
+        """The kept explanations of each text of each panel, by row name; of short texts, too."""
+        for panel in self._of_data(wish):
             found: dict[int, dict[str, Attribution]] = {}
             for row in self.report.run.rows(model=panel.model, data=panel.data):
                 if row.get("attribution") and wish.takes(row["method"]):
@@ -256,21 +194,18 @@ class Artist:
         return highlighted(shown) if shown else None
 
     def clouds(self, wish: FigureWish) -> Any:
-        """The words of each class, by method."""
-        drawn = []
+        drawn = {}
         for panel, metric, _ in self._panels(wish):
             entry = next(one for one in self.report.suite.metrics if one.label == metric)
             idf = registry.build("metrics", entry.name, entry.options).idf
             for method in filter(wish.takes, panel.rows):
                 rows = self.report.run.rows(model=panel.model, data=panel.data, method=method)
-                weights = class_weights(rows, metric, idf)
-                for colour, (label, own) in zip(
-                    cycle(charts.CLOUD_COLOURS), weights.items(), strict=False
-                ):
+                weights = class_weights(rows, metric, idf).items()
+                for (label, own), colour in zip(weights, cycle(charts.CLOUD_COLOURS), strict=False):
                     if any(weight > 0 for weight in own.values()):
-                        cloud = charts.cloud(own, colour=colour)
-                        drawn.append(_captioned(cloud, f"{method}: {label}"))
-        return _beside(drawn, across=2)
+                        cloud = charts.small(charts.cloud(own, colour=colour))
+                        drawn[f"{panel.title}, {method}, {label}"] = cloud
+        return drawn
 
     def _frontier(self) -> Any:
         milliseconds, passes = {}, {}
@@ -295,28 +230,3 @@ def _line(at: Mapping[float, list[Mapping[str, Any]]]) -> charts.Line:
         for key in ("mean", "low", "high")
     )
     return charts.Line(points, means, lows, highs)
-
-
-def _beside(images: Sequence[Any], *, across: int = 3) -> bytes | None:
-    """Images on one white sheet, at most ``across`` in a row."""
-    if not images:
-        return None
-    from PIL import Image
-
-    width, height = max(i.width for i in images), max(i.height for i in images)
-    columns = min(across, len(images))
-    sheet = Image.new("RGB", (width * columns, height * -(-len(images) // columns)), "white")
-    for number, image in enumerate(images):
-        sheet.paste(image, (width * (number % columns), height * (number // columns)))
-    return charts.small(sheet)
-
-
-def _captioned(image: Any, words: str) -> Any:
-    from PIL import Image, ImageDraw, ImageFont
-
-    image.thumbnail((600, 400))
-    sheet = Image.new("RGB", (image.width + 20, image.height + 50), "white")
-    sheet.paste(image, (10, 40))
-    font = ImageFont.load_default(20)
-    ImageDraw.Draw(sheet).text((14, 10), in_line(words), fill="black", font=font)
-    return sheet

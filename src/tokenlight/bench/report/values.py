@@ -16,72 +16,61 @@ def digits(value: float, *, sign: bool = False) -> str:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A mean over ``count`` texts with its 95 % interval, or over ``draws`` runs with their ``sd``."""
+class Score:
+    """One method by one metric: our mean over ``count`` texts with its 95 % interval, or over ``draws`` runs
+    with their ``sd``; what the paper prints; and why there is nothing of ours."""
 
-    mean: float
+    mean: float | None = None
     low: float | None = None
     high: float | None = None
-    count: int = 0
+    count: int | None = None
     sd: float | None = None
-    draws: int = 1
-    left_out: int = 0  # texts that the metric or the model refused
+    draws: int | None = None
+    left_out: int | None = None  # texts that the metric or the model refused
+    published: float | None = None
+    published_sd: float | None = None
+    reason: str = ""
 
     def edges(self, deviations: int) -> tuple[float, float]:
         """The interval; of draws as many standard deviations to each side."""
-        spread = deviations * (self.sd or 0.0)
-        low = self.mean - spread if self.low is None else self.low
-        return low, self.mean + spread if self.high is None else self.high
+        mean, spread = self.mean or 0.0, deviations * (self.sd or 0.0)
+        low = mean - spread if self.low is None else self.low
+        return low, mean + spread if self.high is None else self.high
 
-    def __str__(self) -> str:
+    @property
+    def difference(self) -> float | None:
+        if self.mean is None or self.published is None:
+            return None
+        return self.mean - self.published
+
+    @property
+    def shown(self) -> str:
+        """Our number with its interval, or why there is none, as far as a cell holds it."""
+        if self.mean is None:
+            return "not run (see above)" if len(self.reason) > LONGEST else self.reason or "–"
         if self.sd is not None:
             return f"{digits(self.mean)} ± {self.sd:.3f} ({self.draws} draws)"
         if self.low is None or self.high is None:
             return digits(self.mean)
         return f"{digits(self.mean)} [{digits(self.low)}, {digits(self.high)}]"
 
-
-@dataclass(frozen=True)
-class Score:
-    """One method by one metric: ours, what the paper prints, and why there is nothing of ours."""
-
-    ours: Number | None = None
-    published: float | None = None
-    published_sd: float | None = None
-    reason: str = ""
-
     @property
-    def difference(self) -> float | None:
-        """Ours minus the published number."""
-        if self.ours is None or self.published is None:
-            return None
-        return self.ours.mean - self.published
-
-    @property
-    def shown(self) -> str:
-        """Our number with its interval, or why there is none, as far as a cell holds it; the whole
-        stands at the head of the report."""
-        if self.ours is not None:
-            return str(self.ours)
-        return "not run (see above)" if len(self.reason) > LONGEST else self.reason or "–"
-
-    @property
-    def mean(self) -> str:
+    def bare(self) -> str:
         """Our number without its interval."""
-        return "–" if self.ours is None else _with_spread(self.ours.mean, self.ours.sd, ".3f")
+        return _with_spread(self.mean, self.sd, ".3f")
 
     @property
     def printed(self) -> str:
-        """The published number."""
-        return "–" if self.published is None else _with_spread(self.published, self.published_sd)
+        return _with_spread(self.published, self.published_sd)
 
     @property
     def change(self) -> str:
-        """The difference, with its sign."""
         return "–" if self.difference is None else digits(self.difference, sign=True)
 
 
-def _with_spread(mean: float, spread: float | None, form: str = "g") -> str:
+def _with_spread(mean: float | None, spread: float | None, form: str = "g") -> str:
+    if mean is None:
+        return "–"
     return digits(mean) if spread is None else f"{digits(mean)} ± {spread:{form}}"
 
 
@@ -112,14 +101,13 @@ class Panel:
 
     @property
     def ran(self) -> bool:
-        """Whether it has any number of ours."""
-        return any(score.ours for row in self.rows.values() for score in row.values())
+        return any(score.mean is not None for row in self.rows.values() for score in row.values())
 
     @property
     def texts(self) -> int:
-        """How many texts were measured."""
-        numbers = (score.ours for row in self.rows.values() for score in row.values())
-        return max((number.count for number in numbers if number), default=0)
+        return max(
+            (one.count or 0 for row in self.rows.values() for one in row.values()), default=0
+        )
 
     def score(self, method: str, metric: str) -> Score:
         """A method's score, empty where there is none."""
@@ -129,7 +117,7 @@ class Panel:
         """The columns behind the method's name; ``better``: metric to which way is better."""
         for metric in self.metrics:
             scores = [row[metric] for row in self.rows.values()]
-            ours = [score.ours.mean for score in scores if score.ours is not None]
+            ours = [score.mean for score in scores if score.mean is not None]
             printed = [score.published for score in scores if score.published is not None]
             way = better.get(metric, "neither")
             end = {"higher": max, "lower": min}.get(way, lambda _: None)

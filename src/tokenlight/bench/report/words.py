@@ -27,29 +27,27 @@ HOLDS = {
 
 
 def what_was_run(report: SuiteReport) -> list[str]:
-    """One to four sentences."""
-    ran = report.ran
+    """What a reader must know before the numbers, a sentence each."""
+    ran, (done, parts) = report.ran, report.run.progress()
     rows = {method for panel in ran for method in panel.rows}
+    titles = f": {_names([panel.title for panel in ran])}" if ran else ""
     said = [
-        f"{_count(len(rows), 'method')} on {len(ran)} of {_count(len(report.panels), 'panel')} "
-        f"(a model on a data set)"
-        + (f": {_names([panel.title for panel in ran])}." if ran else ".")
+        f"{_count(len(rows), 'method')} on {len(ran)} of {_count(len(report.panels), 'panel')} (a model "
+        f"on a data set){titles}."
     ]
     if ran:
-        texts = [panel.texts for panel in ran]
-        few, many = min(texts), max(texts)
-        span = f"{few:,}" if few == many else f"{few:,} to {many:,}"
+        texts = sorted({panel.texts for panel in ran})
+        span = " to ".join(f"{one:,}" for one in dict.fromkeys((texts[0], texts[-1])))
         limit = report.run.plan.limit
         limited = f" (limit {limit:,} a data set)" if limit else ""
         device = report.run.manifest.get("device") or "unknown"
         said.append(f"Texts measured a panel: {span}{limited}. Device: {device}.")
-        if many < FEW:
+        if texts[-1] < FEW:
             said.append("So few texts show that everything runs, not which method is better.")
-    done, parts = report.run.progress()
     if done < parts:
         said.append(
-            f"The run is not finished: {done:,} of {parts:,} parts. The numbers are "
-            "those of the finished parts; run the same command again to go on."
+            f"The run is not finished: {done:,} of {parts:,} parts. The numbers are those of the "
+            "finished parts; run the same command again to go on."
         )
     missing: dict[str, list[str]] = {}
     for panel in report.panels:
@@ -66,10 +64,9 @@ def what_was_run(report: SuiteReport) -> list[str]:
 
 
 def _doubts(report: SuiteReport) -> list[str]:
-    """Rows that panels with numbers lack, with the reason in full, or that are means over fewer texts;
-    and whether the order of the methods depends on what stands in a removed token's place."""
+    """Rows that panels lack, and whether the order depends on what replaces a removed token."""
     lacking: dict[str, list[str]] = {}
-    fewer, orders = [], []
+    orders = []
     metrics = report.suite.metrics
     built = {one.label: registry.build("metrics", one.name, one.options) for one in metrics}
     for panel in report.ran:
@@ -79,24 +76,18 @@ def _doubts(report: SuiteReport) -> list[str]:
             reasons = {score.reason for score in row.values()}
             if len(reasons) == 1 and (reason := reasons.pop()).startswith("not run"):
                 lacking.setdefault(reason, []).append(f"{method} on {panel.title}")
-            known = {label: score.ours for label, score in row.items() if score.ours is not None}
-            most = max((number.count for number in known.values()), default=0)
-            if 0 < most < panel.texts:
-                fewer.append(f"{method} on {panel.title} {most:,}")
-            for label in own.keys() & known.keys():
-                means[label][method] = known[label].mean
+            for label in own:
+                if (mean := row[label].mean) is not None:
+                    means[label][method] = mean
         orders += [f"{panel.title}: {said}" for _, said in removal_orders(own, means)]
-    said = [f"{_names(rows)}: {reason}." for reason, rows in lacking.items()]
-    said += [f"Fewer texts than their panel: {_names(fewer)}."] if fewer else []
-    return said + orders
+    return [f"{_names(rows)}: {reason}." for reason, rows in lacking.items()] + orders
 
 
 def why_not(panel: Panel) -> str:
     """Why a panel has no number of ours."""
     if panel.reason:
         return f"not run: {panel.reason}"
-    reasons = {entry.reason for row in panel.rows.values() for entry in row.values()}
-    if reasons != {NOTHING}:
+    if {entry.reason for row in panel.rows.values() for entry in row.values()} != {NOTHING}:
         return "not finished"
     return f"{NOTHING}: {panel.skipped_since}" if panel.skipped_since else NOTHING
 
@@ -111,23 +102,18 @@ def claims(report: SuiteReport) -> list[tuple[str, str, str]]:
 
 
 def _verdict(verdicts: Sequence[Verdict]) -> str:
-    known = Counter(one.verdict for one in verdicts)
-    asked = sum(known.values()) - known["not run"] - known["untestable"]
-    if known["untestable"] and not asked:
-        return HOLDS["untestable"]
-    good, bad = known["holds"] + known["weakly"], known["fails"]
-    whole = {
-        "not run": not asked,
-        "holds": known["holds"] == asked,
-        "a tie": known["ties"] == asked,
-        "does not hold": bad == asked,
-        "holds weakly": good == asked,
-        "undecided": not good and not bad,
-    }
-    words = next((word for word, so in whole.items() if so), f"holds on {good} of {asked}")
-    if good + bad not in (0, asked):
-        words += f", undecided on {asked - good - bad}"
-    return words
+    found = Counter(one.verdict for one in verdicts)
+    good, bad = found["holds"] + found["weakly"], found["fails"]
+    open_ones = found["ties"] + found["undecided"]
+    asked = good + bad + open_ones
+    if not asked:
+        return HOLDS["untestable"] if found["untestable"] else "not run"
+    for verdict, words in HOLDS.items():
+        if found[verdict] == asked:
+            return {"weakly": "holds weakly"}.get(verdict, words.partition(":")[0])
+    if not bad and not (good and open_ones):
+        return "holds weakly" if good else "undecided"
+    return f"holds on {good} of {asked}" + (f", undecided on {open_ones}" if open_ones else "")
 
 
 def _detail(verdicts: Sequence[Verdict]) -> str:
@@ -136,58 +122,46 @@ def _detail(verdicts: Sequence[Verdict]) -> str:
         alike = (one for one in verdicts if one.verdict == verdict)
         told += [f"{one.panel}: {words} ({one.words})".removeprefix(": ") for one in alike]
     missing = [one.panel for one in verdicts if one.verdict == "not run"]
-    if missing:
-        told.append(f"not run: {_names(missing)}")
-    return "; ".join(told)
+    return "; ".join([*told, f"not run: {_names(missing)}"] if missing else told)
 
 
 def order(report: SuiteReport) -> str:
     """One sentence on how far our order of methods is the printed one; none where none is printed."""
-    found = report.rankings
-    if not report.suite.published:
-        return ""
-    if not found:
-        return "No order can be compared: it takes three methods with both numbers, not all equal."
-    rho = [one.spearman for one in found]
-    first = sum(one.place == 1 for one in found)
+    rho = [one.spearman for one in report.rankings]
+    if not rho:
+        return "No order can be compared." if report.suite.published else ""
     return (
-        f"The order of the methods against the printed one, {_count(len(found), 'column')}: mean rank "
-        f"correlation (Spearman) {fmean(rho):+.2f}, from {min(rho):+.2f} to {max(rho):+.2f}; the "
-        f"paper's best method is first here in {first} of {len(found)}."
+        f"The order of the methods against the printed one, {_count(len(rho), 'column')}: mean rank "
+        f"correlation (Spearman) {fmean(rho):+.2f}, from {min(rho):+.2f} to {max(rho):+.2f}; the paper's "
+        f"best method is first here in {sum(one.place == 1 for one in report.rankings)}."
     )
 
 
 def comparable(report: SuiteReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows: panel, model, data, texts and accuracy, beside the paper's where there is one."""
     found: list[tuple[str, ...]] = []
-    with_data = report.of_paper or any(one.note for one in report.suite.data)
     for panel in report.ran:
         data = report.suite.data_set(panel.data)
-        planned = f" of {panel.planned:,} planned" if panel.texts < panel.planned else ""
-        if planned and panel.skipped_since:
-            planned += f" (of the others: {panel.skipped_since})"
-        wanted = f"; the suite takes {data.size:,}" if data.size else "; the suite takes all"
-        texts = f"{panel.texts:,}{planned}{wanted}"
-        note = (data.note or ("the same" if report.of_paper else "–"),) if with_data else ()
-        printed = report.suite.report.get("accuracy", {}).get(panel.data)
+        texts = f"{panel.texts:,}"
+        if panel.texts < panel.planned:
+            why = f" (of the others: {panel.skipped_since})" if panel.skipped_since else ""
+            texts += f" of {panel.planned:,} planned{why}"
+        texts += f"; the suite takes {f'{data.size:,}' if data.size else 'all'}"
+        note = data.note or ("the same" if report.of_paper else "–")
+        printed = report.suite.report.accuracy.get(panel.data)
         accuracy = "–" if panel.accuracy is None else f"{panel.accuracy:.1f} %"
-        accuracy += "" if printed is None else f" (paper {float(printed):.2f} %)"
-        found.append((panel.title, _checkpoint(report, panel), *note, texts, accuracy))
-    heads = ("panel", "model", *(("data",) if with_data else ()), "texts", "accuracy")
-    return heads, found
+        accuracy += "" if printed is None else f" (paper {printed:.2f} %)"
+        found.append((panel.title, _checkpoint(report, panel), note, texts, accuracy))
+    return ("panel", "model", "data", "texts", "accuracy"), found
 
 
 def _checkpoint(report: SuiteReport, panel: Panel) -> str:
     """What was explained, and what it stands for."""
     entry = report.suite.model(panel.model, panel.data)
-    theirs, ours = entry.hub or "not public", _plain_path(panel.checkpoint)
-    said = ours
-    if report.of_paper and ours == theirs:
-        said = f"the paper's checkpoint, {ours}"
-    elif report.of_paper:
-        said = f"{ours} in place of {theirs}: only the order of the methods can be compared"
-    elif entry.hub and panel.checkpoint == entry.twin != entry.hub:
-        said = f"{ours} in place of {_plain_path(theirs)}"
+    theirs, said = (_plain_path(one) or "not public" for one in (entry.hub, panel.checkpoint))
+    if said != theirs:
+        only = ": only the order of the methods can be compared" if report.of_paper else ""
+        said += f" in place of {theirs}{only}"
     return f"{said} ({entry.note})" if entry.note else said
 
 
@@ -222,8 +196,8 @@ def renamed(report: SuiteReport) -> list[tuple[str, str]]:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MOST])
-    return f"{shown} and {len(names) - MOST} more" if len(names) > MOST else shown
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
 
 
 def _options(given: Mapping[str, Any]) -> str:

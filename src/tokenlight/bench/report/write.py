@@ -1,6 +1,7 @@
 """From a run's folder to a report in one of the formats. The same report gives the same bytes."""
 
 import base64
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -44,7 +45,6 @@ class RunReport(SuiteReport):
 
     @cached_property
     def drawings(self) -> list[Drawing]:
-        """Every figure, drawn once."""
         return list(Artist(self).drawings())
 
     def write(self, form: str, *, output: Path | None = None, figures: Path | None = None) -> str:
@@ -55,12 +55,10 @@ class RunReport(SuiteReport):
         if form == "html":
             output = output or self.run.folder / "report.html"
             text = page(self, self.drawings)
-        elif form == "latex":
-            text = latex(self)
-        elif form == "csv":
-            text = comma_separated(self)
-        else:
+        elif form == "md":
             text = markdown(self, self._linked(figures, output))
+        else:
+            text = latex(self) if form == "latex" else comma_separated(self)
         if output is None:
             return text
         write_text(output, text)
@@ -68,33 +66,22 @@ class RunReport(SuiteReport):
 
     def _linked(self, folder: Path | None, output: Path | None) -> list[tuple[str, str]]:
         """Title and path of each figure, written into ``folder``; paths as ``output`` needs them."""
-        if folder is None:
-            return []
-        base = (output.parent if output is not None else Path.cwd()).resolve()
         found = []
-        for number, one in enumerate(self.drawings, 1):
+        for number, one in enumerate(self.drawings if folder else (), 1):
+            place = Path(folder or "", f"figure_{number:02d}.png")
             if one.content:
-                place = folder.resolve() / f"figure_{number:02d}.png"
                 write_bytes(place, one.content)
-                inside = place.is_relative_to(base)
-                path = place.relative_to(base).as_posix() if inside else place.as_uri()
-                found.append((one.title, path))
+                path = os.path.relpath(place, output.parent if output else None)
+                found.append((one.title, Path(path).as_posix()))
         return found
 
 
-def report(
-    folder: str | Path,
-    form: str = "md",
-    *,
-    timings: bool = True,
-    figures: Path | None = None,
-    output: Path | None = None,
-) -> str:
+def report(folder: str | Path, form: str = "md", *, timings: bool = True, **where: Any) -> str:
     """The report of the run in ``folder``: its text, or for HTML the path of the file written."""
     MissingExtra.check(LIBRARIES, "bench", "tokenlight bench report")
     if form not in FORMATS:
         raise UnknownName.among("report format", form, FORMATS)
-    return RunReport.of(folder, timings=timings).write(form, output=output, figures=figures)
+    return RunReport.of(folder, timings=timings).write(form, **where)
 
 
 def markdown(report: SuiteReport, pictures: Sequence[tuple[str, str]] = ()) -> str:
@@ -132,9 +119,7 @@ def comma_separated(report: SuiteReport) -> str:
         [
             {"model": panel.model, "data": panel.data, "method": method, "metric": metric}
             | {"better": report.better.get(metric, ""), "difference": score.difference}
-            | {"published": score.published, "published_sd": score.published_sd}
-            | {"status": score.reason if score.ours is None else "measured"}
-            | ({} if score.ours is None else asdict(score.ours))
+            | {**asdict(score), "status": score.reason or "measured"}
             for panel in report.panels
             for method, row in panel.rows.items()
             for metric, score in row.items()
