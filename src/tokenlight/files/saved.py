@@ -104,9 +104,8 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
 
             write_bytes(place, file_of(given, ending))
         case ending:
-            raise BadInput(
-                f"cannot write {place.name}: {ending!r} is none of .json .html .csv .parquet .png .svg .pdf."
-            )
+            known = ".json, .html, .csv, .parquet, .png, .svg, .pdf"
+            raise BadInput(f"cannot write {place.name}: {ending!r} is not one of {known}.")
     return place
 
 

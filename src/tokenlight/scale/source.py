@@ -5,7 +5,6 @@ number of workers, so a text has the same numbers whoever explains it.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -32,11 +31,6 @@ class Source:
     @property
     def is_parquet(self) -> bool:
         return self.file.name.lower().endswith(".parquet")
-
-    @property
-    def partition(self) -> dict[str, str]:
-        """The columns that stand in its path, as in ``year=2024/part.parquet``."""
-        return dict(re.findall(r"([^/=]+)=([^/]*)/", self.file.path))
 
     def parquet(self) -> Any:
         """Opened so that it is streamed: ``pyarrow.dataset`` would hold a row group whole."""
@@ -144,14 +138,15 @@ def _inspected(
             rows += len(chunk)
             schemas.append(_kept(chunk, keep).schema)
         schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
-    for name in keep if rows else ():
-        if name not in (*names, *bare.partition):
+    if not rows:
+        return Source(file, rows, digest), (), pyarrow.schema([])
+    for name in keep:
+        if name not in names:
             hint = meant(name, names, likeness=0.6)
             raise BadInput(f"{file.name} has no column {name!r} to keep: {', '.join(names)}.{hint}")
-    string = pyarrow.string()
-    kept = [(name, schema.field(name).type if name in names else string) for name in keep]
     columns = Columns.of(dict.fromkeys(names, ""), text, None, file.name, marks=False).text
-    return Source(file, rows, digest), columns if rows else (), pyarrow.schema(kept if rows else [])
+    kept = pyarrow.schema([(name, schema.field(name).type) for name in keep])
+    return Source(file, rows, digest), columns, kept
 
 
 def _kept(chunk: Sequence[tuple[int, Mapping[str, Any]]], keep: Sequence[str]) -> Any:
@@ -214,8 +209,5 @@ class Reader:
             rows = list(enumerate(table.select(texts).to_pylist(), block.first + 1))
         else:
             rows = [row for part in parts for row in part]
-            table = _kept(rows, [n for n in names if n not in source.partition])
-        for name, value in source.partition.items():
-            if name in names and name not in table.column_names:
-                table = table.append_column(name, pyarrow.array([value] * len(rows)))
+            table = _kept(rows, names)
         return rows, table.select(names).cast(self.texts.kept)

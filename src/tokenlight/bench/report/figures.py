@@ -122,11 +122,9 @@ class Artist:
             for method, row in panel.rows.items():
                 mean = row[metric].mean
                 if mean is not None and method.startswith(before) and method.endswith(after):
-                    rate, sd = (
-                        method.removeprefix(before).removesuffix(after),
-                        row[metric].sd or 0.0,
-                    )
-                    at[float(rate)] = (mean, mean - sd, mean + sd)
+                    rate = float(method.removeprefix(before).removesuffix(after))
+                    sd = row[metric].sd or 0.0
+                    at[rate] = (mean, mean - sd, mean + sd)
             fixed = {name: panel.score(name, metric).mean for name in (wish.start, wish.end)}
             levels = {name: mean for name, mean in fixed.items() if mean is not None}
             if at:
