@@ -85,7 +85,7 @@ def test_relevance_inside_the_model_is_the_official_one(case, variant):
     tape = relevance_tape(classifier(), row)
 
     def stacked(maps):
-        return torch.stack(maps)[:, 0].numpy()
+        return torch.stack(list(maps))[:, 0].numpy()
 
     ours = tape.relevance(Route(CHEFER))
     assert_close(stacked(ours.attention), stored[f"{prefix}/attn_R_ours"], 1e-5)

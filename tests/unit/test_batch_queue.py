@@ -100,25 +100,40 @@ def test_of_equal_logits_the_first_is_predicted(explainer, dtype):
     np.testing.assert_array_equal(chosen.places.numpy(), expected)
 
 
-@pytest.mark.parametrize(("dtype", "bytes_a_cell"), [(torch.float32, 8), (torch.bfloat16, 8)])
+@pytest.mark.parametrize(
+    ("method", "reads", "dtype", "bytes_a_cell"),
+    [
+        ("gae", "a", torch.float32, 12),  # a map, its gradient and their product
+        ("gae", "a", torch.bfloat16, 12),
+        (
+            "alti",
+            "every",
+            torch.float32,
+            8,
+        ),  # a map and its gradient, in half precision its softmax, too
+        ("alti", "every", torch.bfloat16, 8),
+    ],
+)
 def test_maps_that_memory_cannot_hold_are_refused_before_the_first_pass(
-    monkeypatch, dtype, bytes_a_cell
+    monkeypatch, method, reads, dtype, bytes_a_cell
 ):
     explainer = Explainer(tiny_bert(dtype), tiny_tokenizer())
-    explainer.explain(TEXTS[1], "gae")
-    config, monkey = explainer.model.config, monkeypatch.setattr
+    explainer.explain(TEXTS[1], method)
     tokens = len(explainer.explain(TEXTS[0], "attcat").tokens)
-    need = config.num_attention_heads * config.num_hidden_layers * tokens**2 * bytes_a_cell
-    monkey(memory, "free_bytes", lambda _: need - 1)
+    config = explainer.model.config
+    need = config.num_attention_heads * tokens**2 * bytes_a_cell
+    need *= config.num_hidden_layers if reads == "every" else 1
+    monkeypatch.setattr(memory, "free_bytes", lambda _: need - 1)
     with monkeypatch.context() as no_pass:
         no_pass.setattr(explainer.live, "call", None)
         with pytest.raises(
-            TextTooLong, match=rf"gae keeps .* text of {tokens} tokens .* attcat or"
+            TextTooLong,
+            match=rf"{method} reads .* {reads} block .* of {tokens} tokens .* attcat or",
         ):
-            explainer.explain(TEXTS[0], "gae")
+            explainer.explain(TEXTS[0], method)
     assert explainer.explain(TEXTS[0], "attcat").scores.any()
-    monkey(memory, "free_bytes", lambda _: need)
-    assert explainer.explain(TEXTS[0], "gae").scores.any()
+    monkeypatch.setattr(memory, "free_bytes", lambda _: need)
+    assert explainer.explain(TEXTS[0], method).scores.any()
 
 
 def test_free_memory_is_a_number_of_bytes():

@@ -79,6 +79,40 @@ def attention_map(query: Tensor, key: Tensor, mask: Mask, how: Scoring) -> Tenso
     return _softmaxed(scores, mask, how, 0).to(query.dtype)
 
 
+@dataclass(frozen=True, eq=False)
+class Unkept:
+    """A map that is not kept: what it is made of, keys and values as the model has them (perhaps fewer than
+    queries), and ``context``, its product with the values. What arrives at the one on the way back follows
+    from what arrives at the other."""
+
+    mask: Mask
+    how: Scoring
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    context: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``batch head query key``."""
+        return (*self.query.shape[:3], self.key.shape[2])
+
+    @property
+    def values(self) -> Tensor:
+        """``batch head key width``."""
+        return one_per_query_head(self.value.detach(), self.query.shape[1])
+
+    @torch.no_grad()
+    def map(self) -> Tensor:
+        """As the model computes it."""
+        key = one_per_query_head(self.key, self.query.shape[1])
+        return attention_map(self.query, key, self.mask, self.how)
+
+    def slope(self, arrived: Tensor) -> Tensor:
+        """The gradient at the map, of the one that ``arrived`` at the product."""
+        return torch.matmul(arrived, self.values.mT)
+
+
 def _softmaxed(scores: Tensor, mask: Mask, how: Scoring, first: int) -> Tensor:
     """Attention from scores, ``batch head query key``; half precision becomes float32.
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from tokenlight.capture.attention import Unkept
 from tokenlight.capture.seam import Listener
 from tokenlight.capture.turns import hooked
 from tokenlight.errors import UnsupportedModel
@@ -69,7 +70,7 @@ class Parts:
         """How many maps such a model has: one in each block of the encoder, two in the decoder's."""
         return self.states - 1 + 2 * (states - self.states - 1)
 
-    def checked(self, maps: Sequence[Tensor], model: nn.Module) -> "Parts":
+    def checked(self, maps: Sequence[Tensor | Unkept], model: nn.Module) -> "Parts":
         """Refuse maps that do not come in this order: seen where both parts differ in length."""
         for number, found in enumerate(maps):
             sides = OF_SOURCE[self.reader(number)]

@@ -46,10 +46,10 @@ def record(
     given: Inputs | None = None,
 ) -> Recording:
     """Run the model once over ``rows``, as ``live.inputs`` lays them out, and keep what ``sites`` asks for;
-    with ``recompute`` blocks are computed again on the way back, where no map of theirs is asked for."""
+    with ``recompute`` blocks are computed again on the way back, and maps whenever they are read."""
     arguments, real, filler = given or live.inputs(rows)
     source = source_of(rows)
-    wanted = _wanted(sites, source)
+    wanted = _wanted(sites, source, kept=live.route == "eager" or not recompute)
     eager = live.route == "eager" and wanted != "nothing"
     # A method that reads no attention sees the bare model, whatever its attention is; where gradients
     # are rewritten, attention is one operation.
@@ -90,7 +90,7 @@ def record(
         seam.listening(listener),
         mixing.hearing(live.encoder) if mixing else nullcontext(),
         following(listener) as fork,
-        recomputed(live.model, partial(_again, wired, following, fork))
+        recomputed(live.model, partial(_again, wired, following, fork, fused))
         if recompute and wanted != "maps"
         else nullcontext(),
         keeping[0] as embedded,
@@ -101,7 +101,7 @@ def record(
         # Relevance has no rule for a normaliser, and starts at none.
         logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
         hidden = live.hidden_states_of(outputs)
-        attention = _eager_maps(live, outputs) if eager else tuple(listener.maps)
+        attention = _eager_maps(live, outputs) if eager else listener.attention
     parts = None
     if source is not None and hidden:
         parts = Parts(source, real.shape[1] - source, len(outputs.encoder_hidden_states))
@@ -121,7 +121,7 @@ def record(
         if ways.gradients:
             check([logits], hidden[0], fork[1], ATTNLRP_GRADIENT)
         looked_at.add(shape)
-    if not {Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites:
+    if wanted == "maps" and not {Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites:
         attention = tuple(maps.detach() for maps in attention)
     return Recording(
         tuple(rows),
@@ -141,8 +141,9 @@ def record(
         embedded=embedded,
         words=words,
         sunk=listener.sunk,
-        parts=parts.checked(attention, live.model) if parts else None,
+        parts=parts.checked(listener.unkept or attention, live.model) if parts else None,
         padded=shape[2],
+        unkept=tuple(listener.unkept),
     )
 
 
@@ -177,22 +178,23 @@ def _again(
     wired: Callable[[], AbstractContextManager[None]],
     following: Callable[..., AbstractContextManager[Any]],
     fork: tuple[Passage, Strangers] | None,
+    fused: bool,
 ) -> Iterator[None]:
     """Within: a block does what it did in the recorded pass, and nobody listens."""
-    nobody = seam.Listener("nothing", torch.empty(0), ())
+    nobody = seam.Listener("nothing", torch.empty(0), (), fused=fused)
     passage = None if fork is None else fork[0]
     with wired(), seam.listening(nobody), following(nobody, passage=passage):
         yield
 
 
-def _wanted(sites: Sites, source: int | None) -> seam.Wanted:
+def _wanted(sites: Sites, source: int | None, *, kept: bool) -> seam.Wanted:
     """What is heard of attention; of a decoder's to its source, whole maps or nothing."""
     if MAPS & sites or (source is not None and Site.RECEIVED in sites):
-        return "maps"
+        return "maps" if kept or Site.MIXING in sites else "unkept"
     return "received" if Site.RECEIVED in sites else "nothing"
 
 
-def _eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
+def _eager_maps(live: LiveModel, outputs: object) -> Sequence[Tensor]:
     name = "encoder_attentions" if live.model.config.is_encoder_decoder else "attentions"
     maps = tuple(getattr(outputs, name, None) or ())
     if live.writes_from_source:

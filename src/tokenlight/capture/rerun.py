@@ -14,17 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.attention import Unkept
 from tokenlight.capture.entrance import At, embedded, entrance_of
 from tokenlight.capture.live import Inputs
 from tokenlight.capture.objective import Objective, Of, slopes, terms_of
 from tokenlight.capture.packing import in_halves
 from tokenlight.capture.perturbation import StandIns, Variant, stream_logits
-from tokenlight.capture.transfer import sent, widened
+from tokenlight.capture.transfer import all_widened, sent, widened
 from tokenlight.capture.turns import pause
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.case import Operation, RuleCase, RuleSet
 from tokenlight.relevance.fork import carrying
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Flow:
     """
 
     hidden: list[Tensor]
-    attention: list[Tensor]
+    attention: Sequence[Tensor]
     start: Tensor
     contexts: list[Tensor] = field(default_factory=list)
 
@@ -226,13 +227,14 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     seed[at] = value * logits.detach()[at] if route.rules.starts_at_value else value
     rewritten = route.rules.rewrites_gradients
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
-    attention = recording.attention[-1:] if route.top_only else recording.attention
+    attention: Sequence[Tensor] = [own.context for own in recording.unkept] or recording.attention
+    attention = attention[-1:] if route.top_only else attention
     if rewritten:
         # h^0: of a model that writes after a source, its encoder's and its decoder's.
         parts, attention = recording.parts, ()
         hidden = hidden[:1] if parts is None else hidden[:: parts.states][:2]
     caught = [*hidden, *attention]
-    with passage.carrying(route.rules), _gated(recording, route.gates) as before:
+    with passage.carrying(route.rules), _gated(recording, route.gates) as (before, passed):
         source, put_in = logits, seed
         if route.spread:
             (top,) = torch.autograd.grad(logits, recording.hidden[-1:], seed, retain_graph=True)
@@ -253,29 +255,48 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
         pairs = zip(hidden, layers, strict=True)
         layers = [widened(state.detach()) * gradient for state, gradient in pairs]
     # Where none arrives (an attention map that counts as a constant) relevance is zero.
-    maps = [
+    maps: Sequence[Tensor] = [
         torch.zeros_like(tensor) if relevance is None else relevance
         for tensor, relevance in zip(attention, found[len(hidden) :], strict=True)
     ]
+    if recording.unkept:
+        sent_on = [passed.get(i, own) for i, own in enumerate(maps)]
+        given = list(zip(recording.unkept[-len(maps) :], sent_on, strict=True))
+        maps = all_widened(given, partial(_at_map, passage.examples, route.rules), in_turn=True)
     return Flow(layers, maps, start, [before[block] for block in sorted(before)])
 
 
+def _at_map(examples: int, rules: RuleSet, _number: int, given: tuple[Unkept, Tensor]) -> Tensor:
+    """Relevance at a map, of that at its product with the values."""
+    made_of, relevance = given
+    maps = widened(made_of.map())
+    operands, output = (maps, widened(made_of.values)), widened(made_of.context.detach())
+    case = RuleCase(output, operands, examples, active=(True, True))
+    found = rules.rules[Operation.MATMUL](widened(relevance), case)[0]
+    return torch.zeros_like(maps) if found is None else found
+
+
 @contextmanager
-def _gated(recording: Recording, gates: Mapping[int, Gate]) -> Iterator[dict[int, Tensor]]:
-    """Put ``gates`` in the way of relevance at attention contexts; gives what arrived before each."""
+def _gated(
+    recording: Recording, gates: Mapping[int, Gate]
+) -> Iterator[tuple[dict[int, Tensor], dict[int, Tensor]]]:
+    """Put ``gates`` in the way of relevance at attention contexts; gives what arrived before each, and
+    what went on."""
     if gates and not recording.contexts:
         raise UnsupportedModel(
             "relevance can only be masked by head where attention goes through transformers' interface, "
             "and this model's does not; use transatt, which needs no mask."
         )
     arrived: dict[int, Tensor] = {}
+    passed: dict[int, Tensor] = {}
 
     def through(block: int, relevance: Tensor) -> Tensor:
         arrived[block] = relevance
-        return gates[block](relevance)
+        passed[block] = gates[block](relevance)
+        return passed[block]
 
     with ExitStack() as undo:
         for block in gates:
             context: Any = recording.contexts[block]  # register_hook is not typed
             undo.callback(context.register_hook(partial(through, block)).remove)
-        yield arrived
+        yield arrived, passed

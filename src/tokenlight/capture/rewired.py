@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, repeat
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -263,22 +262,75 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 @contextmanager
 def recomputed(model: nn.Module, again: Around) -> Iterator[None]:
     """Within: of each block the input alone is kept. ``again`` surrounds its further computations."""
+    held = _Held()
     with ExitStack() as undo:
         for block in blocks_of(model):
-            undo.enter_context(lent([block], forward=partial(_anew, block.forward, again)))
+            undo.enter_context(lent([block], forward=partial(_anew, block.forward, again, held)))
         yield
 
 
-def _anew(forward: Callable[..., Any], again: Around, *given: Any, **named: Any) -> Any:
-    # As often as the graph is gone down.
-    around: Iterator[Around] = chain([nullcontext], repeat(again))
+@dataclass
+class _Held:
+    """What the block that was computed again last saved for the way back, and nobody has read yet. torch's
+    own checkpoints would keep it for all blocks: a pass by rules leaves most of what a gradient reads, and
+    the other way round."""
 
-    def run(*given: Any, **named: Any) -> Any:
-        with next(around)():
-            return forward(*given, **named)
+    of: object = None
+    saved: dict[int, Tensor] = field(default_factory=dict)
+    guard: threading.Lock = field(default_factory=threading.Lock)
 
-    # Evaluation mode draws nothing.
-    return checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False, **named)
+
+def _anew(
+    forward: Callable[..., Any], again: Around, held: _Held, *given: Any, **named: Any
+) -> Any:
+    # Whoever holds the block, as its graph does, must not be held by what all blocks share.
+    block, kind = object(), _device(given, named)
+    shapes: list[torch.Size] = []
+    cast: Around = nullcontext
+    if torch.is_autocast_enabled(kind):
+        cast = partial(torch.autocast, kind, torch.get_autocast_dtype(kind))
+
+    def number(tensor: Tensor) -> int:
+        shapes.append(tensor.shape)
+        return len(shapes) - 1
+
+    def read(place: int) -> Tensor:
+        with held.guard:
+            if held.of is not block or place not in held.saved:
+                held.of, held.saved = block, {}
+                compute(held.saved)
+            return held.saved.pop(place)
+
+    def compute(saved: dict[int, Tensor]) -> None:
+        def keep(tensor: Tensor) -> None:
+            if tensor.shape != shapes[len(saved)]:
+                raise UnsupportedModel("a block does something else when it is computed again.")
+            saved[len(saved)] = tensor.detach()
+            if len(saved) == len(shapes):
+                raise _Enough
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing)
+        with suppress(_Enough), torch.enable_grad():
+            inputs, options = tree_map(_entering, (given, named))
+            with cast(), again(), hooks:
+                forward(*inputs, **options)
+
+    with torch.autograd.graph.saved_tensors_hooks(number, read):
+        return forward(*given, **named)
+
+
+def _device(*given: Any) -> str:
+    return next((one.device.type for one in tree_leaves(given) if isinstance(one, Tensor)), "cpu")
+
+
+class _Enough(Exception):
+    """All that a block saves is there."""
+
+
+def _entering(value: Any) -> Any:
+    """An input by itself: no part of the graph above it, and no leaf, which may not be overwritten."""
+    active = isinstance(value, Tensor) and value.requires_grad
+    return value.detach().requires_grad_(True).clone() if active else value
 
 
 def breaks_refused(model: nn.Module, modules: Sequence[nn.Module]) -> AbstractContextManager[None]:

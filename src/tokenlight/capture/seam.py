@@ -4,7 +4,7 @@ what is registered under the *same* name; without that second entry it would sil
 """
 
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +17,14 @@ from transformers.masking_utils import sdpa_mask
 
 from tokenlight.capture.attention import (
     Scoring,
+    Unkept,
     attend_fast,
     attention_map,
     mask_of,
     one_per_query_head,
     received,
 )
+from tokenlight.capture.transfer import all_widened
 from tokenlight.capture.turns import lent
 from tokenlight.errors import UnsupportedModel
 
@@ -40,7 +42,7 @@ HARMLESS = frozenset(
     }
 )  # fmt: skip
 
-Wanted = Literal["nothing", "received", "maps"]
+Wanted = Literal["nothing", "received", "maps", "unkept"]
 
 
 def _plainly(attend: Callable[..., Any], *given: Tensor) -> Any:
@@ -50,9 +52,9 @@ def _plainly(attend: Callable[..., Any], *given: Tensor) -> Any:
 @dataclass
 class Listener:
     """What one forward pass wants of its attention maps, and what it has been shown: a block's ``maps``,
-    ``batch head query key``; what each token has ``received``, ``batch key``, the mean over heads and real
-    queries (``real``: ``batch token``); and, where ``keeps_values``, the two sides of the product with the
-    maps, ``contexts`` and ``values``, each ``batch head token width``."""
+    ``batch head query key``, or what each is made of (``unkept``); what each token has ``received``, ``batch
+    key``, the mean over heads and real queries (``real``: ``batch token``); and, where ``keeps_values``, the
+    two sides of the product with the maps, ``contexts`` and ``values``, each ``batch head token width``."""
 
     wanted: Wanted
     real: Tensor
@@ -62,6 +64,7 @@ class Listener:
     crosses: bool = False  # a decoder's attention to its source is heard, too
     silent: Tensor | None = None  # ``batch``: the token of each row whose value is zero
     maps: list[Tensor] = field(default_factory=list)
+    unkept: list[Unkept] = field(default_factory=list)
     received: list[Tensor] = field(default_factory=list)
     contexts: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
@@ -77,6 +80,21 @@ class Listener:
             real = self.real.to(*key)
             self._weights[key] = real / real.sum(dim=1, keepdim=True) / query.shape[1]
         return self._weights[key]
+
+    @property
+    def attention(self) -> Sequence[Tensor]:
+        """The maps, each made when it is read where none is kept."""
+        if self.unkept:
+            return all_widened(self.unkept, lambda _, own: own.map(), in_turn=True)
+        return tuple(self.maps)
+
+    def hear(self, made: Unkept, value: Tensor) -> None:
+        """What a block's attention was ``made`` of, with one ``value`` a query head."""
+        if self.wanted == "unkept":
+            self.unkept.append(made)
+        if self.keeps_values:
+            self.contexts.append(made.context)
+            self.values.append(value)
 
     def spoken(self, module: nn.Module, value: Tensor) -> Tensor:
         """``batch head key width`` with zeros where a token is silent."""
@@ -129,7 +147,7 @@ def attend(
     how = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, sinks)
     mask = mask_of(attention_mask, bias, bool(causal), query, key)
     value = listener.spoken(module, value)
-    fused = listener.fused and listener.wanted != "maps"
+    fused, parts = listener.fused and listener.wanted != "maps", (query, key, value)
     if not (fused and query.is_cuda and mask.plain and how.plain):
         # Only the fused kernels of a GPU read grouped keys as they are, where no mask is given.
         key, value = (one_per_query_head(t, query.shape[1]) for t in (key, value))
@@ -145,9 +163,6 @@ def attend(
         maps = attention_map(query, key, mask, how)
         listener.maps.append(maps)
         output = torch.matmul(maps, value)
-        if listener.keeps_values:
-            listener.contexts.append(output)
-            listener.values.append(value)
     else:
         sums: Tensor | None = None
         if listener.fused and how.plain:
@@ -160,6 +175,8 @@ def attend(
         if listens and listener.wanted == "received":
             weights = listener.query_weights(query)
             listener.received.append(received(query, key, mask, how, weights, sums))
+    if listens:
+        listener.hear(Unkept(mask, how, *parts, output), value)
     return output.transpose(1, 2).contiguous(), None
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.attention import Unkept
 from tokenlight.capture.blocks import Mixing, Parts
 from tokenlight.capture.entrance import Entered
 from tokenlight.capture.live import LiveModel
@@ -29,7 +30,7 @@ from tokenlight.capture.transfer import Answer, Fetched, all_widened, dotted, se
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
-from tokenlight.relevance.case import RuleSet
+from tokenlight.relevance.case import Operation, RuleSet
 from tokenlight.relevance.fork import Passage, carrying
 from tokenlight.relevance.rulesets import ATTENTION_CONSTANT
 
@@ -82,7 +83,7 @@ class Recording:
     logits: Tensor  # on the graph
     fetched: Fetched  # the same numbers, on their way from the device
     hidden: tuple[Tensor, ...]
-    attention: tuple[Tensor, ...]
+    attention: Sequence[Tensor]
     received: tuple[Tensor, ...]
     sites: Sites
     live: LiveModel
@@ -96,6 +97,7 @@ class Recording:
     sunk: bool = False  # each row of attention left some to a sink, which is no token
     parts: Parts | None = None  # an encoder's and a decoder's, where the rows are read by both
     padded: bool = False  # some row is shorter than the batch is wide
+    unkept: tuple[Unkept, ...] = ()  # what the maps are made of, where each is made when it is read
 
     @cached_property
     def read(self) -> np.ndarray:
@@ -128,8 +130,9 @@ class Recording:
         gradients = {k: [next(found).to(one.dtype) for one in own] for k, own in wanted.items()}
         return Tape(self, targets, gradients)
 
-    def laid(self, number: int, maps: Tensor) -> Tensor:
+    def laid(self, number: int, maps: Tensor | Unkept) -> Tensor:
         """A map or its gradient over all tokens, half precision in float32."""
+        maps = maps.map() if isinstance(maps, Unkept) else maps
         found = widened(maps.detach(), self.logits.device)
         return found if self.parts is None else self.parts.map(number, found)
 
@@ -146,7 +149,7 @@ class Recording:
             wanted["hidden state"] = self.hidden if whole else self.hidden[-1:]
         constant = self.passage is not None and self.passage.rules is ATTENTION_CONSTANT
         if Site.ATTENTION_GRADIENT in self.sites and not constant:
-            wanted["attention map"] = self.attention
+            wanted["attention map"] = [own.context for own in self.unkept] or self.attention
         if Site.EMBEDDED_GRADIENT in self.sites and self.embedded is not None:
             wanted["embedding"] = self.embedded.tensors
         return wanted
@@ -205,7 +208,8 @@ class Tape:
     def attention(self) -> Sequence[Tensor]:
         """A^1 … A^L, each ``batch head query key``."""
         recording = self.recording  # and not this tape, which would hold itself
-        return all_widened(recording.attention, recording.laid)
+        made_of = recording.unkept or recording.attention
+        return all_widened(made_of, recording.laid, in_turn=bool(recording.unkept))
 
     @cached_property
     def attention_gradient(self) -> Sequence[Tensor]:
@@ -214,11 +218,17 @@ class Tape:
         if self.recording.padded:  # a padded key has attention 0 but not gradient 0
             padding = ~(self.real[:, None, :, None] & self.real[:, None, None, :])
 
+        # Of a product's gradient a rewritten one leaves each factor its share.
+        share = self.rules.splits[Operation.MATMUL]((True, True))[0] if self.rules else 1.0
+
         def widen(number: int, gradient: Tensor) -> Tensor:
+            if recording.unkept:
+                gradient = share * recording.unkept[number].slope(gradient)
             found = recording.laid(number, gradient)
             return found if padding is None else found.masked_fill(padding, 0.0)
 
-        return all_widened(self._gradients["attention map"], widen)
+        found = self._gradients["attention map"]
+        return all_widened(found, widen, in_turn=bool(recording.unkept))
 
     @cached_property
     def received(self) -> Tensor:

@@ -89,17 +89,19 @@ def widened(tensor: Tensor, device: torch.device | None = None) -> Tensor:
 
 
 def all_widened(
-    tensors: Sequence[Tensor], widen: Callable[[int, Tensor], Tensor]
+    tensors: Sequence[Any], widen: Callable[[int, Any], Tensor], *, in_turn: bool = False
 ) -> Sequence[Tensor]:
-    """Tensors as ``widen`` gives them by number: in a list, unless they would take more than KEPT bytes."""
+    """Tensors as ``widen`` gives them by number: in a list, unless each is made ``in_turn`` or they would
+    take more than KEPT bytes."""
     found = Widened(tensors, widen, range(len(tensors)))
-    return list(found) if 4 * sum(one.numel() for one in tensors) <= KEPT else found
+    kept = not in_turn and 4 * sum(one.numel() for one in tensors) <= KEPT
+    return list(found) if kept else found
 
 
 class Widened(Sequence[Tensor]):
     """Each of many tensors when it is asked for, and never kept."""
 
-    def __init__(self, tensors: Sequence[Tensor], widen: Any, numbers: range) -> None:
+    def __init__(self, tensors: Sequence[Any], widen: Any, numbers: range) -> None:
         self._tensors, self._widen, self._numbers = tensors, widen, numbers
 
     def __len__(self) -> int:

@@ -28,7 +28,7 @@ from tokenlight.data.attribution import Attribution, frozen
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
-from tokenlight.explaining.memory import check_memory
+from tokenlight.explaining.memory import check_memory, maps_are_large
 from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.repeat import in_turns, repeat_of
 from tokenlight.explaining.scores import Queued, queued_by
@@ -127,13 +127,17 @@ def queue_batch(
     target, or a method, must know what the model says before it can go on."""
     whole = how.explain_mask == "none"
     masked = rows if whole else [session.masked(row, how) for row in rows]
-    live, repeat = session.live, repeat_of(session.live, masked, targets, how, alone=alone)
-    if repeat is None or recompute:
-        return _queued(session, (rows, masked), targets, how, recompute=recompute)
+    live, read = session.live, (rows, masked)
+    if recompute or maps_are_large(live, masked, how):
+        batch = _queued(session, read, targets, how, recompute=True)
+        return replace(batch, notes=[NOTE] if recompute else [])
+    repeat = repeat_of(live, masked, targets, how, alone=alone)
+    if repeat is None:
+        return _queued(session, read, targets, how)
 
     def work(given: Sequence[Tensor]) -> Batch:
         asking = replace(how, methods=tuple(m for m in how.methods if m.sites))
-        return _queued(session, (rows, masked), targets, asking, given=repeat.inputs(given))
+        return _queued(session, read, targets, asking, given=repeat.inputs(given))
 
     chosen, texts = repeat.targets, repeat.texts
     batch = live.replays.run(repeat.key, repeat.given, work, targets=chosen, texts=texts)
@@ -165,7 +169,7 @@ def _queued(
         tape = recording.tape(chosen, last=number == len(turns) - 1)
         queued.append((tape.targets, queued_by(how.methods, tape), tape.checks))
     passes = Pass(masked, recording.fetched, recording.sunk), Pass(rows, plain.fetched)
-    return Batch(session, how, *passes, counts, queued, [NOTE] if recompute else [])
+    return Batch(session, how, *passes, counts, queued, [])
 
 
 def _turns(

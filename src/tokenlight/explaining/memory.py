@@ -1,4 +1,4 @@
-"""Whether a method's attention maps fit into memory, asked before the first pass."""
+"""Whether attention maps fit into memory, and whether they are kept; asked before the first pass."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,32 +11,60 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong, long_way
 from tokenlight.explaining.options import How
 
+# Bytes of maps beyond which none is kept: each is made again when it is read.
+LARGE = 1 << 34
+
 
 def check_memory(live: LiveModel, rows: Sequence[TokenRow], how: How) -> None:
-    """Refuse a text whose maps alone, n × n in every head of every block, are larger than what is free."""
+    """Refuse a text whose maps alone, n × n in every head, are larger than what is free: those of every
+    block, or of one where none is kept."""
     mapped = [method for method in how.methods if method.sites & MAPS]
     if not mapped or not rows or live.patches is not None:
         return
-    longest = max(map(len, rows))
-    gradients = any({Site.ATTENTION_GRADIENT, Site.RELEVANCE} & one.sites for one in mapped)
-    need, free = map_bytes(live, longest, gradients=gradients), free_bytes(live.device)
+    longest, free = max(map(len, rows)), free_bytes(live.device)
+    kept = _must_be_kept(live, how)
+    need = map_bytes(live, longest) if kept else _block_bytes(live, longest)
     if need > free:
         raise TextTooLong(
-            f"{mapped[0].name} keeps the attention maps of every block, and for a text of {longest:,} "
-            f"tokens these alone take {need / 1e9:,.1f} GB, where {free / 1e9:,.1f} GB are free. Use "
-            f"attcat or attnlrp, which keep none, a shorter text, or {long_way('stride')}."
+            f"{mapped[0].name} reads the attention maps of {'every' if kept else 'a'} block at once, and "
+            f"for a text of {longest:,} tokens these alone take {need / 1e9:,.1f} GB, where "
+            f"{free / 1e9:,.1f} GB are free. Use attcat or attnlrp, which read none, a shorter text, or "
+            f"{long_way('stride')}."
         )
 
 
-def map_bytes(live: LiveModel, tokens: int, *, gradients: bool) -> int:
-    """What the maps of one text take at least: as the model computes them, as its softmax keeps them for the
-    way back (float32 or wider), and their gradients."""
-    config = live.model.config.get_text_config()
-    heads, blocks = (getattr(config, n, 0) for n in ("num_attention_heads", "num_hidden_layers"))
+def maps_are_large(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
+    """Whether the maps of a batch are better made again than kept, where they can be."""
+    if not any(method.sites & MAPS for method in how.methods) or _must_be_kept(live, how):
+        return False
+    need = len(rows) * map_bytes(live, max(map(len, rows)))
+    return need > LARGE or (need > LARGE // 16 and need > free_bytes(live.device) // 2)
+
+
+def _must_be_kept(live: LiveModel, how: How) -> bool:
+    mixes = any(Site.MIXING in method.sites for method in how.methods)
+    return mixes or live.route == "eager" or live.patches is not None
+
+
+def map_bytes(live: LiveModel, tokens: int) -> int:
+    """What the maps of one text take at least where they are kept: as the model computes them, as its
+    softmax keeps them for the way back (float32 or wider), and their gradients."""
     own = live.dtype.itemsize
     softmax = 4 if own < 4 else 0  # of a wider dtype it is the map itself
-    kept = 2 * own + softmax if gradients else own
-    return int((heads or 0) * (blocks or 0) * tokens**2 * kept)
+    return _of_config(live, "num_hidden_layers") * _cells(live, tokens) * (2 * own + softmax)
+
+
+def _block_bytes(live: LiveModel, tokens: int) -> int:
+    """Likewise where none is kept: a map, its gradient and their product, float32 or wider."""
+    return _cells(live, tokens) * 3 * max(4, live.dtype.itemsize)
+
+
+def _cells(live: LiveModel, tokens: int) -> int:
+    return _of_config(live, "num_attention_heads") * tokens**2
+
+
+def _of_config(live: LiveModel, name: str) -> int:
+    return int(getattr(live.model.config.get_text_config(), name, 0) or 0)
 
 
 def free_bytes(device: torch.device) -> int:

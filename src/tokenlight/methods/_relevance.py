@@ -152,8 +152,8 @@ class RuledRelevance(RelevanceMethod, base=True):
         with :math:`M^l=\tfrac1H\sum_h(G^l_h\odot R^l_h)^+` of the topmost maps' ``relevance``."""
         gradients = tape.attention_gradient[-len(relevance) :]
         steps = (
-            (gradient * maps).clamp(min=0).mean(dim=1)
-            for gradient, maps in zip(gradients, relevance, strict=True)
+            (gradients[block] * relevance[block]).clamp_(min=0).mean(dim=1)
+            for block in range(len(relevance))
         )
         *_, flow = rolled_out(steps, row_normalize=row_normalize)
         return flow

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, over_sides, reduced
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, over_sides, reduced, steps_of
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
 
@@ -47,7 +47,6 @@ class AttentionTimesGradients(AttentionGradientMethod):
         return over_sides(tape, self.score)
 
     def score(self, tape: Tape) -> Tensor:
-        pairs = zip(tape.attention, tape.attention_gradient, strict=True)
-        matrices = [(maps * gradient).mean(dim=1) for maps, gradient in pairs]
+        matrices = steps_of(tape, lambda maps, gradient: (maps * gradient).mean(dim=1))
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in matrices]
         return torch.stack(terms, dim=1)

@@ -8,7 +8,7 @@ from torch import Tensor
 from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
 from tokenlight.methods._gradient import Gradient, GradientMethod
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced, steps_of
 
 
 class GenericAttention(GradientMethod, AttentionGradientMethod):
@@ -41,13 +41,10 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
             )
 
     def score(self, tape: Tape) -> Tensor:
-        first, parts = tape.attention[0], tape.recording.parts
-        identity = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype)
-        relevance = identity.expand(first.shape[0], -1, -1)
-        for number, (maps, gradient) in enumerate(
-            zip(tape.attention, tape.attention_gradient, strict=True)
-        ):
-            step = (maps * gradient).clamp(min=0).mean(dim=1)
+        steps, parts = steps_of(tape, _positive), tape.recording.parts
+        first = next(steps)
+        relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype) + first
+        for number, step in enumerate(steps, start=1):
             if parts is None or parts.reader(number) != "cross":
                 relevance = relevance + step @ relevance
                 continue
@@ -57,6 +54,10 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
             read = _without_identity(relevance[:, source, source])
             relevance[:, written, source] += reads @ step[:, written, source] @ read
         return reduced(relevance, tape, self.reduce if parts is None else "cls_row")
+
+
+def _positive(maps: Tensor, gradient: Tensor) -> Tensor:
+    return (maps * gradient).clamp_(min=0).mean(dim=1)
 
 
 def _without_identity(relevance: Tensor) -> Tensor:

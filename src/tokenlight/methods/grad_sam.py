@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.tape import Tape
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced, steps_of
 
 
 class GradSam(AttentionGradientMethod):
@@ -23,7 +23,6 @@ class GradSam(AttentionGradientMethod):
     per_layer = True
 
     def score(self, tape: Tape) -> Tensor:
-        pairs = zip(tape.attention, tape.attention_gradient, strict=True)
-        kept = [(maps * gradient.clamp(min=0)).mean(dim=1) for maps, gradient in pairs]
+        kept = steps_of(tape, lambda maps, gradient: (maps * gradient.clamp(min=0)).mean(dim=1))
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in kept]
         return torch.stack(terms, dim=1) / len(terms)

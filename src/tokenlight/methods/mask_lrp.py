@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.rerun import Flow, Gate, Route
-from tokenlight.capture.transfer import sent
+from tokenlight.capture.transfer import all_widened, sent
 from tokenlight.errors import BadInput
 from tokenlight.heads.mask import MaskKind, head_mask
 from tokenlight.heads.statistics import own_positional_heads
@@ -102,8 +102,8 @@ class MaskedRelevance(RuledRelevance):
     def route(self, tape: Tape, **gated: Any) -> Route:
         if self.mask != "none":
             if self.heads is None:
-                maps = [one.detach() for one in tape.recording.attention]
-                parts = [own_positional_heads(maps, tape.real)]  # layer batch head
+                # layer batch head
+                parts = [own_positional_heads(tape.recording.attention, tape.real)]
             else:
                 chosen = head_mask(self.heads).parts(
                     self.mask, values=self.mask_values, rate=self.corruption, seed=self.seed
@@ -120,33 +120,33 @@ class MaskedRelevance(RuledRelevance):
         saved = self.saved(tape, flow)
         return tape.read(self.rollout(tape, saved, row_normalize=self.row_normalize))
 
-    def saved(self, tape: Tape, flow: Flow) -> list[Tensor]:
+    def saved(self, tape: Tape, flow: Flow) -> Sequence[Tensor]:
         """The relevance of each map that the rollout reads, ``batch head query key``."""
         if self.mask == "none":
             return flow.attention
         scale = 1.0 if self.halve_saved else 2.0
-        if self.head_relevance == "masked":
-            return [scale * relevance for relevance in flow.attention]
         recording = tape.recording
-        found = []
-        for arriving, maps, values, context in zip(
-            flow.contexts, recording.attention, recording.values, recording.contexts, strict=True
-        ):
-            case = RuleCase(context.detach(), (maps.detach(), values.detach()), len(tape.rows))
-            found.append(scale / 2 * contributions(arriving, case, safe_divide)[0])
-        return found
+
+        def saved(block: int, arriving: Tensor) -> Tensor:
+            if self.head_relevance == "masked":
+                return scale * flow.attention[block]
+            operands = recording.attention[block].detach(), recording.values[block].detach()
+            case = RuleCase(recording.contexts[block].detach(), operands, len(tape.rows))
+            return scale / 2 * contributions(arriving, case, safe_divide)[0]
+
+        return all_widened(flow.contexts, saved, in_turn=True)
 
 
 def _placed(parts: Sequence[np.ndarray], tape: Tape) -> list[Tensor]:
     """The parts of a head mask (``layer head``) beside a model's maps, each ``layer 1 head``."""
-    attention = tape.recording.attention
-    given, shape = parts[0].shape, (len(attention), attention[0].shape[1])
+    first = tape.recording.attention[0]
+    given, shape = parts[0].shape, (len(tape.recording.attention), first.shape[1])
     if given != shape:
         raise BadInput(
             f"the head mask is {given[0]} layers × {given[1]} heads, but this model has "
             f"{shape[0]} × {shape[1]}; run 'tokenlight heads' on this model."
         )
-    return [sent(part, attention[0].device, attention[0].dtype)[:, None, :] for part in parts]
+    return [sent(part, first.device, first.dtype)[:, None, :] for part in parts]
 
 
 def _gates(parts: Sequence[Tensor], conserve: Conserve, *, binary: bool) -> dict[int, Gate]:

@@ -134,6 +134,7 @@ class _Forking(TorchFunctionMode):
         self.strangers, self.seen = strangers, seen
         self.read = _READ if ways.rules else _READ - _PLAIN
         self.roots = Roots()
+        self.shifted: dict[Any, Tensor] = {}  # by the node of the sum, until a softmax has read it
         self.everywhere = self.watch or ways.rules or None in seen.rewriting
         self.depth = 0  # of units entered
         # Modules whose calls are looked at, and the gradients each rewrote (None: a slope).
@@ -195,8 +196,11 @@ class _Forking(TorchFunctionMode):
         if self.ways.rules or replaced:
             operands = call.operands
             if call.operation is Operation.SOFTMAX:
-                operands = (*operands, walk.unshifted(operands[0]))
+                operands = (*operands, walk.unshifted(operands[0], self.shifted))
+                self.shifted.clear()
             value = self.passage.fork(call.operation, value, operands, call.detail)
+            if call.operation is Operation.SHIFT and operands[0] is not None:
+                self.shifted[value.grad_fn] = operands[0].detach()
         self.roots.remember(value, root)
         return value
 

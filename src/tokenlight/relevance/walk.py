@@ -1,12 +1,12 @@
 """After the forward: is every operation between the output and the lowest layer understood?"""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance.case import Operation, RuleSet
+from tokenlight.relevance.case import RuleSet
 from tokenlight.relevance.fork import Share
 
 # Operations that only move numbers: autograd's own backward carries relevance through them.
@@ -60,13 +60,13 @@ def nodes_above(made: Tensor, before: set[Any]) -> Iterator[Any]:
             pending.extend(below for below, _ in node.next_functions)
 
 
-def unshifted(scores: Any) -> Tensor | None:
+def unshifted(scores: Any, shifted: Mapping[Any, Tensor]) -> Tensor | None:
     """What ``scores`` were before constants were added to them (a mask; ALiBi, which MPT counts from
-    the end of the padded row), if any were."""
+    the end of the padded row), if any were; ``shifted``: what was, by the node of its sum."""
     node, found = scores.grad_fn, None
     while node is not None:
-        if is_fork(node) and node.operation is Operation.SHIFT:
-            found, node = node.saved_tensors[1].detach(), node.next_functions[1][0]
+        if node in shifted:
+            found, node = shifted[node], node.next_functions[1][0]
         elif is_structural(node) and node.next_functions:
             node = node.next_functions[0][0]
         else:
