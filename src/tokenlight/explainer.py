@@ -18,27 +18,15 @@ from tokenlight.data.target import Continuation, TargetLike
 from tokenlight.data.tokenizer import one_reading
 from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
+from tokenlight.explaining import options, passes
 from tokenlight.explaining.batch import explain_packed, making, method_by_method
 from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason, sample
 from tokenlight.explaining.jobs import jobs, together
-from tokenlight.explaining.options import (
-    How,
-    Job,
-    Keywords,
-    OneText,
-    listed,
-    naming,
-    refuse_arrays,
-    tabled,
-    unrolled,
-    whole_number,
-)
+from tokenlight.explaining.options import How, Job, Keywords, OneText, whole_number
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.stream import answered
 from tokenlight.explaining.token_labels import ENTITIES
-from tokenlight.explaining.two_passes import difference, explain_likeness, two_passes
 from tokenlight.explaining.windows import explain_long, is_long
-from tokenlight.explaining.written import explain_written, share_a_forward
 from tokenlight.files.tables import Example
 from tokenlight.methods._method import Method
 
@@ -175,7 +163,7 @@ class Explainer(Session):
             batch_size=None if batch_size is None else whole_number("batch_size", batch_size, 1),
             progress=progress,
         )
-        inputs = tabled(inputs, text)
+        inputs = options.tabled(inputs, text)
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
 
@@ -197,7 +185,7 @@ class Explainer(Session):
         text; ``how``: ``method`` and the other keywords of :meth:`explain`.
         """
         given = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
-        tokens = tabled({"attention_mask": attention_mask, **given}, None)
+        tokens = options.tabled({"attention_mask": attention_mask, **given}, None)
         targets = target.tolist() if hasattr(target, "tolist") else target
         found = self.explain(list(tokens.rows), target=targets, **how)
         scores = torch.zeros(len(tokens.rows), len(tokens.rows[0]), dtype=torch.float64)
@@ -228,27 +216,26 @@ class Explainer(Session):
                     self._explain_by_default([first], AUTO, target, replace(how, progress=False))
             names = self._defaults.get(kind, candidates(kind, self)[:1])
         else:
-            kind = kind_of(self, listed(inputs)[0][0])
+            kind = kind_of(self, options.listed(inputs)[0][0])
             names = self._defaults.get(kind, candidates(kind, self))
-        refused: UnsupportedModel | None = None
+        several, found = isinstance(method, list), None
         for name in names:
-            several = isinstance(method, list)
             methods = [name if is_auto(m) else m for m in method] if several else name
-            why = reason(kind, name, refused or name != candidates(kind)[0])
+            why = name, reason(kind, name, name != candidates(kind)[0])
             try:
-                found = self._explain_by(inputs, methods, target, replace(how, why=(name, why)))
-            except UnsupportedModel as not_this:
-                refused = not_this
+                found = self._explain_by(inputs, methods, target, replace(how, why=why))
+            except UnsupportedModel:
+                if name == names[-1]:
+                    raise
                 continue
             self._defaults[kind] = (name,)
-            return found
-        assert refused is not None
-        raise refused
+            break
+        return found
 
     def _explain_by(self, inputs: Any, method: Any, target: Any, how: How) -> Any:
         how = replace(how, methods=self._methods(method, how.seed))
         for one in target if isinstance(target, list) else [target]:
-            refuse_arrays(one)
+            options.refuse_arrays(one)
         if isinstance(inputs, Iterator):
             if isinstance(target, list):
                 raise BadInput("a list of targets needs a list of texts, not an iterator.")
@@ -258,8 +245,8 @@ class Explainer(Session):
                 with making(len(window) * len(how.methods)):
                     return self._explain(window, [target] * len(window), quiet, first=first)
 
-            return answered(unrolled(inputs), explain, how.batch_tokens)
-        texts, single_text = listed(inputs)
+            return answered(options.unrolled(inputs), explain, how.batch_tokens)
+        texts, single_text = options.listed(inputs)
         targets = target if isinstance(target, list) else [target] * len(texts)
         if len(targets) != len(texts):
             raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
@@ -313,7 +300,7 @@ class Explainer(Session):
             if whole and row is not None and isinstance(target, str | int):
                 work[number] = [(row, target)]
                 continue
-            with naming(None if alone else (first or 0) + number):
+            with options.naming(None if alone else (first or 0) + number):
                 work[number], results[number] = self._asked(text, target, how, row)
         rows = [job for asked in work.values() for job in asked]
         if rows:
@@ -331,16 +318,16 @@ class Explainer(Session):
     ) -> tuple[list[Job], list[Attribution]]:
         """What is to go through the model; or the Attributions of what several passes read, each a row of
         its own."""
-        if sides := two_passes(self, text, target):
+        if sides := passes.two_passes(self, text, target):
             both = self._explain(*sides, replace(how, progress=False))
-            return [], [difference(*pair) for pair in zip(*both, strict=True)]
+            return [], [passes.difference(*pair) for pair in zip(*both, strict=True)]
         if how.long == "stride" and is_long(self, text):
             return [], explain_long(self, text, target, how)
         if self.live.head.reads == "pair":
-            return [], explain_likeness(self, text, target, how)
+            return [], passes.explain_likeness(self, text, target, how)
         asked = jobs(self, text, target, how, row)
-        if share_a_forward(self, asked, how):
-            return [], explain_written(self, asked, how)
+        if passes.share_a_forward(self, asked, how):
+            return [], passes.explain_written(self, asked, how)
         return asked, []
 
     def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:

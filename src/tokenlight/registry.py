@@ -111,7 +111,7 @@ def names(kind: Kind) -> list[str]:
 
 def usable(kind: Kind) -> list[str]:
     """The names whose classes can be loaded: all but those of broken plug-ins. Imports them all."""
-    return [name for name in names(kind) if trouble(kind, name) is None]
+    return [name for name in names(kind) if has(kind, name)]
 
 
 def has(kind: Kind, name: str) -> bool:

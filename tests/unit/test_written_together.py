@@ -11,7 +11,7 @@ import torch
 
 from tests.writers import small_llama, writer, writing_tokenizer
 from tokenlight import Continuation, Contrast, Explainer, registry
-from tokenlight.explaining import written
+from tokenlight.explaining.passes import reads_alike
 
 PROMPT, TEXT = "the cat sat on a mat", " the red dog ran and sat"
 METHODS = ["grad_x_input", "saliency", "attnlrp", "cp_lrp"]
@@ -47,7 +47,7 @@ def test_rows_by_one_forward_are_those_of_a_forward_each(
     explainer: Explainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = explainer.explain(PROMPT, METHODS, Continuation(TEXT))
-    monkeypatch.setattr("tokenlight.explainer.share_a_forward", lambda *_: False)
+    monkeypatch.setattr("tokenlight.explaining.passes.share_a_forward", lambda *_: False)
     alone = explainer.explain(PROMPT, METHODS, Continuation(TEXT))
     assert len(whole) == len(alone) > 4 * len(METHODS)
     for one, other in zip(whole, alone, strict=True):
@@ -98,6 +98,6 @@ def test_relevance_of_a_whole_answer_is_the_sum_of_its_tokens(
 
 def test_methods_that_read_more_than_embeddings_keep_a_row_for_each_token() -> None:
     built = {name: registry.build("methods", name, {}) for name in registry.names("methods")}
-    assert sorted(METHODS) == sorted(name for name in built if written.reads_alike(built[name]))
+    assert sorted(METHODS) == sorted(name for name in built if reads_alike(built[name]))
     other = registry.build("methods", "grad_x_input", {"at": "words"})
-    assert not written.reads_alike(other)
+    assert not reads_alike(other)

@@ -72,10 +72,8 @@ def tabled(inputs: Any, column: str | None) -> Any:
     length; any other input as it is. Tables are known by what they offer: no library need be there."""
     names, rows = getattr(inputs, "column_names", None), None
     if isinstance(names, Mapping):
-        raise BadInput(
-            f"a {type(inputs).__name__} holds splits ({', '.join(names)}); give one of them, for example "
-            f"x[{next(iter(names), 'test')!r}]."
-        )
+        one = f"x[{next(iter(names), 'test')!r}]"
+        raise BadInput(f"this holds splits ({', '.join(names)}); give one of them, such as {one}.")
     if hasattr(inputs, "column_names"):
         rows = inputs.to_pylist() if hasattr(inputs, "to_pylist") else inputs
     elif hasattr(inputs, "itertuples"):
@@ -85,11 +83,8 @@ def tabled(inputs: Any, column: str | None) -> Any:
         texts = (example(row, where, text=column, marks=False) for where, row in numbered)
         return list(texts) if hasattr(inputs, "__len__") else texts
     if column is not None:
-        raise BadInput(
-            f"text={column!r} names a column, but a {type(inputs).__name__} has none; give a data frame."
-        )
-    if isinstance(inputs, Mapping) and {*inputs} == {"image", "text"}:
-        return Picture(inputs["image"], text=inputs["text"])
+        kind = type(inputs).__name__
+        raise BadInput(f"text={column!r} names a column, but a {kind} has none; give a data frame.")
     if isinstance(inputs, Mapping) and "input_ids" in inputs:  # what a tokenizer returned
         names = ("input_ids", "attention_mask", "token_type_ids")
         values: list[Any] = [inputs.get(name) for name in names]
@@ -111,11 +106,9 @@ def listed(inputs: Any) -> tuple[Sequence[Any], bool]:
     # To go through a mapping or a table gives the names of its columns, which nobody means.
     names = inputs if isinstance(inputs, Mapping) else getattr(inputs, "columns", None)
     if names is not None:
-        named = [str(name) for name in names]
-        raise BadInput(
-            f"a {type(inputs).__name__} holds columns ({few(named, 6)}), not texts; give one of them, "
-            f"for example x[{(named or ['text'])[0]!r}]."
-        )
+        named, kind = [str(name) for name in names] or ["text"], type(inputs).__name__
+        said = f"a {kind} holds columns ({few(named, 6)}), not texts"
+        raise BadInput(f"{said}; give one of them, for example x[{named[0]!r}].")
     if not isinstance(inputs, Iterable) or isinstance(inputs, bytes | bytearray):
         raise BadInput(f"cannot explain {type(inputs).__name__}: give a text, or a list of texts.")
     rows = list(unrolled(inputs))

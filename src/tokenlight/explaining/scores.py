@@ -63,13 +63,7 @@ class Queued:
                     finite = np.isfinite(layers[i, :, wrong[0]])
                     place = place if finite.all() else f"layer {finite.argmin()}, {place}"
                 raise NotFinite(
-                    f"{self.name} gives NaN or infinity at {place} of a text of {len(row)} tokens; "
-                    f"gradients or activations left the range of {self.dtype}, in which the model "
-                    f"computes: load it in {_wider(self.dtype)}."
+                    f"{self.name} gives NaN or infinity at {place} of a text of {len(row)} tokens: numbers "
+                    f"left the range of {self.dtype}; load the model in a wider dtype (float32, float64)."
                 )
         return sums, layers
-
-
-def _wider(dtype: torch.dtype) -> str:
-    narrow = dtype in (torch.float16, torch.bfloat16)
-    return "float32 or bfloat16" if narrow else "float64, and look for huge weights"

@@ -28,10 +28,10 @@ def masked(session: Session, row: TokenRow, target: Any) -> Job:
     places = [place for place, i in enumerate(row.ids) if i == mask]
     if len(places) != 1:
         name = getattr(session.tokenizer, "mask_token", None) or "the mask token"
+        one = way("TokenTarget(number, …)", "--token NUMBER")
         raise BadInput(
-            f"{type(session.live.model).__name__} fills in masked tokens, and the text has {len(places)}: "
-            f"write {name} once where the word is to be, or name one by its number: "
-            + way("TokenTarget(number, …).", "--token NUMBER.")
+            f"a masked token is filled in, and the text has {len(places)}: write {name} once where the word "
+            f"is to be, or name one by its number: {one}."
         )
     return replace(row, at=places[0]), target
 
@@ -59,10 +59,7 @@ def labelled(session: Session, row: TokenRow, target: Any) -> list[Job]:
         label = "predicted" if target == ENTITIES else target
         return [_asked(session, row, [firsts[i] for i in name], label) for name in fitting]
     said = ", ".join(f"{_text(row, word)} {tag}" for word, tag in zip(words, tags, strict=True))
-    raise BadTarget(
-        f"say which word is to be explained by {type(session.live.model).__name__}: {head.does}. "
-        f"It says: {said}."
-    )
+    raise BadTarget(f"say which word is to be explained: {head.does}. The model says: {said}.")
 
 
 def _asked(session: Session, row: TokenRow, firsts: list[int], label: Any) -> Job:

@@ -27,8 +27,7 @@ Window = tuple[TokenRow, tuple[int, ...]]  # and where its tokens stand in the w
 
 
 def is_long(session: Session, text: Any) -> bool:
-    """Whether a text has more tokens than the model reads, so that windows are asked for; a prompt has none,
-    and is refused where prompts are laid out."""
+    """Whether a text has more tokens than the model reads; a prompt is refused where it is laid out."""
     limit, reads = session.max_tokens, session.live.head.reads
     if isinstance(text, TokenRow) or limit is None or reads in ("next", "image"):
         return False
@@ -45,9 +44,8 @@ def explain_long(session: Session, text: TextInput, target: Any, how: How) -> li
     span = head.kind == "span"
     if not span and head.reads != "text":
         raise BadInput(
-            f"{long_way('stride')} explains the mean over windows of a text, or an answer in one: a next "
-            "token, a blank, a word's label or a cosine has one window. Give "
-            f"{long_way('truncate')} or a shorter text."
+            f"{long_way('stride')} is for labels and answers of texts: a next token, a blank, a word's label "
+            f"or a cosine has one window. Give {long_way('truncate')} or a shorter text."
         )
     cut = encode_windows(text, session.tokenizer, limit=limit, overlap=int(limit * OVERLAP))
     rows = [session.prepared(row, how) for row, _ in cut]

@@ -27,10 +27,8 @@ def encode(
     long: Long = "error",
     whole: Encoding = None,
 ) -> TokenRow:
-    """Tokenise one text, pair or question; never cuts it unless ``long="truncate"`` says so.
-
-    ``whole``: the text as :func:`encoded_together` has read it already.
-    """
+    """Tokenise one text, pair or question; never cuts it unless ``long="truncate"`` says so. ``whole``: the
+    text as :func:`encoded_together` has read it already."""
     check_tokenizer(tokenizer)
     texts = _parts(text, checked=whole is not None)
     piece = encodings(tokenizer, *texts)[0] if whole is None else whole
@@ -38,9 +36,9 @@ def encode(
     if limit is not None and len(piece) > limit:
         if long != "truncate":
             raise TextTooLong(
-                f"the text has {len(piece)} tokens but this model reads at most {limit}. Either give "
-                f"{long_way('truncate')} (explain the first {limit} tokens; what is cut is recorded), "
-                f"{long_way('stride')} (overlapping windows over the whole text), or a shorter text."
+                f"the text has {len(piece)} tokens but this model reads at most {limit}. Give "
+                f"{long_way('truncate')} (explain the first {limit} tokens), {long_way('stride')} "
+                "(overlapping windows over the whole text), or a shorter text."
             )
         left, last_only = tokenizer.truncation_side == "left", isinstance(text, Question)
         stay = beginning(piece.sequence_ids, len(texts), limit, last_only=last_only, from_left=left)
@@ -55,22 +53,16 @@ def encode(
 def check_tokenizer(tokenizer: Any) -> None:
     """Refuse what cannot tell where its tokens stand in a text."""
     if tokenizer is None:
-        raise BadInput(
-            "this Explainer has no tokenizer, so it cannot read text; give Tokens.from_ids(…) or "
-            "build it with Explainer(model, tokenizer)."
-        )
+        give = "Tokens.from_ids(…), or build it with Explainer(model, tokenizer)"
+        raise BadInput(f"this Explainer has no tokenizer, so it cannot read text; give {give}.")
     if not getattr(tokenizer, "is_fast", False):
-        raise UnsupportedTokenizer(
-            f"{type(tokenizer).__name__} gives no character offsets, by which words are placed in the "
-            "text; load the fast tokenizer (use_fast=True), or explain Tokens.from_ids(…)."
-        )
+        said = f"{type(tokenizer).__name__} gives no character offsets, by which words are placed"
+        raise UnsupportedTokenizer(f"{said}; load the fast one, or explain Tokens.from_ids(…).")
 
 
 def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoding]:
-    """Each text as the tokenizer reads it, in one call for all: its threads share the work.
-
-    None for what is no plain text or has something wrong: read alone, it says what.
-    """
+    """Each text as the tokenizer reads it, in one call for all: its threads share the work. None for what
+    is no plain text or has something wrong: read alone, it says what."""
     found: list[Encoding] = [None] * len(texts)
     if not getattr(tokenizer, "is_fast", False):
         return found
@@ -109,10 +101,8 @@ def readable(part: Any) -> None:
     if not part.strip():
         raise BadInput(f"the text {part!r} is empty; give a text with at least one word.")
     if is_half(part):
-        raise BadInput(
-            f"the text {part[:40]!r} holds half of a surrogate pair, which is not a character; "
-            "decode the bytes again, for example with errors='replace'."
-        )
+        said = f"the text {part[:40]!r} holds half of a surrogate pair, which is not a character"
+        raise BadInput(f"{said}; decode the bytes again, for example with errors='replace'.")
 
 
 def encodings(tokenizer: Any, *texts: Any, **how: Any) -> list[Encoding]:
@@ -169,22 +159,16 @@ def _places(
 def encode_windows(
     text: TextInput, tokenizer: Any, *, limit: int, overlap: int
 ) -> list[tuple[TokenRow, tuple[int, ...]]]:
-    """Overlapping windows of a long text, each with the places of its tokens in the whole text.
-
-    Of a pair or question the second part is cut into windows, each of which shares ``overlap`` tokens
-    with the next; the first part stands in every window, and so do special tokens.
-    """
-    texts = _parts(text)
-    piece = encodings(tokenizer, *texts)[0]
-    whole = laid_row(piece, texts, typed="token_type_ids" in tokenizer.model_input_names)
-    cut = [place for place, part in enumerate(piece.sequence_ids) if part == len(texts) - 1]
+    """Overlapping windows of a long text, each with the places of its tokens in the whole text. Of a pair or
+    question the second part is cut into windows, each of which shares ``overlap`` tokens with the next; the
+    first part stands in every window, and so do special tokens."""
+    whole = encode(text, tokenizer, limit=None)
+    cut = [place for place, part in enumerate(whole.segments) if part == len(whole.texts) - 1]
     others = {*range(len(whole))}.difference(cut)
     room = limit - len(others)
     if room <= overlap:
-        raise TextTooLong(
-            f"cannot cut this input into windows of {limit} tokens that share {overlap}: "
-            f"{FULL.format(len(others))}"
-        )
+        said = f"cannot cut this input into windows of {limit} tokens that share {overlap}"
+        raise TextTooLong(f"{said}: {FULL.format(len(others))}")
     starts = range(0, max(1, len(cut) - overlap), room - overlap)
     found = (sorted(others.union(cut[start : start + room])) for start in starts)
     return [(whole.take(places), tuple(places)) for places in found]
@@ -193,12 +177,9 @@ def encode_windows(
 def beginning(
     parts: Sequence[int | None], texts: int, limit: int, *, last_only: bool, from_left: bool = False
 ) -> list[int]:
-    """Places of the ``limit`` tokens that stay, special ones among them; ``parts``: for each token the
-    text it stands in, 0 or 1, None where it is special.
-
-    Of two texts the longer is cut until both are as long, then both, as tokenizers do it
-    (``longest_first``); ``last_only`` cuts the second alone. ``from_left``: the ends stay.
-    """
+    """Places of the ``limit`` tokens that stay; ``parts``: for each token its text, 0 or 1, None where it is
+    special and stays. Of two texts the longer is cut until both are as long, then both, as tokenizers do it
+    (``longest_first``); ``last_only`` cuts the second alone. ``from_left``: the ends stay."""
     places = [[i for i, part in enumerate(parts) if part == text] for text in range(texts)]
     lengths = [len(own) for own in places]
     room = limit - (len(parts) - sum(lengths))
@@ -222,10 +203,8 @@ def number_words(
     spans: Sequence[Span | None],
     word_ids: Sequence[int | None],
 ) -> tuple[int | None, ...]:
-    """Number the words: a new one begins where the segment or the tokenizer's word changes, or
-    where the text has white space between two tokens (some tokenizers keep no words of their own).
-    None begins with an accent, nor right behind one.
-    """
+    """Number the words: a new one begins where the segment or the tokenizer's word changes, or where the
+    text has white space between two tokens; none with an accent, nor right behind one."""
     numbers: list[int | None] = []
     current, before = -1, None
     for segment, span, word in zip(segments, spans, word_ids, strict=True):

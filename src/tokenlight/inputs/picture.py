@@ -136,9 +136,8 @@ def processed(processor: Any, image: Any, usual: str, **beside: Any) -> Any:
         getattr(processor, "image_processor", processor), "image_mean"
     ):
         raise BadInput(
-            "this Explainer has no image processor, so it does not know how the model wants its images "
-            "resized and normalised; build it with Explainer(model, processor), where processor = "
-            f"{usual}, or give Picture.from_pixels(…)."
+            "this Explainer has no image processor, which says how images are resized and normalised; build "
+            f"it with Explainer(model, {usual}), or give Picture.from_pixels(…)."
         )
     try:
         return processor(images=image, **beside, return_tensors="pt")
@@ -165,9 +164,8 @@ def seen(found: Mapping[str, Any], reader: Any, image: Any, name: str = "") -> P
     mask = found.get("pixel_attention_mask")
     if values.ndim != 3 or (mask is not None and not bool(mask.bool().all())):
         raise BadInput(
-            f"{type(reader).__name__} makes {tuple(found['pixel_values'].shape)} of one picture, or pads "
-            "it; tokenlight explains one view: switch off its crops (do_image_splitting=False, "
-            "crop_to_patches=False)."
+            f"{type(reader).__name__} makes {tuple(found['pixel_values'].shape)} of one picture, or pads it: "
+            "switch off its crops (do_image_splitting=False, crop_to_patches=False)."
         )
     normalised = getattr(reader, "do_normalize", True)
     mean, std = (reader.image_mean, reader.image_std) if normalised else (0.0, 1.0)

@@ -24,8 +24,7 @@ KNOWN = {
 @dataclass(frozen=True)
 class PictureReader:
     """What makes tokens of a picture and a text: ``token`` is the id that stands for a patch, ``grid``
-    tells rows and columns of patches from ``channel height width``. Without a processor, pixel values
-    and a text in which the person wrote all that the model expects around the picture are read."""
+    tells rows and columns of patches from ``channel height width``. Without a processor, pixels are read."""
 
     tokenizer: Any
     processor: Any
@@ -59,10 +58,8 @@ class PictureReader:
         _, height, width = made.pixels.shape
         image = cut(picture, made, (height // rows, width // columns))
         if limit is not None and len(row) > limit:
-            raise TextTooLong(
-                f"picture and prompt have {len(row)} tokens but this model reads at most {limit}; give "
-                "a shorter text, or a smaller picture."
-            )
+            said = f"picture and prompt have {len(row)} tokens but this model reads at most {limit}"
+            raise TextTooLong(f"{said}; give a shorter text, or a smaller picture.")
         return self._patched(row, image)
 
     @property
@@ -86,17 +83,16 @@ class PictureReader:
             text = prompt if self.mark in prompt else self.mark + prompt
             laid = Laid(text, (((0, len(text)), "prompt"),))
         if laid.text.count(self.mark) != 1:
+            marks = f"{laid.text.count(self.mark)} marks of a picture ({self.mark})"
             raise BadInput(
-                f"the prompt has {laid.text.count(self.mark)} marks of a picture ({self.mark}), and one "
-                "picture is given; write it once, or leave it out."
+                f"the prompt has {marks}, and one is given; write it once, or not at all."
             )
         return laid
 
     def _processed(
         self, picture: Picture, text: str
     ) -> tuple[PatchImage, str, bool, tuple[int, ...]]:
-        """The picture's pixel values; the text as the model's own processor hands it to its tokenizer,
-        and whether special tokens are in it already; and its ids."""
+        """Pixels; the text as the processor hands it on, whether it holds special tokens; and its ids."""
         image, name = read(picture.source)
         processor, heard = copy(self.processor), _Heard(self.tokenizer)
         if processor is not None:
@@ -113,10 +109,8 @@ class PictureReader:
         """The row with its patches as its first segment, each named ``row,column``."""
         places = tuple(place for place, i in enumerate(row.ids) if i == self.token)
         if len(places) != image.rows * image.columns:
-            raise BadInput(
-                f"the prompt has {len(places)} tokens for the picture, of which the model makes "
-                f"{image.rows} × {image.columns} vectors; use the processor of this very model."
-            )
+            made = f"{len(places)} tokens for a picture of {image.rows} × {image.columns} vectors"
+            raise BadInput(f"the prompt has {made}; use the processor of this very model.")
         names = dict(zip(places, image.names, strict=True))
         of = row.segments
         segments = [0 if i in names else None if s is None else s + 1 for i, s in enumerate(of)]

@@ -41,10 +41,8 @@ class Chat:
             given = message if isinstance(message, Mapping) else {}
             called = given.get("tool_calls")
             if "role" not in given or not (called or "content" in given):
-                raise BadInput(
-                    f"message {number} of the chat is {str(message)[:60]!r}; each message has a "
-                    "'role' and a 'content', or 'tool_calls'."
-                )
+                said = f"message {number} of the chat is {str(message)[:60]!r}"
+                raise BadInput(f"{said}; each has a 'role' and a 'content', or 'tool_calls'.")
             if not called:
                 readable(given["content"])
         object.__setattr__(self, "messages", tuple(map(dict, messages)))
@@ -59,12 +57,8 @@ def encode_prompt(
     long: Long = "error",
     ends: bool = False,
 ) -> TokenRow:
-    """Tokenise a prompt, with what was written after it as its last segment.
-
-    Special tokens that a tokenizer puts behind a text are left off: the model is to write on there;
-    unless it ``ends`` there, as a source does. Prompt and continuation are read as one text, as the
-    model would have read it.
-    """
+    """Tokenise a prompt, with what was written after it as its last segment, as one text. Special tokens
+    that a tokenizer puts behind it are left off, unless it ``ends`` there, as a source does."""
     check_tokenizer(tokenizer)
     laid = _laid(prompt, tokenizer)
     if continuation is not None:
@@ -126,8 +120,7 @@ def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
     if not chat.template and not getattr(tokenizer, "chat_template", None):
         own = way("Chat(…, template=…)", "a template with --chat-template FILE")
         raise UnsupportedModel(
-            "this model's tokenizer has no chat template, so it was not made for chats; give the prompt "
-            f"as one text, or {own}."
+            f"this model's tokenizer has no chat template; give one text, or {own}."
         )
     messages = [dict(message) for message in chat.messages]
     for number, message in enumerate(messages if pictured else ()):  # contents in a list
@@ -142,8 +135,7 @@ def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
 
 
 def located(text: str, said: Iterable[tuple[list[str], str]], template: bool = True) -> Laid:
-    """Where in a text that a template or processor made the parts stand that were ``said``: each as
-    pieces one behind the other, and what it is called."""
+    """Where what was ``said`` stands in the text that a template or processor made of it."""
     parts, behind = [], 0
     for pieces, name in said:
         found, end = [], behind
@@ -164,8 +156,7 @@ def located(text: str, said: Iterable[tuple[list[str], str]], template: bool = T
 
 
 def _said(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """What a message says, each as pieces that stand in the template's text one behind the other, and
-    what it is called."""
+    """What a message says: pieces that stand one behind the other in a template's text, and their name."""
     thought, content = (message.get(name) or "" for name in ("reasoning_content", "content"))
     if thought:
         yield [thought.strip()], THINKING
@@ -177,10 +168,8 @@ def _said(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
             name, given = str(function["name"]), function.get("arguments") or {}
             given = json.loads(given) if isinstance(given, str) else given
         except (AttributeError, LookupError, TypeError, ValueError) as broken:
-            raise BadInput(
-                f"the tool call {str(call)[:60]!r} cannot be read ({broken!r}); it has a 'function' with a "
-                "'name' and, as a table or as JSON, 'arguments'."
-            ) from broken
+            said = f"the tool call {str(call)[:60]!r} cannot be read ({broken!r})"
+            raise BadInput(f"{said}; it has a 'function' with 'name' and 'arguments'.") from broken
         yield [name, *_leaves(given)], TOOL_CALL
 
 
@@ -195,8 +184,7 @@ def _leaves(given: Any) -> Iterator[str]:
 
 
 def _row(piece: Any, laid: Laid, ends: bool) -> TokenRow:
-    """Each token in the part that it reaches into; of two, the later, since a blank before it belongs to
-    it. A continuation that begins inside a token is refused: nobody could have written on from there."""
+    """Each token in the part that it reaches into; of two, the later, as a blank before it belongs to it."""
     parts, names = zip(*laid.parts, strict=True)
     border = parts[-1][0] if names[-1] == WRITTEN else 0
     added, stop = piece.special_tokens_mask, len(piece.ids)
@@ -204,11 +192,10 @@ def _row(piece: Any, laid: Laid, ends: bool) -> TokenRow:
         stop -= 1
     segments, within = list[int | None](), []
     for special, (start, end) in zip(added, piece.offsets, strict=True):
+        # Nobody could have written on from inside of a token.
         if start < border < end and laid.text[start:border].strip():
-            raise BadInput(
-                f"the model reads {laid.text[start:end]!r} as one token, half of it prompt and half "
-                "continuation; move the border to the beginning of a word."
-            )
+            said = f"{laid.text[start:end]!r} is one token, half of it prompt and half continuation"
+            raise BadInput(f"{said}; move the border to the beginning of a word.")
         own = [i for i, (first, last) in enumerate(parts) if max(start, first) < min(end, last)]
         segments.append(None if special or not own else own[-1])
         first, last = (0, len(laid.text)) if segments[-1] is None else parts[segments[-1]]

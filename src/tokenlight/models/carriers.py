@@ -35,10 +35,8 @@ def carried(
     names = {one.__name__ for one in type(model).__mro__}
     kind = next((kind for kind in KINDS if kind in names), None)
     if labels is not None and (kind or isinstance(model, PreTrainedModel)):
-        raise BadInput(
-            f"labels={list(labels)!r} name the classes of a plain torch module; a transformers model "
-            "has them in its config (id2label)."
-        )
+        said = f"labels={list(labels)!r} name the classes of a plain torch module"
+        raise BadInput(f"{said}; a transformers model has them in its config (id2label).")
     if kind == "SentenceTransformer":
         name, parts = type(model).__name__, {type(part).__name__: part for part in model}
         if "Pooling" in parts:
@@ -58,7 +56,7 @@ def carried(
 
 def vectors(name: str, **hub: Any) -> tuple[Pooling, Similarity, int | None]:
     """How a model without a head makes one vector of a text, how it compares two, and the most tokens it
-    reads, which may be fewer than it could; the mean, the cosine and no limit where no file says anything."""
+    reads; the mean, the cosine and no limit where no file says anything."""
     place = resolve(name)
     hub = hub if Path(place).is_dir() else reaching(hub)
 
@@ -69,10 +67,8 @@ def vectors(name: str, **hub: Any) -> tuple[Pooling, Similarity, int | None]:
     parts = {str(one["type"]).rpartition(".")[2]: one["path"] for one in said("modules.json")}
     read = said("sentence_bert_config.json")
     if read.get("do_lower_case"):
-        raise UnsupportedModel(
-            f"the sentence_bert_config.json of {name} lower-cases texts before its tokenizer reads "
-            "them, which tokenlight does not; set do_lower_case in the tokenizer instead."
-        )
+        wrong = f"sentence_bert_config.json of {name} lower-cases texts, which tokenlight does not"
+        raise UnsupportedModel(f"{wrong}; set do_lower_case in the tokenizer instead.")
     how = said(f"{parts.get('Pooling', '1_Pooling')}/config.json")
     likeness = said("config_sentence_transformers.json").get("similarity_fn_name")
     pooling = _pooling(how, name) if how else "mean"
@@ -83,14 +79,11 @@ def _similarity(parts: list[str], likeness: object, name: str) -> Similarity:
     """How two vectors are compared behind the modules ``parts``; one that would change them is refused."""
     for part in parts:
         if part not in ("Transformer", "Pooling", "Normalize"):
-            raise UnsupportedModel(
-                f"{name} has a {part} module behind its pooling, which tokenlight does not know; it reads "
-                "Transformer, Pooling and Normalize."
-            )
+            said = f"{name} has a {part} module behind its pooling, which tokenlight does not know"
+            raise UnsupportedModel(f"{said}; it reads Transformer, Pooling and Normalize.")
     if likeness not in (None, "cosine", "dot", "dot_score"):
-        raise UnsupportedModel(
-            f"{name} compares vectors by {likeness}; tokenlight knows the cosine and the dot product."
-        )
+        said = f"{name} compares vectors by {likeness}"
+        raise UnsupportedModel(f"{said}; tokenlight knows the cosine and the dot product.")
     # The dot product of vectors of length one is their cosine.
     return "cosine" if likeness in (None, "cosine") or "Normalize" in parts else "dot"
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.errors import DamagedFile, TokenlightError, UnknownName, near_names, shown
+from tokenlight.errors import DamagedFile, TokenlightError, UnknownName, shown
 from tokenlight.files.documents import json_in
 
 if TYPE_CHECKING:
@@ -42,11 +42,8 @@ _WAYS_BACK = (
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedModel:
-    """One embedded model as ``tokenlight models`` lists it.
-
-    ``size`` is in bytes and counts the shared encoder, so sizes do not add up. ``figure`` is what
-    ``training/measure.py`` measured with these files on the whole of ``split``.
-    """
+    """One embedded model as ``tokenlight models`` lists it: its size in bytes, shared encoder included, and
+    what ``training/measure.py`` measured with these files on the whole of ``split``."""
 
     name: str
     task: str
@@ -68,14 +65,10 @@ def resolve(name_or_path: str | Path) -> str:
 
 
 def verify(name: str) -> None:
-    """Raise ``DamagedFile`` unless every file of this model is there and is the one released: 31 MB take
-    about 30 ms, so this runs at every load."""
+    """Refuse a model unless every file of it is the one released: 30 ms, so this runs at every load."""
     task = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or task not in TASKS:
-        # Compared without the prefix, which would make all names look near.
-        hint = "".join(f" Did you mean '{PREFIX}{near}'?" for near in near_names(task, TASKS)[:1])
-        known = ", ".join(sorted(PREFIX + known for known in TASKS))
-        raise UnknownName(f"unknown embedded model {name!r}.{hint} Known: {known}.")
+        raise UnknownName.among("embedded model", name, [PREFIX + known for known in TASKS])
     for relative, released in _files_of(task).items():
         path = FOLDER / relative
         if path.is_file() and digest_of(str(path)) == released["sha256"]:
@@ -104,8 +97,7 @@ def catalogue() -> list[EmbeddedModel]:
 
 
 def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTokenizer]:
-    """The masked language model over the shared encoder, and its tokenizer; it computes in float32 unless
-    another ``dtype`` is given, and the files hold fp16."""
+    """The masked language model over the shared encoder, and its tokenizer; in float32 by default."""
     from tokenlight.models.loading import load
 
     return load(PREFIX + "masked_lm", dtype=dtype, device=None)
@@ -113,8 +105,7 @@ def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTo
 
 @contextmanager
 def quiet(*, silent: bool = False) -> Iterator[None]:
-    """Within: transformers draws no bar for a load that takes a tenth of a second; ``silent``: nor does
-    it report weights it did not find, where that is asked of its answer."""
+    """Within: transformers draws no bar; ``silent``: nor does it report weights it did not find."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -161,8 +152,7 @@ def digest_of(where: str) -> str:
 
 
 def folder_digest(place: str) -> str:
-    """Hash of a model folder's weights, config and vocabulary; of a hub id the commit that is kept
-    here, or that the hub has; nothing where neither can be told."""
+    """Hash of a model folder's weights, config and vocabulary; of a hub id its commit, if it can be told."""
     folder = Path(place)
     if place.startswith(PREFIX):
         return digest_of(str(FOLDER / CHECKSUMS))[:16]

@@ -35,21 +35,17 @@ CONTENT = (
     "added_tokens.json", "generation_config.json",
 )  # fmt: skip
 FETCHED = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
-LAYERS = (
-    "num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers", "decoder_layers",
-)  # fmt: skip
+# Fields, with their least and most: beyond it, building the model takes hours or cannot end.
 SIZES = (
-    "num_attention_heads", "n_heads", "n_head", "num_key_value_heads", "hidden_size", "d_model", "n_embd",
-    "dim", "intermediate_size", "vocab_size",
-)  # fmt: skip
-# The least and the most of a field: beyond it, building the model takes hours or cannot end.
-RANGES: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(LAYERS, (1, 1000)),
-    **dict.fromkeys(SIZES, (1, 1 << 24)),
-    "num_labels": (1, 1 << 20),
-    "pad_token_id": (0, 1 << 24),
-    "chunk_size_feed_forward": (0, 1),  # more cuts the tokens into parts that must come out even
-}
+    r"(hidden|intermediate|vocab)_size|d_model|n_embd|dim|(n|num_attention|num_key_value)_heads?"
+)
+RANGES = (
+    (r"(n|num|num_hidden|encoder|decoder)_layers?", 1, 1000),
+    (SIZES, 1, 1 << 24),
+    ("num_labels", 1, 1 << 20),
+    ("pad_token_id", 0, 1 << 24),
+    ("chunk_size_feed_forward", 0, 1),  # more cuts the tokens into parts that must come out even
+)
 
 
 def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
@@ -87,18 +83,16 @@ def check(name: str, place: str, *, weights: bool = True, **hub: Any) -> None:
 def reaching(hub: dict[str, Any]) -> dict[str, Any]:
     """``hub`` with the cache alone where the hub's name cannot even be looked up: its library would
     try for half a minute. A proxy may know the name where this machine does not."""
-    if {"http", "https", "all"} & set(getproxies()):
-        return hub
     try:
-        socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
+        if not {"http", "https", "all"} & set(getproxies()):
+            socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
+        return hub
     except OSError:
         return {"local_files_only": True, **hub}
-    return hub
 
 
 def fetched(place: str, file: str, hub: dict[str, Any]) -> Path | None:
-    """A file of a model, from its folder, or from a hub where it is not kept here; None where it
-    cannot be had, which is told, with what to do, by whoever loads the model."""
+    """A file of a model's folder, or of a hub; None where it cannot be had, which its loading will tell."""
     troubles = ("missing_entries", "connection_errors", "gated_repo")
     quiet = {f"_raise_exceptions_for_{what}": False for what in troubles}
     try:
@@ -175,8 +169,7 @@ def _only_own_files(folder: Path, weights: bool) -> None:
 
 
 def _only_safetensors(index: Path, content: dict[str, Any], folder: Path) -> None:
-    """Every shard that ``index`` names is a safetensors file beside it, and there; a hub's are not fetched
-    yet."""
+    """Every shard that ``index`` names is a safetensors file beside it, and there; a hub's comes later."""
     shards = content.get("weight_map")
     if not isinstance(shards, dict) or not isinstance(content.get("metadata", {}), dict):
         raise DamagedFile(f"{index} is no index of weights: it has no weight_map to files.")
@@ -200,10 +193,10 @@ def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: o
     """Refuse a file that names code, an adapter, or files elsewhere."""
     if file.name == "adapter_config.json":
         # Its weights may be a pickle, and its other fields name models and files elsewhere.
+        base = content.get("base_model_name_or_path") or "another model"
         raise UnsupportedModel(
-            f"{name} is a PEFT adapter of {content.get('base_model_name_or_path') or 'another model'}, not "
-            "a whole model. Load it in Python with peft's AutoPeftModelFor….from_pretrained, and give "
-            "Explainer(model, tokenizer), or a folder that its merge_and_unload() was saved to."
+            f"{name} is a PEFT adapter of {base}, not a whole model. Load it with peft's "
+            "AutoPeftModelFor….from_pretrained, and give Explainer(model, tokenizer)."
         )
     # transformers takes a class of its own for a family or a tokenizer that it knows.
     known = isinstance(family, str) and family in transformers.CONFIG_MAPPING
@@ -241,12 +234,12 @@ def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _wanted(field: str, value: Any) -> str:
-    """What should stand in a field that is read here, or that no model can be built by; nothing where it
-    does. Of all others transformers speaks."""
-    if field in RANGES and isinstance(value, int | str):  # a list has one for each stage
-        least, most = RANGES[field]
-        right = type(value) is int and least <= value <= most
-        return "" if right else f"a number from {least} to {most:,}"
+    """What should stand in a field that is read or built by; nothing where it does."""
+    for pattern, least, most in (
+        RANGES if isinstance(value, int | str) else ()
+    ):  # stages have a list
+        if re.fullmatch(pattern, field) and not (type(value) is int and least <= value <= most):
+            return f"a number from {least} to {most:,}"
     if field == "model_max_length":
         return "" if isinstance(value, int | float) else "a number"
     if field in ("architectures", "model_input_names"):

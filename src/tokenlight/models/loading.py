@@ -18,10 +18,7 @@ from tokenlight.models.embedded import PREFIX, TASKS, quiet, resolve
 from tokenlight.models.folder import SAFE, WEIGHTS, check, fetching, first_line, opening, reaching
 
 log = logging.getLogger("tokenlight")
-TOKENIZERS = (
-    "tokenizer.json", "vocab.txt", "tokenizer.model", "vocab.json", "spiece.model",
-    "sentencepiece.bpe.model", "vocab.model", "merges.txt",
-)  # fmt: skip
+TOKENIZERS = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
 GIVE = (
     "Give a folder with config.json, tokenizer and model.safetensors, a hub id that this machine can reach, "
     f"or one of {', '.join(PREFIX + task for task in TASKS)}."
@@ -93,10 +90,8 @@ def _quantised(quantize: str, device: str | torch.device | None) -> dict[str, An
 def _refuse_half_quantised(name: str, model: Any) -> None:
     layers = (one for one in model.modules() if type(one).__name__ == "Linear4bit")
     if any(getattr(layer.weight, "quant_state", None) is None for layer in layers):
-        raise DamagedFile(
-            f"config.json of {name} says that its weights are quantised (quantization_config), and they are "
-            "not. Take that field out, or quantise the model and give Explainer(model, tokenizer)."
-        )
+        said = f"config.json of {name} says that its weights are quantised, and they are not"
+        raise DamagedFile(f"{said}. Take its quantization_config out.")
 
 
 def put(model: Any, device: str | torch.device | None) -> None:
@@ -117,18 +112,16 @@ def put(model: Any, device: str | torch.device | None) -> None:
 def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
     folder = Path(place, hub.get("subfolder") or "")
     # transformers makes up an empty vocabulary where a folder has none: every word would be unknown.
-    if folder.is_dir() and not any((folder / file).exists() for file in TOKENIZERS):
+    if folder.is_dir() and not any(any(folder.glob(file)) for file in TOKENIZERS):
         raise BadInput(
-            f"{name} has no tokenizer ({', '.join(TOKENIZERS[:3])} …); save it beside the model with "
-            "tokenizer.save_pretrained(folder)."
+            f"{name} has no tokenizer; tokenizer.save_pretrained(folder) saves it there."
         )
     with opening(name, "the tokenizer (tokenizer.json, tokenizer_config.json …)"):
         return AutoTokenizer.from_pretrained(place, **SAFE, **fetching(hub))
 
 
 def _processor(place: str, name: str, hub: dict[str, Any], both: bool) -> Any:
-    """How the model wants its images, and beside a text (``both``) its text; the processors of plain
-    Pillow, which need no torchvision."""
+    """How the model wants its images, and beside a text (``both``) its text; by plain Pillow."""
     pillow(f"reading images for {name}")
     # From its own module: older releases hide it at the top where torchvision is missing.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
@@ -144,10 +137,9 @@ def refuse_missing_folder(name: str) -> None:
     place = Path(name)
     if place.is_dir():
         return
-    is_path = place.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
     # A file beside us may have a hub id's name by chance, but hardly with an ending.
-    is_file = place.is_file() and (is_path or place.suffix)
-    if is_file or is_path:
+    is_file = place.is_file() and place.suffix
+    if is_file or place.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         wrong = "it is a file, not a folder" if is_file else "there is no such folder"
         raise BadInput(f"no model found at {name!r}: {wrong}. {GIVE}")
     for near in near_names(name, TASKS, likeness=0.8):
@@ -177,9 +169,8 @@ def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
 def _class(name: str, config: Any) -> Any:
     """The class the checkpoint was saved as; nothing is guessed."""
     if not hasattr(config.get_text_config(), "to_dict"):
-        raise DamagedFile(
-            f"config.json of {name} has a text_config, as no {config.model_type} has one; take it out."
-        )
+        said = f"config.json of {name} has a text_config, as no {config.model_type} has one"
+        raise DamagedFile(f"{said}; take it out.")
     for architecture in config.architectures or ():
         without_head = architecture.endswith("Model") and not config.is_encoder_decoder
         if architecture.endswith(TAKEN) or without_head:
