@@ -5,7 +5,7 @@ head makes one vector of a text. Both are known by names, so that neither librar
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -17,10 +17,7 @@ from tokenlight.models.embedded import resolve
 from tokenlight.models.folder import document, fetched, reaching
 
 KINDS = ("Pipeline", "CrossEncoder", "SentenceTransformer")
-POOLINGS: dict[str, Pooling] = {
-    "mean": "mean", "cls": "cls", "lasttoken": "last", "max": "max", "weightedmean": "weightedmean",
-    "mean_sqrt_len": "mean_sqrt_len",
-}  # fmt: skip
+POOLINGS: dict[str, Any] = {way.replace("last", "lasttoken"): way for way in get_args(Pooling)}
 
 
 def carried(
@@ -99,4 +96,5 @@ def _pooling(says: Mapping[str, Any], name: str) -> Pooling:
             f"{name} pools its tokens by {' and '.join(map(str, ways)) or 'nothing'}; tokenlight knows "
             f"{', '.join(POOLINGS)}. Load the model yourself and give Explainer(…, pooling=…)."
         )
-    return POOLINGS[ways[0]]
+    found: Pooling = POOLINGS[ways[0]]
+    return found
