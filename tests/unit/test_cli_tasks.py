@@ -140,7 +140,7 @@ def test_a_name_a_ranking_and_a_rival_continuation(tokenlight, models, tmp_path)
     [
         ("writer", [PROMPT, "--pair", "x"], "--continue WORDS or --generate N"),
         ("writer", [PROMPT, "--token", "film"], "--token film asks for one token's label"),
-        ("writer", [PROMPT, "--target", "all"], "--target all would be"),
+        ("writer", [PROMPT, "--target", "all"], "'all' would be 150 explanations"),
         ("writer", [PROMPT, "--target", "charming"], "--continue ' charming', which explains"),
         ("writer", [PROMPT, "--generate", "0"], "--generate 0 writes nothing"),
         ("writer", ["--question", "who", "--context", "we"], "give TEXT or --chat"),
