@@ -1,7 +1,7 @@
 """Documents, and a question about them, as one prompt: which of them did the answer come from?"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenlight.data.tokens import Span
@@ -42,12 +42,14 @@ class Context:
     template: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.documents, Iterable) and not isinstance(self.documents, str | Mapping):
+            object.__setattr__(self, "documents", tuple(self.documents))
         self.laid()
 
     def laid(self) -> Laid:
         """The documents and the question in the text around them."""
         given, asked = self.documents, self.question is not None
-        if isinstance(given, str) or not given:
+        if not isinstance(given, tuple | Mapping) or not given:
             raise BadInput("documents are a list of texts, or a table of names and texts.")
         if not isinstance(given, Mapping):
             given = {f"document {number}": text for number, text in enumerate(given, 1)}

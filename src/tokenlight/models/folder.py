@@ -174,7 +174,8 @@ def _only_safetensors(index: Path, content: dict[str, Any], folder: Path) -> Non
     if not isinstance(shards, dict) or not isinstance(content.get("metadata", {}), dict):
         raise DamagedFile(f"{index} is no index of weights: it has no weight_map to files.")
     for shard in sorted({str(shard) for shard in shards.values()}):
-        if shard == f"../{ENCODER}" and folder.resolve().parent == FOLDER.resolve():
+        own = folder.is_dir() and folder.resolve().parent == FOLDER.resolve()
+        if own and shard == f"../{ENCODER}":
             continue
         _plain_name(index, shard, ".safetensors")
         if folder.is_dir() and not (folder / shard).is_file():
