@@ -78,7 +78,7 @@ def test_no_answer_may_be_explained_and_held_against_one(asked):
         (("--continue", "cat"), "--context does not go with --continue"),
         (("--target", "in town", "--rather-than", "in town"), "Give two that differ"),
         (("--target", "a fish"), "'a fish' is not in the context"),
-        (("--target", "town", "--no-answer"), "give either --target 'town' or --no-answer"),
+        (("--target", "town", "--no-answer"), "give --target 'town' or --no-answer, not both"),
         (
             ("--occurrence", "1"),
             "give --token WORD, or the words of a question's answer as --target",

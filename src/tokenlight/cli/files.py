@@ -19,9 +19,7 @@ from tokenlight.evaluation.preflight import check_target, refused_options
 from tokenlight.evaluation.run import text_by_text
 from tokenlight.evaluation.trust import all_trusted
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.default import is_auto
 from tokenlight.explaining.jobs import name_of
-from tokenlight.explaining.options import whole_number
 from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half, windows
 from tokenlight.files.tables import Example
 from tokenlight.plots.dataset import Report
@@ -33,7 +31,10 @@ def explain_all(
     explainer: Explainer, texts: TextFile, how: dict[str, Any], output: Output, *, trust: bool
 ) -> int:
     """Show the texts one by one, write the files, and say how many were left out."""
-    _check(explainer, texts, how)
+    if explainer.live.head.kind == "span" and not texts.questions:
+        answers = f"{name_of(explainer)} answers questions about a context"
+        raise BadInput(f"{answers}; give a file with the columns 'question' and 'context'.")
+    check_target(explainer, how["target"])
     note: tuple[str, ...] = ()
     if how["method"] == "best":  # chosen once, on a sample of all texts
         given = [text.text for _, text in texts.read() if not isinstance(text, BadInput)]
@@ -66,18 +67,6 @@ def explain_all(
         left_out = f"{output.left_out} of {texts.count} texts could not be explained"
         complain(f"{left_out}; the reasons are given above.")
     return output.left_out
-
-
-def _check(explainer: Explainer, texts: TextFile, how: Mapping[str, Any]) -> None:
-    """Refuse, before the first text, what would be wrong for every one of them."""
-    whole_number("seed", how["seed"], 0)
-    named = [] if how["method"] == "best" else [one for one in how["method"] if not is_auto(one)]
-    if named:
-        explainer._methods(named, how["seed"])
-    if explainer.live.head.kind == "span" and not texts.questions:
-        answers = f"{name_of(explainer)} answers questions about a context"
-        raise BadInput(f"{answers}; give a file with the columns 'question' and 'context'.")
-    check_target(explainer, how["target"])
 
 
 def _answered(

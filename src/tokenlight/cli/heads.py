@@ -23,26 +23,25 @@ def heads(  # noqa: PLR0917 - a parameter an option
     output: Path | None = flag("Write the heads file, for mask_lrp.", "-o --output"),
     html: Path | None = flag("Write a page of figures."),
     align: Literal["offsets", "official"] = flag(
-        "How attention is read: words and tokens paired by their characters, or exactly as "
-        "Mask-LRP's own code does it, with special tokens and offset 0 counted and [SEP] masked "
-        "(not for questions).",
+        "How attention is read: words and tokens paired by their characters, or as Mask-LRP's own "
+        "code does it, with special tokens and offset 0 counted and [SEP] masked.",
         default="offsets",
     ),
     zero_offset: bool | None = flag(
         "Whether a head that looks at its own token is positional.", show_default=ALIGNED
     ),
-    special: bool | None = flag("Whether special tokens look, too.", show_default=ALIGNED),
+    special: bool | None = flag(
+        "Whether special tokens' own attention counts.", show_default=ALIGNED
+    ),
     explain_mask: Literal["none", "cls_sep", "sep"] | None = flag(
         "Special tokens that no token may attend to.", show_default=ALIGNED
     ),
     limit: int = flag("Only the first N sentences; 0 reads all.", default=0, min=0, metavar="N"),
     margin: float | None = flag(
-        "ξ_synt: by how much a syntactic head must beat always looking at the commonest position.",
-        show_default="0.1",
+        "ξ_synt: by how much a syntactic head beats the commonest position.", show_default="0.1"
     ),
     synt_thres: str | None = flag(
-        "How often a syntactic head must look at the head of nsubj, obj, amod and advmod, in place "
-        "of --margin.",
+        "How often it looks at the head of nsubj, obj, amod and advmod, in place of --margin.",
         metavar="A,B,C,D",
         show_default="from the text",
     ),

@@ -65,7 +65,7 @@ def check(given: Mapping[str, Any]) -> None:
             said = f"{_flag(name)} does not go with {_flag(other)}; leave out one of the two."
             refuse({name, other} <= there, said)
     for names, (other, how) in NEEDS.items():
-        for name in there.intersection(names.split()) if other not in there else ():
+        for name in sorted(there.intersection(names.split())) if other not in there else ():
             value = given[name][0] if isinstance(given[name], list) else given[name]
             raise BadInput(f"{_flag(name)} {short(str(value), 60)} needs {how}; give that too.")
     alone = "question" in there and not there & {"context", "document"}
@@ -170,13 +170,13 @@ def target_of(given: Mapping[str, Any], *, answers: bool) -> Any:
     words = "give --token WORD, or the words of a question's answer as --target"
     refuse(times is not None and not counted, f"--occurrence counts places of words; {words}.")
     if answers and token is None and not writes:
-        both = f"give either --target {this!r} or --no-answer, not both."
-        refuse(given["no_answer"] and named, both)
+        refuse(given["no_answer"] and named, f"give --target {this!r} or --no-answer, not both.")
         answer = this if named else None
         this = SpanTarget(answer=answer, occurrence=times, no_answer=given["no_answer"])
         return this if rival is None else Contrast(this, rival)
-    none = "--no-answer explains a question's; give --question and --context with it."
-    refuse(given["no_answer"], none)
+    refuse(
+        given["no_answer"], "--no-answer is of a question; give --question and --context with it."
+    )
     if writes:
         together = rival is None and bool(given["by"])
         this = Continuation(written, 20 if tokens is None else tokens, together=together)

@@ -11,6 +11,7 @@ from tokenlight.inputs.context import Context
 from tokenlight.web.limits import ServerLimits
 
 _LIMITS = ServerLimits()
+MOST_EVALUATED = _LIMITS.evaluated_methods
 Text = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Identity = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
@@ -146,9 +147,7 @@ class EvaluateAsked(Strict):
     """Measure methods on a few texts."""
 
     model: Name | None = None
-    method: (
-        Name | Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.evaluated_methods)]
-    ) = "auto"
+    method: Name | Annotated[list[Name], Field(min_length=1, max_length=MOST_EVALUATED)] = "auto"
     metrics: Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.metrics)] = ["aopc"]
     texts: Annotated[list[Text | TextAsked], Field(min_length=1, max_length=_LIMITS.texts)]
     labels: Annotated[list[Name | Count | None], Field(max_length=_LIMITS.texts)] | None = None

@@ -40,7 +40,10 @@ class Service:
         self.models, self.shelf, self.limits = models, shelf, limits
         self.kept = Kept(limits)
         self._workers: dict[str, ModelWorker] = {}
-        self._shelved = {n: [self._keep(a, pinned=True) for a in f] for n, f in shelf.files.items()}
+        self._shelved = {
+            name: [self._keep(one, pinned=True) for one in found]
+            for name, found in shelf.files.items()
+        }
         self._beside = asyncio.Semaphore(limits.beside)  # each may take a hundred megabytes
 
     def warm(self) -> None:

@@ -41,7 +41,7 @@ class Entry:
         """About how many bytes of memory it takes, its game included."""
         image = self.attribution.row.image
         shown = 0 if image is None else image.pixels.nbytes  # and as it is drawn
-        return shown + held(self.attribution) + held(self.played)
+        return shown + held(self.attribution) + held({**self.played})  # while more may be played
 
 
 def held(value: Any) -> int:
