@@ -194,7 +194,7 @@ def test_the_doctor_tries_every_method_on_a_picture(folder):
             "--image does not go with --pair; leave out one of the two.",
         ),
         (["--file", "a.csv", "--png", "out.png"], "--file does not go with --png"),
-        (["--image", "none.png", "--model", "vit"], "there is no image file"),
+        (["--image", "none.png", "--model", "vit"], "none.png cannot be read as an image"),
         (
             ["a text", "--model", "vit"],
             "does not read text: it classifies images as red, green, blue",
