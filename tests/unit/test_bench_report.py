@@ -32,7 +32,7 @@ from tokenlight.data.postprocess import difference
 from tokenlight.errors import DamagedFile, UnknownName
 from tokenlight.evaluation.corpus import class_weights
 from tokenlight.plots import charts
-from tokenlight.plots.charts import Line, Place, unbeaten
+from tokenlight.plots.charts import Line, unbeaten
 from tokenlight.plots.charts import lines as lines_figure
 from tokenlight.plots.figures import difference_map
 
@@ -530,7 +530,7 @@ class TestLatex:
 
 class TestPieces:
     def test_the_frontier_has_only_methods_that_none_beats(self):
-        panel = {"a": Place(1, 0.2), "b": Place(2, 0.1), "c": Place(3, 0.5), "d": Place(3, 0.4)}
+        panel = {"a": (1, 0.2), "b": (2, 0.1), "c": (3, 0.5), "d": (3, 0.4)}
         assert unbeaten(panel) == ["a", "c"]
         assert unbeaten(panel, lower=True) == ["a", "b"]
 

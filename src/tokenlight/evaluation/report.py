@@ -12,7 +12,7 @@ from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.write import write_bytes
 from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.charts import Line, lines, plain_png, sheet
+from tokenlight.plots.charts import Line, file_of, lines, sheet
 from tokenlight.plots.html import _environment, sealed
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _warnings(evaluation: Evaluation) -> list[str]:
 
 def _png(evaluation: Evaluation) -> bytes:
     """The figure; empty where no metric has a curve."""
-    return plain_png(figure(evaluation), 150) if _drawn(evaluation) else b""
+    return file_of(figure(evaluation), dots=150) if _drawn(evaluation) else b""
 
 
 def save(evaluation: Evaluation, folder: Path) -> None:

@@ -5,7 +5,7 @@ import io
 import re
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.plots.characters import in_line, visible
@@ -19,6 +19,7 @@ LARGEST = 40  # inches
 MANY = 12  # names in a legend
 SPREAD = 8  # costs further apart than this stand on a logarithmic axis
 T = TypeVar("T")
+Place = tuple[float, float]  # what a method costs, and how faithful it is
 _drawing = threading.Lock()
 # Dark enough on white for small print; told apart by place and title, not by colour alone.
 CLOUD_COLOURS = ("#9f2f1f", "#1f5fa8", "#2b6e3f", "#7a4fa3", "#8a5a00", "#444444")
@@ -42,16 +43,7 @@ class Bar(NamedTuple):
     published: float | None = None
 
 
-class Place(NamedTuple):
-    """What a method costs and how faithful it is."""
-
-    cost: float
-    value: float
-
-
-def sheet(
-    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
-) -> Any:
+def sheet(width: float, height: float, layout: str | None = "constrained") -> Any:
     """An empty figure. Never pyplot: no global state, no window, nothing to close."""
     figure = MissingExtra.importing("matplotlib.figure", "plots", "a figure")
     return figure.Figure(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)
@@ -78,7 +70,8 @@ def lines(
                 style = {"color": how["color"], "alpha": 0.12, "linewidth": 0}
                 axes.fill_between(line.points, line.lows, line.highs, **style)
         axes.set_xlabel((axis or {}).get(title, "share of tokens removed"))
-        _explain(axes, len(panel))
+        many = len(panel) > MANY
+        axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)
     return axes and axes.figure
 
 
@@ -112,15 +105,16 @@ def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: b
     for axes, _, panel in panes(panels.items()):
         for order, (name, place) in enumerate(panel.items()):
             how = _style(order) | {"linestyle": "none"}
-            axes.plot(place.cost, place.value, markersize=7, label=in_line(name), **how)
+            axes.plot(*place, markersize=7, label=in_line(name), **how)
         best = [panel[name] for name in unbeaten(panel, lower=lower)]
         axes.plot(*zip(*best, strict=True), color=GREY, linewidth=1, zorder=0)
-        costs = [place.cost for place in panel.values()]
+        costs = [cost for cost, _ in panel.values()]
         if min(costs) > 0 and max(costs) > SPREAD * min(costs):
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel(in_line(metric), parse_math=False)
-        _explain(axes, len(panel))
+        many = len(panel) > MANY
+        axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)
     return axes and axes.figure
 
 
@@ -128,10 +122,11 @@ def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str
     """The methods, cheapest first, that no cheaper or equally cheap one matches."""
     sign = -1.0 if lower else 1.0
     found, reached = list[str](), float("-inf")
-    for name, place in sorted(panel.items(), key=lambda one: (one[1].cost, -sign * one[1].value)):
-        if sign * place.value > reached:
+    ranked = sorted((cost, -sign * value, name) for name, (cost, value) in panel.items())
+    for _, value, name in ranked:
+        if -value > reached:
             found.append(name)
-            reached = sign * place.value
+            reached = -value
     return found
 
 
@@ -150,10 +145,6 @@ def panes(
         yield axes, title, panel
         axes.grid(axis=grid, alpha=0.25)
         titled(axes, title)
-
-
-def _explain(axes: Any, names: int) -> None:
-    axes.legend(fontsize=6 if names > MANY else 7, ncols=2 if names > MANY else 1)
 
 
 def _style(number: int) -> dict[str, Any]:
@@ -179,21 +170,14 @@ def _lettering(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def svg(figure: Any) -> bytes:
-    """A figure as SVG: fixed names and no date, so that the same figure is the same file."""
+def file_of(figure: Any, kind: str = "png", dots: int = DOTS) -> bytes:
+    """A figure as a PNG, PDF or SVG file; the same figure is the same SVG: fixed names and no date."""
     from matplotlib import rc_context
 
-    drawn = io.BytesIO()
+    drawn, dated = io.BytesIO(), {"Date": None} if kind == "svg" else None
     # The context is the whole process's.
     with _drawing, rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
-        figure.savefig(drawn, format="svg", metadata={"Date": None})
-    return drawn.getvalue()
-
-
-def plain_png(figure: Any, dots: int, kind: str = "png") -> bytes:
-    """A figure as PNG, of so many dots an inch; or as PDF."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=kind, dpi=dots, facecolor="white")
+        figure.savefig(drawn, format=kind, dpi=dots, facecolor="white", metadata=dated)
     return drawn.getvalue()
 
 
@@ -201,7 +185,7 @@ def png(figure: Any) -> bytes:
     """A figure as a PNG of few colours; the same figure gives the same bytes."""
     from PIL import Image
 
-    return small(Image.open(io.BytesIO(plain_png(figure, DOTS))))
+    return small(Image.open(io.BytesIO(file_of(figure))))
 
 
 def small(image: Any) -> bytes:

@@ -10,9 +10,9 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.errors import BadInput
-from tokenlight.plots import facts
+from tokenlight.plots import charts, facts
 from tokenlight.plots.characters import in_line
-from tokenlight.plots.charts import named, panes, plain_png, sheet, svg, titled
+from tokenlight.plots.charts import named, panes, sheet, titled
 from tokenlight.plots.colours import STEPS, VEIL, hexadecimal, ink, shade
 from tokenlight.plots.passages import strongest_pieces
 from tokenlight.plots.scene import WORDS, scenes
@@ -180,8 +180,7 @@ def drawn(attributions: Sequence[Attribution]) -> Any:
 
 def file_of(attributions: Sequence[Attribution], ending: str) -> bytes:
     """The same as a ``.png``, ``.svg`` or ``.pdf`` file."""
-    figure = drawn(attributions)
-    return svg(figure) if ending == ".svg" else plain_png(figure, 160, ending[1:])
+    return charts.file_of(drawn(attributions), ending[1:], 160)
 
 
 def relation_histograms(heads: Mapping[str, Any]) -> Any:
@@ -225,8 +224,8 @@ def heads_page(heads: Mapping[str, Any]) -> str:
     """One self-contained HTML page with both figures."""
     from tokenlight.plots.html import _environment
 
-    files = [svg(draw(heads)).decode("utf-8") for draw in (relation_histograms, head_map)]
-    drawn = [file[file.index("<svg") :] for file in files]
+    made = (charts.file_of(draw(heads), "svg") for draw in (relation_histograms, head_map))
+    drawn = [file[file.index(b"<svg") :].decode("utf-8") for file in made]
     title = f"Attention heads of {heads.get('model') or 'a model'}"
     page = _environment().get_template("heads.html.j2")
     return page.render(title=title, heads=heads, figures=drawn)

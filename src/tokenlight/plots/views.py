@@ -148,10 +148,7 @@ def class_table(attributions: Sequence[Attribution]) -> ScoreTable:
 
 def layer_maps(attribution: Attribution) -> np.ndarray:
     """The terms of a picture's patches, ``layer row column``."""
-    image = attribution.row.image
-    assert image is not None
-    assert attribution.layers is not None
-    return image.grid(attribution.layers)
+    return attribution.row.image.grid(attribution.layers)  # type: ignore[union-attr, arg-type]
 
 
 @dataclass(frozen=True)

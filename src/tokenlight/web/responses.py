@@ -12,7 +12,7 @@ from tokenlight.data.units import word_groups
 from tokenlight.errors import BadInput
 from tokenlight.files.write import json_text
 from tokenlight.metrics._ranking import unit_ranks
-from tokenlight.plots.charts import plain_png, svg
+from tokenlight.plots.charts import file_of
 from tokenlight.plots.figures import bars, heat_map
 from tokenlight.plots.html import page
 from tokenlight.registry import spelled
@@ -95,7 +95,7 @@ def download(
     if form == "html":
         return page(list(attributions), words=words).encode("utf-8")
     drawing = bars(given) if figure == "bars" else _layers(given)
-    return svg(drawing) if form == "svg" else plain_png(drawing, 150)
+    return file_of(drawing, form, 150)
 
 
 def _layers(given: Sequence[Attribution]) -> Any:

@@ -209,8 +209,8 @@ class Artist:
         milliseconds, passes = {}, {}
         for one in self.report.costs:
             if one.value is not None:
-                milliseconds[one.method] = charts.Place(1000 * one.seconds, one.value)
-                passes[one.method] = charts.Place(one.forwards + one.backwards, one.value)
+                milliseconds[one.method] = (1000 * one.seconds, one.value)
+                passes[one.method] = (one.forwards + one.backwards, one.value)
         if len(passes) < 2:
             return None
         panels = {
