@@ -402,7 +402,7 @@ def test_the_terminal_shows_the_weight_of_the_picture_and_its_strongest_patches(
 def test_each_written_token_has_a_heat_map_of_its_own(llava):
     html = page(llava.explain(pictured(), "grad_x_input", target=Continuation(ANSWER)))
     assert html.count('class="photo coarse over"') == 3
-    assert "written · nothing yet" in html
+    assert "written · 0 % of the weight" in html
 
 
 def test_a_figure_tells_what_the_image_weighs(shown):

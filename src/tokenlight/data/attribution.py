@@ -104,11 +104,8 @@ class Attribution(Later, Shown):
         for name in ("scores", "logits", *["layers"] * (self.layers is not None)):
             values = frozen(getattr(self, name))
             if not np.isfinite(values).all():
-                first = int(np.argmin(np.isfinite(values)))
-                raise NotFinite(
-                    f"the {name} hold NaN or infinity, the first at {first}; an Attribution holds finite "
-                    "numbers only."
-                )
+                first = f"the first at {int(np.argmin(np.isfinite(values)))}"
+                raise NotFinite(f"the {name} hold NaN or infinity, {first}; give finite numbers.")
             object.__setattr__(self, name, values)
 
     def __len__(self) -> int:
@@ -245,8 +242,7 @@ class Attribution(Later, Shown):
         except TokenlightError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as broken:
-            lacks = isinstance(broken, KeyError) and broken.args
-            what = f"lacks the field {broken.args[0]!r}" if lacks else "garbles a field"
+            what = f"lacks or garbles a field ({type(broken).__name__}: {broken})"
             raise DamagedFile(f"this attribution {what}; save it again.") from broken
         validation.check(made)
         return made

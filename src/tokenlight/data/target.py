@@ -239,12 +239,11 @@ class Head:
             numbers = (f"{name}{float(x):.4g}" for name, x in zip(said, logits, strict=True))
             return Prediction(", ".join(numbers), 0, tuple(self.labels), ())
         chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else softmax(logits)
-        ids = range(len(chances))
-        if self.writes:
-            ids = np.argsort(-chances, kind="stable")[:LIKELIEST].tolist()
+        likeliest = np.argsort(-chances, kind="stable")[:LIKELIEST].tolist() if self.writes else []
+        ids = likeliest or range(len(chances))
         best = ids[0] if self.writes else int(np.argmax(logits))
         names, kept = (tuple(self.labels[i] for i in ids), tuple(float(chances[i]) for i in ids))
-        return Prediction(self.labels[best], best, names, kept, tuple(ids) if self.writes else ())
+        return Prediction(self.labels[best], best, names, kept, tuple(likeliest))
 
     def depends_on_logits(self, target: TargetLike) -> bool:
         """Whether the model must have spoken before it is known which logits ``target`` means."""

@@ -7,7 +7,6 @@ added tokens are apart. Thousands of added tokens take milliseconds, so one serv
 explain(); none is kept longer, so what the user changes later holds from the next call on.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -103,14 +102,11 @@ class Vocabulary(Sequence[str]):
             return found
         if not label or is_half(label) or self.tokenizer is None:
             raise BadTarget(f"{label!r} names no token here; give a word, or the token's number.")
-        # Behind a prompt that ends in a word, the blank belongs to the continuation.
-        written = f" {label}" if blank and label[:1].isalnum() else label
-        whole = way(f"Continuation({written!r})", f"--continue {shlex.quote(written)}")
         pieces = self.tokenizer.convert_ids_to_tokens(self._behind(label, blank=blank))
+        whole = way("Continuation(…)", "--continue WORDS")
         raise BadTarget(
             f"{label!r} is {len(pieces)} tokens of this model ({', '.join(map(str, pieces))}), and a "
-            "target is one. Give one of them, a shorter word, or, for a model that writes on, "
-            f"{whole}, which explains them one by one."
+            f"target is one. Give one of them, or, for a model that writes on, {whole} for each of them."
         )
 
     def _find(self, label: str, *, blank: bool = True) -> int | None:

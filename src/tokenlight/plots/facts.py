@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tokenlight import registry
+from tokenlight.data.answers import softmax
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import SegmentShare
 from tokenlight.plots.passages import is_continuation
@@ -70,17 +69,13 @@ def chance_of_written(attribution: Attribution) -> str:
     index, said = attribution.target.index, attribution.prediction
     if not is_continuation(attribution) or index is None or not said.ids:
         return ""
-    if index == said.index:
-        return f"{percent(said.probabilities[0])} likely"
-    likeliest = f"likeliest: ‘{said.label.strip() or said.label}’ {percent(said.probabilities[0])}"
-    if index in said.ids:
-        chance = said.probabilities[said.ids.index(index)]
-    elif attribution.logits.size:
-        odds = np.exp(attribution.logits - attribution.logits.max())
-        chance = float(odds[index] / odds.sum())
-    else:  # a file keeps only the likeliest
-        return f"not among the {len(said.ids)} likeliest; {likeliest}"
-    return f"{percent(chance)} likely; {likeliest}"
+    chances = dict(zip(said.ids, said.probabilities, strict=True))
+    if index not in chances and attribution.logits.size:  # a file keeps only the likeliest
+        chances[index] = float(softmax(attribution.logits)[index])
+    among = f"not among the {len(said.ids)} likeliest"
+    likely = f"{percent(chances[index])} likely" if index in chances else among
+    best = f"; likeliest: ‘{said.label.strip() or said.label}’ {percent(said.probabilities[0])}"
+    return likely if index == said.index else likely + best
 
 
 def special_line(attribution: Attribution, own: SegmentShare) -> str:

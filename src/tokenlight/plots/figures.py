@@ -67,9 +67,8 @@ def difference_map(
     values = np.vstack(list(rows.values()))
     scales = [float(np.abs(own).max(initial=0.0)) or 1.0 for own in (values[:1], values[1:])]
     axes = sheet(2.2 + 0.75 * len(kept), 1.0 + 0.34 * len(rows)).add_subplot()
-    _cells(
-        axes, np.vstack([values[:1] / scales[0], values[1:] / scales[1]]), values, range(len(rows))
-    )
+    shares = np.vstack([values[:1] / scales[0], values[1:] / scales[1]])
+    _cells(axes, shares, values, range(len(rows)))
     named(axes, "x", [base.tokens[i] for i in kept], rotation=45, ha="right", fontsize=8)
     named(axes, "y", list(rows), fontsize=8)
     axes.set_xlabel(facts.SCALED, fontsize=8)
@@ -114,10 +113,8 @@ def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
             a = method.attribution
             axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
             axes.imshow(_veil(a.patches(), method.views[0].scale), **over)
-            share = (
-                f" ({100 * a.segment_shares()[0].share:.0f} % the image)" if image.places else ""
-            )
-            titled(axes, f"{method.label}{share}\nfor {a.target.name}", 8)
+            weighs = f" ({a.segment_shares()[0].share:.0%} the image)".replace("%", " %")
+            titled(axes, f"{method.label}{weighs * bool(image.places)}\nfor {a.target.name}", 8)
     return figure
 
 

@@ -150,9 +150,7 @@ def _segments(view: View, paint: Paint | None) -> Text:
     text = Text()
     for number, line in enumerate(view.lines):
         if line.share is not None:
-            name = in_line(line.share.name)
-            weighs = f"{name}, nothing yet" if line.unread else _weight(line.share)
-            text.append("\n" * (number > 0) + f"{weighs}  ", "dim")
+            text.append("\n" * (number > 0) + f"{_weight(line.share)}  ", "dim")
         _append(text, line, paint)
     return text
 

@@ -45,7 +45,6 @@ class MarkedLine(NamedTuple):
     place: int
     marks: tuple[Mark, ...]
     share: SegmentShare | None
-    unread: bool  # nothing of its segment was there yet
 
     @property
     def text(self) -> str:
@@ -121,10 +120,7 @@ class ScoreTable:
 def layer_table(attribution: Attribution, *, rollout: bool = False) -> ScoreTable:
     """The terms of each layer and their sum; ``rollout``: with their product, as in the paper's figure."""
     if attribution.layers is None:
-        raise BadInput(
-            f"{attribution.method} has no per-layer terms, so there is no heat map to draw; "
-            "attcat and cat have them."
-        )
+        raise BadInput(f"{attribution.method} has no per-layer terms; attcat and cat have them.")
     terms = attribution.layers
     rows = {f"L{number}": own for number, own in enumerate(terms)}
     rows |= {ROLLOUT: terms.prod(axis=0)} if rollout else {}
@@ -241,13 +237,11 @@ class View:
         return [SegmentText(passage.segment, tuple(group)) for group in groups]
 
     def _lines(self, found: list[SegmentText]) -> Iterator[MarkedLine]:
-        a, shares, homes = self.attribution, dict(self._shares), self.attribution.row.segments
+        a, shares = self.attribution, dict(self._shares)
         roles = passages.roles_of(self.tokens, words=a is not self.tokens)
-        read = {home for home, new in zip(homes, passages.unread(a), strict=True) if not new}
         for place, one in enumerate(found, 1):
             marks = tuple(self._mark(*pair) for pair in passages.with_roles(a, one, roles))
-            later = one.segment in homes and one.segment not in read
-            yield MarkedLine(place, marks, shares.pop(one.segment, None), later)
+            yield MarkedLine(place, marks, shares.pop(one.segment, None))
 
     def _mark(self, stretch: Stretch, roles: tuple[str, ...]) -> Mark:
         a, later = self.attribution, None  # what hovering says of a token that was not read
