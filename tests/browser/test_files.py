@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.contrast import contrast
 from tests.unit.hand_made import sample, with_method
-from tokenlight.plots.colours import contrast
 from tokenlight.plots.html import fragment, page
 
 # What JupyterLab, the old notebook and others write about the tables of an output.

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from tokenlight.plots.colours import PALETTES, STEPS, _luminance, contrast, ink, shade, step
+from tests.contrast import contrast
+from tokenlight.plots.colours import PALETTES, STEPS, ink, luminance, shade, step
 
 EVERY = [number for number in range(-STEPS, STEPS + 1) if number]
 
@@ -12,14 +13,14 @@ EVERY = [number for number in range(-STEPS, STEPS + 1) if number]
 @pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_stronger_is_darker_on_light_paper(palette, sign):
-    lights = [_luminance(shade(sign * n, palette=palette)) for n in range(STEPS + 1)]
+    lights = [luminance(shade(sign * n, palette=palette)) for n in range(STEPS + 1)]
     assert all(one > other for one, other in pairwise(lights))
 
 
 @pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_stronger_leaves_dark_paper_further(palette, sign):
-    lights = [_luminance(shade(sign * n, dark=True, palette=palette)) for n in range(STEPS + 1)]
+    lights = [luminance(shade(sign * n, dark=True, palette=palette)) for n in range(STEPS + 1)]
     assert all(one < other for one, other in pairwise(lights))
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tests.contrast import contrast
 from tests.unit.hand_made import attribution_of, row_of, sample, split, with_method
 from tokenlight.data.target import Prediction
 from tokenlight.errors import BadInput
-from tokenlight.plots.colours import STEPS, contrast, shade
+from tokenlight.plots.colours import STEPS, shade
 from tokenlight.plots.html import page
 from tokenlight.plots.terminal import console_on, show
 

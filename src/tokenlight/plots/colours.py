@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tokenlight.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,9 +44,7 @@ RAMPS = {
 
 def step(score: float, scale: float) -> int:
     """Signed strength from -STEPS to STEPS; 0 for what is too weak to be told from nothing."""
-    if not scale:
-        return 0
-    return round(max(-1.0, min(1.0, score / scale)) * STEPS)
+    return round(max(-1.0, min(1.0, score / scale)) * STEPS) if scale else 0
 
 
 def shade(step: int, *, dark: bool = False, palette: str = "green_red") -> RGB:
@@ -57,23 +57,16 @@ def shade(step: int, *, dark: bool = False, palette: str = "green_red") -> RGB:
 
 
 def ink(background: RGB) -> RGB:
-    """Black or white, whichever reads better on ``background``."""
-    black, white = (0, 0, 0), (255, 255, 255)
-    return black if contrast(background, black) >= contrast(background, white) else white
+    """Black or white, whichever contrasts more with ``background`` as WCAG 2 defines it."""
+    black = (luminance(background) + 0.05) ** 2 >= 0.05 * 1.05
+    return (0, 0, 0) if black else (255, 255, 255)
 
 
-def contrast(one: RGB, other: RGB) -> float:
-    """Contrast ratio of two colours as WCAG 2 defines it, 1 to 21."""
-    bright, dim = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (bright + 0.05) / (dim + 0.05)
-
-
-def _luminance(colour: RGB) -> float:
-    linear = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in (part / 255 for part in colour)
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def luminance(colour: RGB) -> float:
+    """How bright a colour is, 0 to 1, as WCAG 2 defines it."""
+    part = np.array(colour) / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def hexadecimal(colour: RGB) -> str:

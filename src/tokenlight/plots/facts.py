@@ -114,11 +114,9 @@ def grade(attribution: Attribution) -> str:
 
 def verdict(attribution: Attribution) -> str:
     """What came of the removal test, its grade first; empty where it was not made."""
-    trust: Any = attribution.extras.get("trust")
-    if not isinstance(trust, dict) or not trust.get("verdict"):
-        return ""
-    said, given = str(trust["verdict"]), grade(attribution)
-    if given == "untested":
+    given = grade(attribution)
+    said = str(attribution.extras["trust"].get("verdict") or "") if given else ""
+    if not said or given == "untested":
         return said  # nothing was ranked, which a grade would belie
     return f"{given}: {said.removesuffix(f': {given}')}"
 
