@@ -151,15 +151,13 @@ class PatchImage:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "PatchImage":
         """Rebuild from :meth:`to_dict`."""
-        scale = Scale.of(values["mean"], values["std"], len(values["mean"]))
+        scale, fill = Scale.of(values["mean"], values["std"], len(values["mean"])), values["fill"]
         height, width = map(int, values["patch"])
         with _stored(values) as image:
-            if height < 1 or width < 1 or image.height % height or image.width % width:
-                raise DamagedFile(f"patches of {width} × {height} do not fill its picture.")
             shown = np.asarray(image.convert("RGB"))
-        fill: Fill = values["fill"]
-        if len(scale.mean) not in (1, 3) or 0 in scale.std or fill not in get_args(Fill):
-            raise DamagedFile("its picture has a scale or a fill that cannot be.")
+        known = len(scale.mean) in (1, 3) and 0 not in scale.std and fill in get_args(Fill)
+        if not known or min(height, width) < 1 or shown.shape[0] % height or shown.shape[1] % width:
+            raise DamagedFile("its picture has patches, a scale or a fill that cannot be.")
         with np.errstate(all="ignore"):  # what comes of it is looked at below
             pixels = scale.pixels(shown)
         if values["pixels"] is not None:

@@ -120,8 +120,3 @@ def painter(console: Console) -> Paint | None:
         return Style(color=Color.from_ansi(231 if white else 16), bgcolor=picked)
 
     return paint
-
-
-def reading_aid() -> str:
-    """How the colours of a terminal are read, in a line."""
-    return f"green: for, red: against; {'brighter' if paper() == 'dark' else 'darker'} is stronger"

@@ -138,7 +138,8 @@ def piece_in_word(row: TokenRow, position: int) -> Piece:
     if row.image is not None and position in row.image.places:
         return Piece("", f"patch {text}", "")
     span, segment, word = row.spans[position], row.segments[position], row.words[position]
-    if span is None or segment is None or word is None or not any(map(_is_letter, text)):
+    letters = any(category(character)[0] in "LMN" for character in text)
+    if span is None or segment is None or word is None or not letters:
         return Piece("", text, "")
     spans = [s for s, w in zip(row.spans, row.words, strict=True) if w == word and s is not None]
     start, end = min(s for s, _ in spans), max(e for _, e in spans)
@@ -155,12 +156,8 @@ def piece_in_word(row: TokenRow, position: int) -> Piece:
 
 
 def _joins(character: str) -> bool:
-    return _is_letter(character) or character in "'’-_"
-
-
-def _is_letter(character: str) -> bool:
-    """Letters, marks on them and digits, of any script."""
-    return category(character)[0] in "LMN"
+    """Letters, marks on them and digits, of any script, and what may stand between them."""
+    return category(character)[0] in "LMN" or character in "'’-_"
 
 
 def is_continuation(a: Attribution) -> bool:

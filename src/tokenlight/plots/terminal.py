@@ -28,7 +28,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import SegmentShare
 from tokenlight.plots import facts, scene
 from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.colours import STEPS, Paint, painter, reading_aid, step
+from tokenlight.plots.colours import STEPS, Paint, painter, paper, step
 from tokenlight.plots.passages import EXPLAINED, LATER, is_continuation
 from tokenlight.plots.views import MarkedLine, ScoreTable, View, layer_maps
 
@@ -99,7 +99,8 @@ def _text(text: scene.TextScene, paint: Paint | None, *, aid: bool) -> Iterator[
     cells = "one block" if paint else "sign and tenths of the strongest, one cell"
     cells += " per patch, from the top left  "
     picture = "" if image is None else cells + in_line(image.name)
-    colours = reading_aid() if paint is not None and aid else ""
+    stronger = "darker" if paint is None or paper() == "light" else "brighter"
+    colours = f"green: for, red: against; {stronger} is stronger" if paint and aid else ""
     for said in filter(None, (colours, facts.null_line(first), picture)):
         yield Text(said, style="dim")
 
