@@ -1,8 +1,5 @@
-"""Answer spans: where in the context the answer stands that a span head gives, or a person names.
-
-A span head has two logits a token, ``[token, 0]`` for a start and ``[token, 1]`` for an end. Models
-trained on questions without an answer (SQuAD v2) say "no answer" by the span of the first token.
-"""
+"""Answer spans: where in the context the answer stands that a span head gives, or a person names. Models
+trained on questions without an answer (SQuAD v2) say "no answer" by the span of the first token."""
 
 import re
 from collections.abc import Sequence
@@ -46,13 +43,12 @@ class SpanTarget:
             raise BadTarget(f"{self!r} names the span in two ways; give one of them.")
         pair = (0, 0) if self.characters is None else self.characters
         whole = isinstance(pair, tuple | list) and [*map(_is_whole, pair)] == [True, True]
-        if not isinstance(self.answer, str | None) or not whole:
+        lost = self.occurrence is not None and self.answer is None  # it counts places of an answer
+        if not isinstance(self.answer, str | None) or not whole or lost:
             raise BadTarget(
                 f"{shown(self, 120)} names no answer; give answer='its words', or characters=(first, "
                 "behind the last)."
             )
-        if self.occurrence is not None and self.answer is None:
-            raise BadTarget("occurrence counts places of an answer; give answer='…' with it.")
 
     @property
     def given(self) -> bool:

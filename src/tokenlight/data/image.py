@@ -48,12 +48,10 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class PatchImage:
-    """A picture cut into patches, as it goes into a model; equal where the model reads the same.
-
-    ``pixels``: ``channel height width``, normalised; ``patch``: height and width of one;
-    ``size``: width and height of the picture before it was resized, where that is known; ``places``:
-    where its patches stand among the tokens of a text, none where they are the last of their own row.
-    """
+    """A picture cut into patches, as it goes into a model; equal where the model reads the same. ``pixels``:
+    ``channel height width``, normalised; ``patch``: height and width of one; ``size``: width and height
+    before it was resized, where that is known; ``places``: where its patches stand among the tokens of a
+    text, none where they are the last of their own row."""
 
     pixels: np.ndarray
     scale: Scale

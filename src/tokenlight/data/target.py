@@ -1,8 +1,8 @@
 """What number is explained: a class logit, a contrast of two, or the two logits of an answer span.
 
-A target resolves, for one example, to a weighted sum of that example's output logits. The logits of
-a classifier are indexed ``[label]``; those of a span head ``[token, 0]`` (start), ``[token, 1]``
-(end). Logits, never probabilities: their gradient does not die where the model is sure.
+A target resolves, for one example, to a weighted sum of that example's logits: ``[label]`` of a classifier,
+``[token, 0]`` (start) and ``[token, 1]`` (end) of a span head. Never probabilities: their gradient dies
+where the model is sure.
 """
 
 import re
@@ -113,11 +113,9 @@ TargetLike = Asked | ResolvedTarget
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model says: the label (or answer), its index, and every label's probability.
-
-    A regression head has no probabilities; a span head gives those of its start and end; of a
-    language model the likeliest tokens are kept, ``ids`` says which.
-    """
+    """What the model says: the label (or answer), its index, and every label's probability. A regression
+    head has none; a span head gives those of its start and end; of a language model the likeliest tokens
+    are kept, ``ids`` says which."""
 
     label: str
     index: int
@@ -184,11 +182,8 @@ DOES = {
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a model's last layer means: its kind, its labels, and how logits become probabilities.
-
-    ``reads``: whose logits they are: of the whole text, the next token, a masked token, one token,
-    or the likeness of two texts.
-    """
+    """What a model's last layer means: its kind, its labels, how logits become probabilities, and what it
+    ``reads``: the whole text, the next token, a masked token, one token, or the likeness of two texts."""
 
     kind: Literal["classification", "span"]
     labels: Sequence[str] = ()

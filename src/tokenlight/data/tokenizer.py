@@ -1,10 +1,9 @@
 """The user's tokenizer, so that nobody else switches it while it reads, and its tokens as labels.
 
 A fast tokenizer keeps in itself whether it cuts and pads, and every call switches that for all who hold
-it: a thread that asks for ``truncation=True`` would cut the texts that another explains. So each reading
-goes through one of its own: vocabulary and rules are the user's objects, the two switches and the list of
-added tokens are apart. Thousands of added tokens take milliseconds, so one serves a whole call of
-explain(); none is kept longer, so what the user changes later holds from the next call on.
+it: a thread that asks for ``truncation=True`` would cut the texts that another explains. So each call of
+explain() reads through one of its own, with the user's vocabulary and rules; none is kept longer, so what the
+user changes later holds from the next call on.
 """
 
 from collections.abc import Iterator, Sequence

@@ -64,12 +64,9 @@ TextInput = str | tuple[str, str] | Question
 
 @dataclass(frozen=True)
 class TokenRow(Later):
-    """One text as the model reads it, without padding; every field has one entry a token. Of a text
-    among many, where its tokens stand is looked at when somebody asks.
-
-    ``spans`` are character spans in ``texts[segment]``; special tokens have no span, no segment and
-    no word. ``words`` counts words through the whole row and never joins two segments.
-    """
+    """One text as the model reads it, without padding; every field has one entry a token. ``spans`` are
+    character spans in ``texts[segment]``; special tokens have no span, no segment and no word. ``words``
+    counts words through the whole row and never joins two segments."""
 
     ids: tuple[int, ...]
     attention: tuple[int, ...]

@@ -138,11 +138,8 @@ def word_groups(row: TokenRow) -> list[list[int]]:
 
 
 def unit_groups(row: TokenRow, unit: Unit) -> list[list[int]]:
-    """The places of each unit's tokens, in order; special tokens belong to none.
-
-    A document is one of the row's texts: of a pair each half, of a chat each message. A role is all of
-    them with one name: what the user wrote, what was thought.
-    """
+    """The places of each unit's tokens, in order; special tokens belong to none. A document is one of the
+    row's texts (half of a pair, a message of a chat), a role all of them with one name."""
     if unit not in get_args(Unit):
         raise UnknownName.among("unit", unit, get_args(Unit))
     if unit == "sentence":

@@ -1,9 +1,8 @@
 """Characters that would act instead of being seen, made visible.
 
-A text may hold terminal commands (ESC, BEL), characters HTML cannot carry (NUL), marks that turn the
-reading direction, or characters without width, which make two texts look alike that a model reads
-apart. Each becomes a symbol that stands for it; every other character, whatever its script, stays as
-it is, and so do joiners within scripts and emoji that need them.
+Terminal commands (ESC, BEL), what HTML cannot carry (NUL), marks that turn the reading direction, and
+characters without width, which make two texts look alike that a model reads apart, become symbols; all
+others stay, and so do joiners within scripts and emoji that need them.
 """
 
 import re

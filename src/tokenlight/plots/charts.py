@@ -1,5 +1,4 @@
-"""Charts of reports: how methods compare, a panel a title, and word clouds of classes. Each is returned,
-the caller saves it."""
+"""Charts of reports: how methods compare, a panel a title, and word clouds of classes."""
 
 import io
 import re

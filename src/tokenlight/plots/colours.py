@@ -1,8 +1,5 @@
-"""From a score to a colour: the sign chooses the hue, the strength how far it leaves the paper.
-
-Strength comes in steps, so that a page needs few rules and no colour in any attribute, and a terminal a
-shade for each.
-"""
+"""From a score to a colour: the sign chooses the hue, the strength how far it leaves the paper, in steps, so
+that a page needs few rules and no colour in any attribute, and a terminal a shade for each."""
 
 from __future__ import annotations
 

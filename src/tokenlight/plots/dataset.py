@@ -1,8 +1,5 @@
-"""A data set's report: an index to filter, the words of each class, each text opening on demand.
-
-A text is kept as the few values its picture needs, and drawn by the browser in the page's own colours.
-Pages stand for themselves and load nothing; what is too much for one goes on in the next.
-"""
+"""A data set's report: an index to filter, the words of each class, each text opening on demand, drawn by
+the browser. Pages stand for themselves and load nothing; what is too much for one goes on in the next."""
 
 import json
 import re

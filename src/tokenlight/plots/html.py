@@ -1,8 +1,5 @@
-"""One self-contained HTML page, or a fragment for notebooks: no script, no outside resource.
-
-Every value enters through a template that escapes it. Colours are classes of one style sheet, so
-the page's content security policy allows exactly that sheet and nothing else.
-"""
+"""One self-contained HTML page, or a fragment for notebooks: no script, no outside resource. Every value
+enters through a template that escapes it; the page's policy allows its one style sheet and nothing else."""
 
 import base64
 import hashlib
@@ -39,11 +36,9 @@ def page(
     reference: str | None = None,
     words: bool | None = None,
 ) -> str:
-    """The attributions as one page, grouped by text, then target, then method.
-
-    ``reference`` names the method whose difference from every other is shown too (Mask-LRP paper,
-    figure 6). ``words`` opens it in its word view; not given, it opens so but for what a model writes.
-    """
+    """The attributions as one page, grouped by text, then target, then method. ``reference``: the method
+    whose difference from every other is shown too (Mask-LRP paper, figure 6). ``words`` opens it in its
+    word view; not given, it opens so but for what a model writes."""
     found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
     words = by_words(found) if words is None else words
     texts = scenes(found, reference=reference)

@@ -1,10 +1,9 @@
 """The text a person wrote, cut where the tokens stand: every character once, in its own order; the part
 that tokens play; and the strongest tokens, each piece inside the word it is part of.
 
-Tokens that share characters (a byte-level tokenizer may spend three tokens on one emoji) form one
-stretch, and so do a letter and an accent that is a token of its own. White space at a token's edge is
-not highlighted. Special tokens are chips beside the text. Of a continuation each token was explained from
-those before it: it is marked, and what was written after it is shown as not yet there.
+Tokens that share characters (three of one emoji, a letter and its accent) form one stretch. White space at
+a token's edge is not highlighted; special tokens are chips beside the text. Of a continuation the explained
+token is marked, and what was written after it is shown as not yet there.
 """
 
 from bisect import bisect

@@ -79,10 +79,6 @@ class Group:
         views = zip(*(method.views for method in self.methods), strict=True)
         return [(own[0].kind, class_table([one.attribution for one in own])) for own in views]
 
-    @property
-    def written(self) -> bool:
-        return is_continuation(self.methods[0].attribution)
-
 
 @dataclass(frozen=True)
 class TextScene:

@@ -1,9 +1,5 @@
-"""The highlighted text in a terminal and its tables; where there are no colours, signed numbers beside the
-words.
-
-Text, labels and model names are never read as markup, and what would command the terminal is
-shown as a symbol.
-"""
+"""The highlighted text in a terminal and its tables; without colours, signed numbers beside the words. Text,
+labels and names are never read as markup, and what would command the terminal is shown as a symbol."""
 
 import os
 import sys
@@ -56,7 +52,8 @@ def show(
         picture += [Text()] if picture else []
         picture += _text(text, paint, aid=not picture)
         for one in text.classes:
-            how = "token by token" if one.written else "class by class"
+            written = is_continuation(one.methods[0].attribution)
+            how = "token by token" if written else "class by class"
             picture.append(Text.assemble(f"\n{how}  ", _named(one.methods[0])))
             picture += _classes(one.tables[0][1], paint, place.width)
         for target in text.targets:
