@@ -100,7 +100,8 @@ class Vocabulary(Sequence[str]):
         if found is not None:
             return found
         if not label or is_half(label) or self.tokenizer is None:
-            raise BadTarget(f"{label!r} names no token here; give a word, or the token's number.")
+            given = "give a word that its tokenizer knows, or the token's number"
+            raise BadTarget(f"{label!r} names no token of this model; {given}.")
         pieces = self.tokenizer.convert_ids_to_tokens(self._behind(label, blank=blank))
         whole = way("Continuation(…)", "--continue WORDS")
         raise BadTarget(

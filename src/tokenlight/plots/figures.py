@@ -180,8 +180,8 @@ def file_of(attributions: Sequence[Attribution], ending: str) -> bytes:
 
 
 def relation_histograms(heads: Mapping[str, Any]) -> Any:
-    r"""Relative position of dependent minus head, a panel a relation of a heads file (Mask-LRP, figure 1). The
-    dashed line is the threshold :math:`\max\lambda+\xi`."""
+    r"""Relative position of dependent minus head, a panel a relation of a heads file (Mask-LRP, figure 1).
+    The dashed line is the threshold :math:`\max\lambda+\xi`."""
     places, axes = list(range(-OFFSETS, OFFSETS + 1)), None
     panels = [(f"{name} ({own['dependents']})", own) for name, own in heads["relations"].items()]
     for axes, _, found in panes(panels, len(panels), (3.2, 2.6), "y"):
