@@ -4,7 +4,7 @@ of a GPU, it would wait for all that is queued there, and no pass that asks coul
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import lru_cache, partial, wraps
 from typing import Any
 
 import torch
@@ -55,13 +55,17 @@ def mask_known(rows: Sequence[TokenRow], shape: torch.Size) -> Iterator[None]:
                     setattr(masking_utils, name, ask)
 
 
+@lru_cache(maxsize=8)
 def _answering(ask: Callable[..., Any]) -> Callable[..., Any]:
+    # While a pass is recorded transformers takes no such kernel: it is told what it said before.
+    of_none = lru_cache(maxsize=4096)(partial(ask, None))
+
     @wraps(ask)
     def answer(padding_mask: Tensor | None, *more: Any, **named: Any) -> Any:
         if padding_mask is not None and _thread.known is not None:
             shape, whole = _thread.known
             if padding_mask.shape == shape:
-                return ask(None, *more, **named) if whole else False
+                return of_none(*more, **named) if whole else False
             if repeating():
                 raise Unrepeatable
         return ask(padding_mask, *more, **named)
