@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
-from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, packs
+from tokenlight.capture.packing import GPU, PROCESSOR, packs
 from tokenlight.errors import BadInput
 from tokenlight.explaining.batch import MANY, making, tidied
 from tokenlight.explaining.stream import SIZES, windows
@@ -87,9 +87,9 @@ def test_windows_of_an_iterator_grow_to_what_fills_some_packs_of_the_device():
     assert max(len(window) for window in windows(iter(["w" * 131072] * 40), 2048)) == 1
 
 
-def test_packs_of_half_precision_are_filled_further():
-    lengths = [64] * 40 + [40] * 40 + [20] * 40
-    assert len(packs(lengths, 8192, enough=ENOUGH)) > len(packs(lengths, 8192, enough=ENOUGH_HALF))
+def test_packs_of_a_gpu_are_filled_further():
+    lengths = [64] * 20 + [40] * 40 + [20] * 40
+    assert len(packs(lengths, 8192, worth=PROCESSOR)) > len(packs(lengths, 8192, worth=GPU))
 
 
 def folder_of(model, path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenlight.capture.packing import ENOUGH, PADDING, packs
+from tokenlight.capture.packing import GPU, PROCESSOR, packs
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=200)
 
@@ -22,14 +22,14 @@ def test_every_row_is_in_one_pack_within_the_budget(lengths, budget, padding_pro
     assert longest == sorted(longest, reverse=True)
 
 
-@given(LENGTHS, st.integers(64, 4000))
+@given(LENGTHS, st.integers(64, 4000), st.sampled_from([GPU, PROCESSOR]))
 def test_a_pack_that_keeps_the_device_busy_takes_no_row_that_would_be_mostly_padding(
-    lengths, budget
+    lengths, budget, worth
 ):
-    for pack in packs(lengths, budget):
+    for pack in packs(lengths, budget, worth=worth):
         widest = lengths[pack[0]]
-        late = [i for n, i in enumerate(pack) if widest * n >= budget * ENOUGH]
-        assert all(lengths[i] >= widest * (1 - PADDING) for i in late)
+        late = [i for n, i in enumerate(pack) if widest * n >= budget * worth[0]]
+        assert all(lengths[i] >= widest * (1 - worth[1]) for i in late)
 
 
 def test_a_small_pack_takes_what_there_is():

@@ -7,11 +7,10 @@ import torch
 
 T = TypeVar("T")
 
-# A pack of an eighth of the budget keeps a device busy (of one half in half precision, whose passes
-# wait for Python); from there on padding costs more than another pass, so a row that would be padded
-# by more than this share begins a new pack.
-ENOUGH, ENOUGH_HALF = 1 / 8, 1 / 2
-PADDING = 0.15
+# A pack of this share of the budget keeps a device busy; from there on padding costs more than another
+# pass, so a row that would be padded by more than that share of its length begins a new pack.
+PROCESSOR = 1 / 8, 0.15
+GPU = 1 / 4, 0.06
 
 
 def in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
@@ -39,7 +38,7 @@ def packs(
     padding_proof: bool = True,
     most: int | None = None,
     kinds: Sequence[tuple[int, ...]] | None = None,
-    enough: float = ENOUGH,
+    worth: tuple[float, float] = PROCESSOR,
 ) -> list[list[int]]:
     """Positions of rows, grouped so that rows × longest row ≤ ``budget`` (a longer row goes alone), and
     at most ``most`` rows of one of ``kinds``; of one length where the model is not ``padding_proof``.
@@ -51,7 +50,7 @@ def packs(
     for position in order:
         length = lengths[position]
         held = widest * len(groups[-1]) if groups else 0
-        wasteful = held >= budget * enough and length < widest * (1 - PADDING)
+        wasteful = held >= budget * worth[0] and length < widest * (1 - worth[1])
         fits = not wasteful if padding_proof else length == widest
         full = not groups or len(groups[-1]) == most or held + widest > budget
         if fits and not full and apart[groups[-1][0]] == apart[position]:

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from tokenlight.capture.live import LiveModel, Pooling, Similarity
-from tokenlight.capture.packing import ENOUGH, ENOUGH_HALF, kind_of, packs
+from tokenlight.capture.packing import GPU, PROCESSOR, kind_of, packs
 from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
 from tokenlight.data.tokens import TokenRow, explain_masked
 from tokenlight.errors import BadInput, UnsupportedModel, one_of
@@ -88,7 +88,7 @@ class Session:
             padding_proof=self.live.padding_proof,
             most=how.batch_size or self.live.batch_size,
             kinds=[kind_of(row) for row in rows],
-            enough=ENOUGH_HALF if self.live.half else ENOUGH,
+            worth=GPU if self.live.device.type == "cuda" else PROCESSOR,
         )
 
     def prepared(self, row: TokenRow, how: How) -> TokenRow:
