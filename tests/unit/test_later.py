@@ -88,7 +88,7 @@ def test_windows_of_an_iterator_grow_to_what_fills_some_packs_of_the_device():
 
 
 def test_packs_of_a_gpu_are_filled_further():
-    lengths = [64] * 20 + [40] * 40 + [20] * 40
+    lengths = [64] * 20 + [40] * 10
     assert len(packs(lengths, 8192, worth=PROCESSOR)) > len(packs(lengths, 8192, worth=GPU))
 
 
