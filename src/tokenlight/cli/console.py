@@ -64,8 +64,7 @@ def tell(message: str, style: str = "dim", *, title: str = "") -> None:
 
 
 def table(rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> None:
-    """Print cells in columns, under the names in ``head``. A cell is a text, or one of rich with a style of
-    its own."""
+    """Print cells in columns, under the names in ``head``; a cell is a text, or one of rich."""
     from rich.table import Table
     from rich.text import Text
 
@@ -151,8 +150,7 @@ def loaded(
     verbose: bool = False,
     **how: Any,
 ) -> Explainer:
-    """The Explainer of a model, ``how`` as from_pretrained takes it; a bar on the terminal while it
-    loads. ``batch``: most tokens and most texts that go through it at once."""
+    """The Explainer of a model; ``batch``: most tokens and most texts that go through it at once."""
     with progress(f"loading {name}", None):
         hushed(verbose=verbose)
         from tokenlight.explainer import Explainer

@@ -152,8 +152,7 @@ def explain(
 
 
 def parsed(given: Sequence[str], *words: str) -> list[tuple[str, dict[str, Any]]]:
-    """Names and options of methods, which exist or are one of ``words``; the same one twice would be
-    counted as another text's. No method is imported for it."""
+    """Names and options of methods, each once, which exist or are one of ``words``."""
     wanted: list[tuple[str, dict[str, Any]]] = []
     for entry in given:
         name, options = registry.parse(entry)
@@ -165,8 +164,7 @@ def parsed(given: Sequence[str], *words: str) -> list[tuple[str, dict[str, Any]]
 
 
 def _methods(given: Sequence[str], reference: str | None) -> Any:
-    """The methods by name and options, checked before any model is loaded; the reference among
-    them."""
+    """The methods, checked before any model is loaded; the reference among them."""
     if list(given) == ["best"]:
         MissingExtra.check(["scipy"], "bench", "--method best, which measures with intervals,")
         return "best"

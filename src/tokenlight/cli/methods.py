@@ -109,8 +109,7 @@ def _rows(kind: Kind) -> Iterator[tuple[Any, Any]]:
 
 
 def _facts(kind: Kind, name: str, cls: Any) -> str:
-    """In a few words; passes through the model with default options are F forward, B backward, of n
-    tokens."""
+    """In a few words; passes are F forward, B backward, of n tokens."""
     from tokenlight.explaining.default import measured
     from tokenlight.methods._method import Cost
 
@@ -130,8 +129,7 @@ def _facts(kind: Kind, name: str, cls: Any) -> str:
 
 
 def _ordered(kind: Kind) -> list[tuple[str, str]]:
-    """The names in the order they are listed, each with the heading that stands above it: methods that
-    measured best, then by family; metrics as they are."""
+    """The names, each with the heading above it: methods that measured best, then by family."""
     from tokenlight.explaining.default import measured, recommended
     from tokenlight.methods._method import FAMILIES
 

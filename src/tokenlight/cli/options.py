@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import typer
 
-from tokenlight import registry
 from tokenlight.errors import BadInput
 
 SENTIMENT = "tokenlight/sentiment"
@@ -44,11 +43,6 @@ def pairs(option: str, given: Iterable[str] | None, *, bare: bool = True) -> dic
     return found
 
 
-def completed(incomplete: str) -> list[str]:
-    """Method names for the shell's completion; torch is not imported for it."""
-    return [name for name in registry.names("methods") if name.startswith(incomplete)]
-
-
 def methods(default: str) -> Any:
     """``--method``, of which a command has this default."""
     return flag(
@@ -57,7 +51,6 @@ def methods(default: str) -> Any:
         "--method -x",
         metavar=SPEC,
         show_default=default,
-        autocompletion=completed,
     )
 
 

@@ -53,8 +53,7 @@ class Output:
             MissingExtra.check(["pyarrow"], "bench", "--parquet")
 
     def take(self, found: Sequence[Attribution], where: str = "") -> None:
-        """Show the explanations of a text, one of many by its place; at once, so that Ctrl-C leaves whole
-        texts behind."""
+        """Show a text, one of many by its place; at once, so that Ctrl-C leaves whole texts behind."""
         if self.as_json:
             # In characters that standard output has.
             ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"

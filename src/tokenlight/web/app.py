@@ -57,8 +57,7 @@ def application(
     limits: ServerLimits | None = None,
     trials: bool = True,
 ) -> Guard:
-    """The ASGI application over these models. ``trials``: find out which methods work on which
-    model, in the background."""
+    """The ASGI application; ``trials``: find out, in the background, which methods work."""
     limits = limits or ServerLimits()
     service = Service(models, shelf or Shelf(), limits)
     service.warm()

@@ -101,8 +101,7 @@ def _curves(served: Served, entries: Sequence[Entry]) -> Iterator[dict[str, Any]
 def _bands(
     served: Served, entries: Sequence[Entry], orders: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """What random orders do to each text: mean and quartiles at each share of its tokens, since the
-    least and the most of many orders would fill the whole chart."""
+    """What random orders do to each text: mean and quartiles at each share of its tokens."""
 
     def hidden(entry: Entry, everything: np.ndarray) -> list[np.ndarray]:
         # Equal for equal texts, so that the games of several methods share their changed texts; and
@@ -147,8 +146,7 @@ def _answers(
     entries: Sequence[Entry],
     hidden: Callable[[Entry, np.ndarray], Sequence[np.ndarray]],
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """For each game what is watched and all logits, at each of the sets of tokens that ``hidden``
-    makes of all its tokens; in one stream."""
+    """For each game what is watched and all logits, where ``hidden`` says which tokens are gone."""
     explainer, head, asked = served.explainer, served.explainer.live.head, []
     needs_probabilities(head, "the game")
     stand_ins = StandIns.of(explainer.live, explainer.tokenizer)

@@ -119,8 +119,7 @@ class AllowList(dict[str, Served]):
 def load(
     names: Sequence[str] = DEFAULT, heads: Mapping[str, str] | None = None, **how: Any
 ) -> AllowList:
-    """Load the models, ``how`` as Explainer.from_pretrained takes it; a folder is served by its last
-    part, so that no answer shows a path."""
+    """Load the models, ``how`` as from_pretrained takes it; no answer shows the path of a folder."""
     catalogue = {entry.name: entry.task for entry in models.catalogue()}
     maps = {shown_name(model): read_heads(file) for model, file in (heads or {}).items()}
     served = []

@@ -74,8 +74,7 @@ def _checked(entry: Any) -> Attribution:
 
 @dataclass(frozen=True, eq=False)
 class Shelf:
-    """Files of attributions by name; benchmark runs and evaluations by name, as the page reads them, and
-    their reports."""
+    """Attributions by the name of their file; runs by name, as the page reads them, and their reports."""
 
     files: dict[str, list[Attribution]] = field(default_factory=dict)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -109,8 +108,7 @@ class Shelf:
 
 
 def shelf(places: Sequence[str], limits: ServerLimits) -> Shelf:
-    """Read every file, run and folder of them; what cannot be read stops the start, but other JSON files
-    in a folder are passed over."""
+    """Read files, runs and folders of them, where other JSON files are passed over."""
     found = Shelf()
     for given in places:
         place = Path(given)

@@ -22,10 +22,7 @@ Spec = tuple[str, dict[str, Any]]
 
 def spec(kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None) -> Spec:
     """``"rollout:start_layer=2"`` as name and options, each of them allowed; what does not exist is
-    refused where it is built.
-
-    ``heads``: the head map of the model asked, which ``mask_lrp:heads=given`` stands for.
-    """
+    refused where it is built. ``heads``: what ``mask_lrp:heads=given`` stands for."""
     name, options = registry.parse(text)
     given = {"heads": heads} if options.get("heads") == GIVEN else {}
     if given and heads is None:

@@ -106,8 +106,7 @@ def _last_name(path: str) -> str:
 
 
 def caught(broken: BaseException) -> Refusal:
-    """Any error as a refusal: what tokenlight refuses is the asker's to mend; what is unexpected is
-    logged here and not told."""
+    """Any error as a refusal; what is unexpected is logged here and not told."""
     match broken:
         case Refusal():
             return broken

@@ -101,8 +101,7 @@ class ExplainAsked(TextAsked):
 
     @property
     def wanted(self) -> Any:
-        """The target; of a question about documents the whole answer, given or written. The blank that
-        parts an answer from the prompt need not be typed."""
+        """The target; of a question about documents the whole answer, which needs no leading blank."""
         if self.documents is None:
             return target_of(self.target)
         given = self.answer and re.sub(r"^(?=\S)", " ", self.answer)

@@ -53,8 +53,7 @@ def method_name(attribution: Attribution) -> str:
 
 
 def agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | None:
-    """Spearman's correlation between methods, over the tokens that are not special, for the first
-    target; None where there are no two methods to compare."""
+    """Spearman's correlation between methods of one text and target; None where there are no two."""
     first = attributions[0].target.name, attributions[0].row.ids
     alike = [a for a in attributions if (a.target.name, a.row.ids) == first]
     ranks = {method_name(a): unit_ranks(a) for a in alike}

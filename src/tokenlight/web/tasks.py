@@ -111,8 +111,7 @@ def read_row(served: Served, inputs: Any, long: Long) -> TokenRow:
 
 
 def _read(served: Served, one: Wanted, passes: int) -> Any:
-    """What explain() is given: the row, where it is not cut into windows and nothing is to be written
-    behind it; refused where it costs too much."""
+    """What explain() is given: the row, unless it is cut into windows or something is written behind it."""
     explainer, stride = served.explainer, one.how["long"] == "stride"
     row = read_row(served, one.inputs, "truncate" if stride else one.how["long"])
     windows = [len(row)]

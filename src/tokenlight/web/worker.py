@@ -59,8 +59,7 @@ class QueuedJob:
 
 
 class ModelWorker:
-    """Serves one model. ``batch`` answers several quick requests at once: a result or an exception
-    for each, in order."""
+    """Serves one model; ``batch`` answers quick requests at once, each by a result or an exception."""
 
     def __init__(
         self, name: str, batch: Callable[[Sequence[Any]], Sequence[Any]], limits: ServerLimits
@@ -81,8 +80,7 @@ class ModelWorker:
         return self.work(Lane.QUICK, asked, size)
 
     def work(self, lane: Lane, asked: Any, size: int = 0) -> QueuedJob:
-        """Queue a function that pauses; what it returns is the answer. Work in the background is done
-        when nothing else is to do."""
+        """Queue a function that pauses; in the background it is done when nothing else is to do."""
         job, queue = QueuedJob(asked, size), self._waiting[lane]
         with self._change:
             if self._stopping:
