@@ -250,6 +250,10 @@ class Head:
     ) -> tuple[ResolvedTarget, ...]:
         """The target as weighted logits; ``"all"`` gives one for every class."""
         if isinstance(target, ResolvedTarget):  # of an explanation that is made again
+            span = target.kind == "span"
+            known = span or row.answer or all(at[0] < len(self.labels) for at, _ in target.terms)
+            if span != (self.kind == "span") or not known:
+                raise BadTarget(f"the target {target.name!r} is of another model: {self.does}.")
             return (target,)
         self.takes(target)
         if isinstance(target, Contrast):

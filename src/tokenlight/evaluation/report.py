@@ -71,7 +71,6 @@ def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
         title=title,
         curves=base64.b64encode(_png(evaluation)).decode("ascii"),
         evaluation=evaluation,
-        warnings=_warnings(evaluation),
         **sealed(_environment().get_template("evaluation.css.j2").render(), pictures=True),
     )
 
@@ -79,11 +78,7 @@ def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
 def fragment(evaluation: Evaluation) -> str:
     """The table of means for a notebook cell."""
     template: Any = _environment().get_template("evaluation_table.html.j2")
-    return str(template.module.means(evaluation, _warnings(evaluation)))
-
-
-def _warnings(evaluation: Evaluation) -> list[str]:
-    return [*filter(None, (evaluation.caution, *evaluation.cautions))]
+    return str(template.module.means(evaluation, warned=True))
 
 
 def _png(evaluation: Evaluation) -> bytes:
