@@ -17,7 +17,7 @@ from tokenlight import Explainer
 from tokenlight.cli.evaluate import diff, evaluate, idf
 from tokenlight.errors import BadInput
 from tokenlight.evaluation import run as resuming
-from tokenlight.evaluation.compare import Limits, Side, compare
+from tokenlight.evaluation.compare import Side, compare
 from tokenlight.files.tables import Example
 
 TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
@@ -237,7 +237,7 @@ def test_prompts_are_compared_on_the_words_of_the_text(tokenizer):
     assert found.focus.mean < 1
     same = compare(a, a, examples)
     assert same.focus.mean == pytest.approx(1)
-    assert same.failures(Limits()) == []
+    assert same.failures() == []
 
 
 @pytest.mark.filterwarnings("ignore")  # the library's own words on its processor kernels
@@ -261,8 +261,7 @@ def test_a_quantised_model_is_compared_with_the_full_one(tokenizer, tmp_path):
 def test_every_limit_is_checked(tokenizer):
     a, b = sides(tokenizer, prompt="bad dull {text}")
     found = compare(a, b, [Example(text) for text in TEXTS])
-    strict = Limits(flips=-1, focus=1.1, faithfulness=-9)
-    assert len(found.failures(strict)) == 3
+    assert len(found.failures(flips=-1, focus=1.1, faithfulness=-9)) == 3
 
 
 def test_what_cannot_be_compared_is_refused(tokenizer):

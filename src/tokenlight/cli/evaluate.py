@@ -132,7 +132,7 @@ def diff(
 
     MissingExtra.check(["scipy"], "bench", "tokenlight diff")
     with progress("loading libraries", None):
-        from tokenlight.evaluation.compare import Limits, Side, compare
+        from tokenlight.evaluation.compare import Side, compare
     spare({"DATA": data}, {"--json": json})
     (wanted,) = parsed([method], "auto")
     with in_flags():
@@ -154,7 +154,7 @@ def diff(
 
         with writing(json):
             write_text(json, json_text(found.to_dict(), indent=1))
-    failures = found.failures(Limits(max_flips, min_focus, max_drop))
+    failures = found.failures(max_flips, min_focus, max_drop)
     for failure in failures:
         print(f"moved: {failure}")
     if failures:

@@ -49,12 +49,6 @@ class Watched:
         unread = set.intersection(*(set(outside.tolist()) for _, outside in self.windows))
         self.places = np.array([i for i in self.original.rankable if i not in unread], dtype=int)
 
-    def words(self) -> list[np.ndarray]:
-        """Positions of each word; a token without a word stands alone."""
-        groups = (np.array(group) for group in word_groups(self.original.row))
-        may = (group[np.isin(group, self.places)] for group in groups)
-        return [group for group in may if len(group)]
-
     def left(self, removals: Sequence[np.ndarray]) -> np.ndarray:
         """The probability that is left after each removal."""
         texts = [
@@ -100,7 +94,10 @@ class Chance:
         self, watched: Watched, generator: np.random.Generator, sizes: Sizes = SIZES
     ) -> None:
         orders, choices, top = sizes
-        self.watched, self.places, self.words = watched, watched.places, watched.words()
+        self.watched, self.places = watched, watched.places
+        groups = (np.array(group) for group in word_groups(watched.original.row))
+        own = (group[np.isin(group, self.places)] for group in groups)
+        self.words = [group for group in own if len(group)]  # a token without a word stands alone
         self.counts = shares_to_counts(PAPER_GRID, len(self.places))
         self.every_order = factorial(len(self.places)) <= orders + 1
         every: Iterable[Any] = permutations(self.places)
