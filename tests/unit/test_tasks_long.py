@@ -237,7 +237,7 @@ class TestTrust:
     @pytest.mark.parametrize("metric", ["aopc", "kendall", "randomisation"])
     def test_metrics_that_ask_again_leave_it_out_with_the_reason(self, metric):
         found = EXPLAINER.evaluate(FOUND, metric, progress=False)
-        [reason] = found.skipped[metric]
+        [reason] = found.summary[metric]["skipped"]
         assert reason.startswith(f"{metric} asks the model about the whole text again")
 
     def test_marked_spans_need_no_asking(self):
