@@ -123,10 +123,10 @@ def test_a_token_that_stands_twice_has_one_score():
 
 
 def test_the_softmax_in_chunks_is_the_whole_softmax(monkeypatch):
-    from tokenlight.methods import _language_model
+    from tokenlight.methods import _decoding
 
     whole = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
-    monkeypatch.setitem(_language_model.LOGITS, "cpu", 700)  # four states at a time
+    monkeypatch.setitem(_decoding.LOGITS, "cpu", 700)  # four states at a time
     pieces = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
     for ours, theirs in zip(pieces, whole, strict=True):
         assert_close(ours.scores, theirs.scores)

@@ -157,14 +157,12 @@ def test_a_baseline_without_its_token_is_refused():
         ("integrated", {"n_steps": 0}, "n_steps=0"),
         ("shapley", {"samples": 0}, "samples=0"),
         ("lime", {"samples": 0}, "samples=0"),
-        ("lime", {"mask_probability": 1.0}, "replaces no token or all"),
+        ("lime", {"mask_probability": 1.0}, "mask_probability=1.0 .* give 0.001 to 0.999"),
         ("occlusion", {"window": 0}, "window=0"),
         ("occlusion", {"stride": 0}, "stride=0"),
         ("occlusion", {"window": 2, "stride": 3}, "stride=3 steps over tokens .* from 1 to 2"),
         ("rollout", {"start_layer": -1}, r"start_layer=-1 leaves no block: .* \(0 to 2\)"),
         ("rollout", {"start_layer": 3}, "start_layer=3 leaves no block"),
-        ("att_grads", {"variant": "grad_sam", "reduce": "auto"}, "use the method grad_sam"),
-        ("att_grads", {"preset": "official", "reduce": "auto"}, "use the method att_gradcam"),
     ],
 )
 def test_options_that_leave_nothing_are_refused(method, options, said):
@@ -180,7 +178,6 @@ def test_shapley_values_sum_to_what_the_target_gains():
     with torch.no_grad():
         gain = EXPLAINER.model(**ids).logits[0, 2] - EXPLAINER.model(**empty).logits[0, 2]
     np.testing.assert_allclose(found.scores.sum(), float(gain), atol=1e-9)
-    assert found.extras["sampling"]["orders"] == 25
     assert found.scores[0] == found.scores[-1] == 0
 
 

@@ -22,7 +22,7 @@ from tests.state import same, snapshot
 from tests.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Attribution, Explainer, Tokens
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
-from tokenlight.methods._language_model import LanguageModel
+from tokenlight.methods._decoding import head_of, probabilities
 
 TOKENIZER = tiny_tokenizer()
 TEXT = "the film is not very charming , but we love it !"
@@ -45,18 +45,18 @@ def explained(explainer, **options):
     return explainer.explain(TEXT, ("decoded_gradcam", options))
 
 
-def test_a_path_a_model_and_a_pair_decode_alike(folder, language_model):
+def test_a_path_and_a_model_decode_alike(folder, language_model):
     explainer = Explainer(tiny_bert(torch.float32), TOKENIZER)
     wanted = explained(explainer, lm=language_model)
     assert np.abs(wanted.scores).max() > 0
-    for given in (str(folder), (language_model, TOKENIZER)):
-        np.testing.assert_allclose(explained(explainer, lm=given).scores, wanted.scores, rtol=1e-5)
+    found = explained(explainer, lm=str(folder))
+    np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-5)
 
 
 def test_the_language_model_is_written_down_by_name(folder, language_model, tmp_path):
     explainer = Explainer(tiny_bert(torch.float32), TOKENIZER)
     assert explained(explainer, lm=str(folder)).options["lm"] == str(folder)
-    named = explained(explainer, lm=(language_model, TOKENIZER))
+    named = explained(explainer, lm=language_model)
     again = Attribution.load(named.save(tmp_path / "a.json"))
     assert again.options["lm"] in {"BertForMaskedLM", str(folder)}
 
@@ -84,7 +84,7 @@ def test_a_checkpoint_that_carries_a_head_needs_no_option(tmp_path, language_mod
 
 
 def test_a_checkpoint_without_a_head_is_refused_in_words(bert_folder):
-    with pytest.raises(BadInput, match=r"it lacks .*Give it as the option lm"):
+    with pytest.raises(BadInput, match=r"none was found in .*Give it as the option lm"):
         explained(Explainer.from_pretrained(bert_folder))
 
 
@@ -114,11 +114,11 @@ def test_a_language_model_of_another_encoder_is_refused(changes, said):
         explained(Explainer(tiny_bert(), TOKENIZER), lm=other)
 
 
-def test_a_tokenizer_of_other_meanings_is_refused(language_model):
+def test_a_tokenizer_of_other_meanings_is_refused(folder):
     other = tiny_tokenizer()
     other.add_tokens(["quite", "new"])
     with pytest.raises(UnsupportedModel, match="other meanings"):
-        explained(Explainer(tiny_bert(), TOKENIZER), lm=(language_model, other))
+        explained(Explainer(tiny_bert(), other), lm=str(folder))
 
 
 def test_a_model_without_a_head_is_no_language_model(language_model):
@@ -169,7 +169,7 @@ def test_what_stands_behind_the_encoder_is_the_head_in_any_family(family):
     model, language_model = classifier(config).eval(), kind(config).eval()
     states = torch.randn(5, 32)
     wanted = torch.arange(5).expand(5, 5)
-    found = LanguageModel.of(language_model, family).probabilities(states, wanted)
+    found = probabilities(head_of(language_model), states, wanted)
     with torch.no_grad():
         expected = by_hand(language_model, states[None])[0].softmax(dim=-1)[:, :5]
     torch.testing.assert_close(found, expected)

@@ -19,7 +19,7 @@ from tokenlight.capture.recording import record
 from tokenlight.cli.heads import heads as heads_command
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
-from tokenlight.heads.mask import HeadMask, head_mask, read_heads
+from tokenlight.heads.mask import HeadMask, head_mask, read_heads, write_heads
 from tokenlight.heads.sentence import ParsedSentence, Word
 from tokenlight.heads.statistics import Reading, head_statistics, own_positional_heads
 
@@ -148,8 +148,6 @@ def test_thresholds_typed_by_hand_take_the_place_of_the_corpus_ones(statistics):
     assert [one["threshold"] for one in content["relations"].values()] == [0.99, 0.5, 1, 1]
     assert content["thresholds"]["syntactic_margin"] is None
     assert content["mask"]["syntactic"] == [[0, 1, 0]]
-    with pytest.raises(BadInput, match=r"2 thresholds were given.*nsubj, obj, amod, advmod"):
-        statistics.mask([0.5, 0.5])
 
 
 def test_batches_change_no_count(statistics):
@@ -205,7 +203,7 @@ def test_no_sentence_is_refused():
 
 
 def test_a_heads_file_is_read_back_as_its_mask(statistics, tmp_path):
-    path = statistics.save(tmp_path / "heads.json")
+    path = write_heads(tmp_path / "heads.json", statistics.to_dict())
     assert head_mask(path) == statistics.mask()
     assert head_mask(str(path)) == statistics.mask()
     content = read_heads(path)
@@ -224,14 +222,14 @@ def test_a_damaged_heads_file_is_refused(tmp_path):
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DamagedFile, match="format 1"):
         head_mask(tmp_path / "other.json")
-    with pytest.raises(DamagedFile, match="lacks or garbles"):
+    with pytest.raises(BadInput, match="two tables.*None"):
         head_mask({"syntactic": [[1, 0]]})
 
 
 def test_arrays_become_masks_and_odd_shapes_are_refused():
     assert head_mask(np.eye(2)).syntactic == ((1, 0), (0, 1))
     assert head_mask(torch.eye(2)) == head_mask([[1, 0], [0, 1]])
-    with pytest.raises(BadInput, match=r"shape \(3,\)"):
+    with pytest.raises(BadInput, match=r"layers × heads; got \(3,\)"):
         head_mask([1, 0, 1])
     with pytest.raises(BadInput, match="two tables"):
         HeadMask(((1, 0),), ((1,),))
@@ -244,7 +242,7 @@ def test_a_fraction_of_a_head_is_refused(value):
         torch.tensor([[value, 1]]),
         {"syntactic": [[1]], "positional": [[value]]},
     ):
-        with pytest.raises(BadInput, match="counts criteria.*give whole numbers"):
+        with pytest.raises(BadInput, match="counts criteria.*Give whole numbers"):
             head_mask(given)
 
 
@@ -277,11 +275,6 @@ def test_corruption_lets_in_a_share_of_the_other_heads(rate, heads):
     (found,) = MASK.parts("corrupted", rate=rate, seed=1)
     assert found.sum() == heads
     assert found[MASK.chosen].all()
-
-
-def test_a_corruption_rate_beyond_one_is_refused():
-    with pytest.raises(BadInput, match="not a share"):
-        MASK.parts("corrupted", rate=1.5)
 
 
 def test_positional_heads_of_one_text_depend_on_that_text_alone():
@@ -491,7 +484,7 @@ def test_an_encoder_without_a_head_is_read_all_the_same(folder):
 def test_the_command_refuses_in_words(folder):
     done = run(folder / "model", "--conllu", folder / "none.conllu")
     assert done.exit_code == 2
-    assert "does not exist" in done.output
+    assert "No such file" in done.output
     done = run(folder / "model", "--conllu", folder / "corpus.conllu", "--align", "words")
     assert done.exit_code == 2
     assert "'words' is not one of" in done.output

@@ -15,7 +15,7 @@ import torch
 
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
-from tokenlight.methods import _language_model
+from tokenlight.methods import _decoding
 from tokenlight.models import embedded as models
 from tokenlight.models.folder import check
 
@@ -137,7 +137,7 @@ def test_the_language_model_of_a_method_brings_no_code_either(folder, bert, toke
     ran = bring_code(folder)
     explainer = Explainer(bert, tokenizer)
     with pytest.raises(UnsupportedModel, match="brings its own code"):
-        _language_model.language_model(explainer.live, str(folder))
+        _decoding.language_model(explainer.live, str(folder))
     assert not ran.exists()
 
 

@@ -18,19 +18,12 @@ from tests.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.capture.rerun import Flow
 from tokenlight.errors import NotFinite, UnsupportedModel
-from tokenlight.relevance.case import WITHOUT_RULE, Operation
-from tokenlight.relevance.division import STABILISER
-from tokenlight.relevance.rulesets import (
-    ATTNLRP,
-    CHEFER,
-    CHEFER_ORIG,
-    CP_LRP,
-    MASK_LRP_GPT2,
-)
+from tokenlight.relevance.fork import carrying
+from tokenlight.relevance.rules import STABILISER, WITHOUT_RULE, Operation
+from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 from tokenlight.relevance.tracing import forked
-from tokenlight.relevance.walk import check
 
-SETS = [CHEFER, CHEFER_ORIG, ATTNLRP, CP_LRP, MASK_LRP_GPT2]
+SETS = [CHEFER, CHEFER_ORIG, MASK_LRP_GPT2]
 
 
 class Calling(nn.Module):
@@ -59,12 +52,12 @@ def relevance(module, given, rules=CHEFER):
         start = given * 1.0
         output = module(start)
     torch.testing.assert_close(output, module(given), rtol=1e-12, atol=1e-12)
-    check([output], start, strangers)
+    strangers.check([output], start)
     plain = torch.autograd.grad(module(given).sum(), given)[0]
     torch.testing.assert_close(
         torch.autograd.grad(output.sum(), given, retain_graph=True)[0], plain
     )
-    with passage.carrying(rules):
+    with carrying(passage, rules):
         (found,) = torch.autograd.grad(output, start, torch.ones_like(output))
     return found, output
 
@@ -155,7 +148,7 @@ def test_rounding_in_float32_makes_no_relevance_where_no_sign_agrees():
     given = features(2, 64).abs().float().requires_grad_()
     with forked(layer.requires_grad_(False), examples=2) as (passage, _):
         output = layer(given)
-    with passage.carrying(CHEFER):
+    with carrying(passage, CHEFER):
         (found,) = torch.autograd.grad(output, given, torch.ones_like(output))
     assert not found.any()
 
@@ -184,7 +177,7 @@ def test_an_operation_without_a_rule_is_named(function, operation):
         start = given * 1.0
         output = outer(start)
     with pytest.raises(UnsupportedModel, match=rf"operation '{operation}' in 1 \(Calling\) has no"):
-        check([output], start, strangers)
+        strangers.check([output], start)
 
 
 def test_an_operation_that_torch_does_not_show_is_refused_all_the_same():
@@ -193,7 +186,7 @@ def test_an_operation_that_torch_does_not_show_is_refused_all_the_same():
         start = given * 1.0
     output = start.exp()  # behind the mode's back, as a scripted function would be
     with pytest.raises(UnsupportedModel, match="'Exp', which torch's function mode does not show"):
-        check([output], start, strangers)
+        strangers.check([output], start)
 
 
 def test_what_does_not_lie_on_the_path_may_be_anything():
@@ -201,8 +194,8 @@ def test_what_does_not_lie_on_the_path_may_be_anything():
     with forked(nn.Identity(), examples=2) as (passage, strangers):
         start = torch.cumsum(given, dim=1) * 1.0
         output = start / start.exp().sum(dim=-1, keepdim=True)
-    check([output], start, strangers)
-    with passage.carrying(CHEFER):
+    strangers.check([output], start)
+    with carrying(passage, CHEFER):
         (found,) = torch.autograd.grad(output, start, torch.ones_like(output))
     torch.testing.assert_close(found, torch.ones_like(found))
 
@@ -211,7 +204,7 @@ def test_a_sum_that_does_not_begin_with_the_batch_is_refused():
     given = features(3, 4).requires_grad_()
     with forked(nn.Identity(), examples=2) as (passage, _):
         output = given + given * 2.0
-    with passage.carrying(CHEFER), pytest.raises(UnsupportedModel, match=r"\(3, 4\).*batch of 2"):
+    with carrying(passage, CHEFER), pytest.raises(UnsupportedModel, match=r"\(3, 4\).*batch of 2"):
         torch.autograd.grad(output, given, torch.ones_like(output))
 
 
@@ -252,7 +245,7 @@ def test_two_threads_carry_different_things():
         if rules is None:
             (found[name],) = torch.autograd.grad(output, given, torch.ones_like(output))
         else:
-            with passage.carrying(rules):
+            with carrying(passage, rules):
                 barrier.wait()
                 (found[name],) = torch.autograd.grad(output, given, torch.ones_like(output))
                 barrier.wait()

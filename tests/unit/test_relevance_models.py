@@ -14,9 +14,9 @@ from tests.tiny import randomised, tiny_bert
 from tests.tolerance import EverythingInFloat64, close
 from tokenlight import Contrast, Explainer, Tokens
 from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.relevance.fork import carrying
 from tokenlight.relevance.rulesets import CHEFER
 from tokenlight.relevance.tracing import forked
-from tokenlight.relevance.walk import check
 
 CONSERVING = [
     "bert", "roberta", "distilbert", "electra", "albert", "xlm-roberta", "modernbert", "gpt2", "opt",
@@ -69,10 +69,10 @@ def test_relevance_is_conserved_in_a_vision_transformer():
     pixels = torch.randn(2, 3, 16, 16, generator=generator, dtype=torch.float64)
     with forked(model, examples=2) as (passage, strangers):
         output = model(pixels.requires_grad_(), output_hidden_states=True)
-    check([output.logits], output.hidden_states[0], strangers)
+    strangers.check([output.logits], output.hidden_states[0])
     start = torch.zeros_like(output.logits)
     start[:, 1] = 1
-    with passage.carrying(CHEFER):
+    with carrying(passage, CHEFER):
         layers = torch.autograd.grad(output.logits, output.hidden_states, start)
     for relevance in layers:
         torch.testing.assert_close(

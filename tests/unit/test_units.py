@@ -203,12 +203,9 @@ def test_premise_and_hypothesis_are_documents_of_a_classifier() -> None:
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        (("occlusion", {"units": "word", "window": 2}), "window, stride and special are of tokens"),
-        (("lime", {"units": "word", "features": "ids"}), "features='ids' are of tokens"),
-        (
-            ("shapley", {"units": "word", "orders": "captum"}),
-            "orders='captum' are orders of tokens",
-        ),
+        (("occlusion", {"units": "word", "window": 2}), "occlusion's window is of tokens"),
+        (("lime", {"units": "word", "features": "ids"}), "lime's features is of tokens"),
+        (("shapley", {"units": "word", "orders": "captum"}), "shapley's orders is of tokens"),
         (("occlusion", {"units": "page"}), "units"),
         (("shapley", {"units": "sentence"}), "has no sentences"),
     ],

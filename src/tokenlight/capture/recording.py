@@ -21,10 +21,9 @@ from tokenlight.capture.transfer import Fetched
 from tokenlight.capture.turns import lent
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance.fork import Passage
-from tokenlight.relevance.rulesets import ATTNLRP_GRADIENT
+from tokenlight.relevance.fork import Passage, Strangers
+from tokenlight.relevance.rulesets import ATTNLRP
 from tokenlight.relevance.tracing import Ways, attended, forked
-from tokenlight.relevance.walk import Strangers, check
 
 WANTING: dict[At, Sites] = {
     "hidden": frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT}),
@@ -117,9 +116,9 @@ def record(
             )
     if fork is not None and watch:
         if ways.rules:
-            check([logits], hidden[0], fork[1])
+            fork[1].check([logits], hidden[0])
         if ways.gradients:
-            check([logits], hidden[0], fork[1], ATTNLRP_GRADIENT)
+            fork[1].check([logits], hidden[0], ATTNLRP)
         looked_at.add(shape)
     if wanted == "maps" and not {Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites:
         attention = tuple(maps.detach() for maps in attention)

@@ -25,8 +25,8 @@ from tokenlight.capture.turns import pause
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.relevance.case import Operation, RuleCase, RuleSet
 from tokenlight.relevance.fork import carrying
+from tokenlight.relevance.rules import Operation, RuleCase, RuleSet
 
 if TYPE_CHECKING:
     from tokenlight.capture.tape import Recording
@@ -220,11 +220,10 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     """Put relevance in at the logits of ``targets``, one an example, and catch it on its way down; only a
     rewritten gradient, which is linear, takes several logits at once."""
     passage, logits = recording.passage, recording.logits
-    assert passage is not None, "this recording was made without a site of relevance"
     at, weights = terms_of(logits, targets)
     seed = torch.zeros_like(logits)
     value = torch.ones_like(at[0], dtype=logits.dtype) if weights is None else weights
-    seed[at] = value * logits.detach()[at] if route.rules.starts_at_value else value
+    seed[at] = value
     rewritten = route.rules.rewrites_gradients
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
     attention: Sequence[Tensor] = [own.context for own in recording.unkept] or recording.attention
@@ -234,7 +233,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
         parts, attention = recording.parts, ()
         hidden = hidden[:1] if parts is None else hidden[:: parts.states][:2]
     caught = [*hidden, *attention]
-    with passage.carrying(route.rules), _gated(recording, route.gates) as (before, passed):
+    with carrying(passage, route.rules), _gated(recording, route.gates) as (before, passed):
         source, put_in = logits, seed
         if route.spread:
             (top,) = torch.autograd.grad(logits, recording.hidden[-1:], seed, retain_graph=True)
@@ -262,7 +261,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     if recording.unkept:
         sent_on = [passed.get(i, own) for i, own in enumerate(maps)]
         given = list(zip(recording.unkept[-len(maps) :], sent_on, strict=True))
-        maps = all_widened(given, partial(_at_map, passage.examples, route.rules), in_turn=True)
+        maps = all_widened(given, partial(_at_map, len(recording.rows), route.rules), in_turn=True)
     return Flow(layers, maps, start, [before[block] for block in sorted(before)])
 
 

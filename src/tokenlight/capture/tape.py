@@ -30,8 +30,8 @@ from tokenlight.capture.transfer import Answer, Fetched, all_widened, dotted, se
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
-from tokenlight.relevance.case import Operation, RuleSet
 from tokenlight.relevance.fork import Passage, carrying
+from tokenlight.relevance.rules import Operation, RuleSet
 from tokenlight.relevance.rulesets import ATTENTION_CONSTANT
 
 

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.files.documents import json_in
 from tokenlight.files.write import json_text, write_text
 
 FORMAT = 1  # of the JSON file
-
-Table = tuple[tuple[int, ...], ...]
+MOST = 10**6  # criteria that a head could meet
 MaskKind = Literal["union", "syntactic", "positional", "random", "corrupted", "empty"]
+Values = Literal["binary", "sum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,24 @@ class HeadMask:
     counting: :meth:`parts` does so unless ``values="sum"``.
     """
 
-    syntactic: Table
-    positional: Table
+    syntactic: Any
+    positional: Any
 
     def __post_init__(self) -> None:
-        shapes = {np.shape(self.syntactic), np.shape(self.positional)}
-        if len(shapes) != 1 or len(next(iter(shapes))) != 2:
+        given = self.syntactic, self.positional
+        try:
+            found = np.array(given, dtype=float)  # part layer head
+        except (TypeError, ValueError, OverflowError):
+            found = np.empty(0)
+        if found.ndim != 3 or not ((found == np.rint(found)) & (abs(found) < MOST)).all():
+            shapes = " and ".join(str(getattr(one, "shape", one))[:60] for one in given)
             raise BadInput(
-                f"a head mask needs two tables of layers × heads, got shapes "
-                f"{np.shape(self.syntactic)} and {np.shape(self.positional)}."
+                "a head mask counts criteria, in two tables (syntactic, positional) of layers × heads; "
+                f"got {shapes}. Give whole numbers, 0 for a head that is left out, 1 for one that is "
+                "let through, or a heads file written by 'tokenlight heads'."
             )
+        for name, table in zip(self.__slots__, found.astype(int).tolist(), strict=True):
+            object.__setattr__(self, name, tuple(map(tuple, table)))
 
     @property
     def chosen(self) -> np.ndarray:
@@ -47,12 +55,7 @@ class HeadMask:
         return (np.array(self.syntactic) > 0) | (np.array(self.positional) > 0)
 
     def parts(
-        self,
-        kind: MaskKind = "union",
-        *,
-        values: Literal["binary", "sum"] = "binary",
-        rate: float = 0.0,
-        seed: int = 0,
+        self, kind: MaskKind = "union", *, values: Values = "binary", rate: float = 0, seed: int = 0
     ) -> list[np.ndarray]:
         """The mask as the parts whose sum it is (syntactic, positional), each ``layer head``.
 
@@ -60,7 +63,7 @@ class HeadMask:
         ``corrupted``: the share ``rate`` of the other heads is let in too (the official code counts a
         head that meets two criteria twice here).
         """
-        parts = [np.array(self.syntactic), np.array(self.positional)]
+        chosen, parts = self.chosen, [np.array(self.syntactic), np.array(self.positional)]
         if values == "binary":
             parts = [np.minimum(part, 1) for part in parts]
         match kind:
@@ -69,13 +72,11 @@ class HeadMask:
             case "positional":
                 return parts[1:]
             case "empty":
-                return [np.zeros_like(self.chosen, dtype=int)]
+                return [np.zeros_like(chosen, dtype=int)]
             case "random":
-                return [_let_in(np.zeros_like(self.chosen), int(self.chosen.sum()), seed)]
+                return [_let_in(np.zeros_like(chosen), int(chosen.sum()), seed)]
             case "corrupted":
-                if not 0 <= rate <= 1:
-                    raise BadInput(f"corruption rate {rate} is not a share; give 0 to 1.")
-                return [_let_in(self.chosen, int((~self.chosen).sum() * rate), seed)]
+                return [_let_in(chosen, int((~chosen).sum() * rate), seed)]
         return parts
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,15 +87,8 @@ class HeadMask:
     def from_dict(cls, values: Mapping[str, Any]) -> "HeadMask":
         """Rebuild from :meth:`to_dict`, or from a heads file's content."""
         inner = values.get("mask", values)
-        try:
-            return cls(table_of(inner["syntactic"]), table_of(inner["positional"]))
-        except TokenlightError:
-            raise
-        except (KeyError, TypeError, ValueError, OverflowError) as broken:
-            raise DamagedFile(
-                "this head mask lacks or garbles a table: syntactic and positional are lists of "
-                "layers, each a list of whole numbers, one a head."
-            ) from broken
+        tables = inner if isinstance(inner, Mapping) else {}
+        return cls(tables.get("syntactic"), tables.get("positional"))
 
 
 def _let_in(chosen: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -110,51 +104,31 @@ def head_mask(given: Any) -> HeadMask:
     layers × heads (taken as the syntactic part)."""
     if isinstance(given, HeadMask):
         return given
+    if isinstance(given, str | os.PathLike):
+        given = read_heads(given)
     if isinstance(given, Mapping):
         return HeadMask.from_dict(given)
-    if isinstance(given, str | os.PathLike):
-        return HeadMask.from_dict(read_heads(given))
     table = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
-    if table.ndim != 2:
-        raise BadInput(
-            f"heads of shape {table.shape} are not a mask; give layers × heads, a heads file written "
-            "by 'tokenlight heads', or a HeadMask."
-        )
-    return HeadMask(table_of(table), table_of(np.zeros_like(table)))
+    return HeadMask(table, np.zeros_like(table))
 
 
 def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of a heads file."""
-    place = Path(path)
     try:
-        content = json_in(place)
-    except FileNotFoundError as missing:
-        raise DamagedFile(
-            f"{place} does not exist; write it with: tokenlight heads MODEL --conllu FILE -o {place}"
-        ) from missing
+        content = json_in(Path(path))
     except (OSError, ValueError) as broken:
-        raise DamagedFile(f"{place} is not a heads file: {broken}.") from broken
+        raise DamagedFile(
+            f"{path} is not a heads file: {broken}. Write one with: tokenlight heads MODEL --conllu "
+            f"FILE -o {path}"
+        ) from broken
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedFile(f"{place} is not a heads file of format {FORMAT}.")
+        raise DamagedFile(f"{path} is not a heads file of format {FORMAT}.")
     return content
 
 
 def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
     """Write a heads file: readable JSON, a row of numbers on a line."""
-    place = Path(path)
     text = json_text(content, indent=1)
     text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda found: re.sub(r"\s+", " ", found[0]), text)
-    write_text(place, text + "\n")
-    return place
-
-
-def table_of(values: Any) -> Table:
-    """Whole numbers, a row a layer."""
-    rows = [[float(value) for value in row] for row in values]
-    for number in (number for row in rows for number in row):
-        if not number.is_integer():
-            raise BadInput(
-                f"a head mask counts criteria, and {number:g} is not a count; give whole numbers: 0 "
-                "for a head that is left out, 1 for one that is let through."
-            )
-    return tuple(tuple(map(int, row)) for row in rows)
+    write_text(Path(path), text + "\n")
+    return Path(path)

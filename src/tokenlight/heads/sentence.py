@@ -21,10 +21,8 @@ _PUNCTUATION = frozenset(string.punctuation)
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word: its form, the character span in the sentence's text, its relation to its head.
-
-    ``head`` is the position of the head in the sentence, None for the root.
-    """
+    """A word: its form, its characters in the sentence's text, where its head stands (None: it is the
+    root), and its relation to it."""
 
     form: str
     span: tuple[int, int]
@@ -46,48 +44,33 @@ def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
     try:
         raw = place.read_bytes()
         text = (gzip.decompress(raw) if place.suffix == ".gz" else raw).decode("utf-8-sig")
-    except FileNotFoundError as missing:
-        raise DamagedFile(f"{place} does not exist.") from missing
     except (UnicodeDecodeError, OSError, EOFError) as broken:
         raise DamagedFile(f"{place} is not a CoNLL-U file: {broken}.") from broken
+    found: list[ParsedSentence] = []
     # Not splitlines: it cuts at characters that words may hold, such as U+2028.
     numbered = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
-    blocks = groupby(numbered, key=lambda line: bool(line[1].strip()))
-    parts = [list(block) for written, block in blocks if written]
-    found = [_sentence(place, own) for own in parts if any(line[0] != "#" for _, line in own)]
+    for written, block in groupby(numbered, key=lambda line: bool(line[1].strip())):
+        numbers, lines = zip(*block, strict=True)
+        if not written or all(line[0] == "#" for line in lines):
+            continue
+        try:
+            found.append(_sentence(lines))
+        except (ValueError, IndexError) as broken:
+            raise DamagedFile(
+                f"the sentence at line {numbers[0]} of {place} is garbled: {broken}."
+            ) from broken
     if not found:
         raise DamagedFile(f"{place} holds no sentence.")
     return found
 
 
-def _sentence(place: Path, lines: list[tuple[int, str]]) -> ParsedSentence:
-    given: str | None = None
-    rows: list[list[str]] = []
-    for number, line in lines:
-        if line.startswith("#"):
-            name, equals, value = line[1:].partition("=")
-            given = value.strip() if equals and name.strip() == "text" else given
-            continue
-        fields = line.split("\t")
-        if len(fields) != _FIELDS:
-            raise DamagedFile(
-                f"line {number} of {place} has {len(fields)} fields; a CoNLL-U line has {_FIELDS}, "
-                "separated by tabs."
-            )
-        rows.append(fields)
-    try:
-        return _placed(rows, given)
-    except (ValueError, IndexError) as broken:
-        raise DamagedFile(
-            f"the sentence at line {lines[0][0]} of {place} is garbled: {broken}."
-        ) from broken
-
-
-def _placed(rows: list[list[str]], given: str | None) -> ParsedSentence:
+def _sentence(lines: Sequence[str]) -> ParsedSentence:
     """Words with their character spans, those of a form that is written as one ("don't") inside it
     where they can be seen there (do + n't), else with the rest of it."""
-    forms = _forms(rows)
-    text = given if given is not None else "".join(form + gap for form, gap, _ in forms).strip()
+    comments = (line[1:].partition("=") for line in lines if line[0] == "#")
+    given = [value.strip() for name, _, value in comments if name.strip() == "text"]
+    forms = _forms([line.split("\t") for line in lines if line[0] != "#"])
+    text = given[-1] if given else "".join(form + gap for form, gap, _ in forms).strip()
     words: list[Word] = []
     end = 0
     for form, _, parts in forms:
@@ -112,6 +95,8 @@ def _forms(rows: list[list[str]]) -> list[tuple[str, str, list[list[str]]]]:
     found: list[tuple[str, str, list[list[str]]]] = []
     until = 0
     for fields in rows:
+        if len(fields) != _FIELDS:
+            raise ValueError(f"a line has {len(fields)} fields, not {_FIELDS} separated by tabs")
         if "." in fields[0]:
             continue
         first, _, last = fields[0].partition("-")

@@ -4,7 +4,6 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from tokenlight.capture.recording import record
 from tokenlight.capture.tape import Recording, Site
 from tokenlight.data.tokens import ExplainMask, explain_masked
 from tokenlight.errors import BadInput
-from tokenlight.heads.mask import FORMAT, HeadMask, table_of, write_heads
-from tokenlight.heads.sentence import Align, Pair, ParsedSentence, pairs
+from tokenlight.heads.mask import FORMAT, HeadMask
+from tokenlight.heads.sentence import Align, ParsedSentence, pairs
 from tokenlight.inputs.encode import encode
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -30,8 +29,7 @@ SHOWN_SHARE = 0.01  # relative positions rarer than this are left out of the fil
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How attention is read. The defaults align by character offsets and let special tokens ask
-    nothing; :meth:`named` knows the official code's reading."""
+    """How attention is read; special tokens ask nothing unless told to."""
 
     relations: tuple[str, ...] = RELATIONS
     align: Align = "offsets"
@@ -95,28 +93,23 @@ class HeadStatistics:
 
     def thresholds(self, margin: Margin = SYNTACTIC_MARGIN) -> list[float]:
         r""":math:`\max\lambda_k+\xi_{synt}` of each relation; several numbers are taken as they are."""
-        relations = self.reading.relations
         if isinstance(margin, Sequence):
-            if len(margin) != len(relations):
-                raise BadInput(
-                    f"{len(margin)} thresholds were given, but there are {len(relations)} relations; "
-                    f"give one each for {', '.join(relations)}."
-                )
             return [float(one) for one in margin]
-        return [max(self.offset_shares(k).values(), default=1.0) + margin for k in relations]
+        shares = map(self.offset_shares, self.reading.relations)
+        return [max(own.values(), default=1.0) + margin for own in shares]
 
     def mask(self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE) -> HeadMask:
         r"""Heads above the :meth:`thresholds` of ``margin`` and above :math:`\xi_{pos}`."""
         thresholds = np.array(self.thresholds(margin))[:, None, None]
         syntactic = (self.relation_shares > thresholds).sum(axis=0)
-        positional = (self.position_shares > share).sum(axis=-1)
-        return HeadMask(table_of(syntactic), table_of(positional))
+        return HeadMask(syntactic, (self.position_shares > share).sum(axis=-1))
 
     def to_dict(
         self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
     ) -> dict[str, Any]:
         """The heads file's content: masks first, then the shares they come from, rounded."""
         relations, thresholds = {}, self.thresholds(margin)
+        reach, shares, typed = self.reach, self.position_shares, isinstance(margin, Sequence)
         for number, relation in enumerate(self.reading.relations):
             relations[relation] = {
                 "dependents": sum(self.offsets.get(relation, {}).values()),
@@ -132,20 +125,13 @@ class HeadStatistics:
             "sentences": self.sentences,
             "reading": {name: getattr(self.reading, name) for name in Reading.__dataclass_fields__},
             "thresholds": {
-                "syntactic_margin": None if isinstance(margin, Sequence) else margin,
+                "syntactic_margin": None if typed else margin,
                 "positional_share": share,
             },
             "mask": self.mask(margin, share).to_dict(),
             "relations": relations,
-            "positions": [
-                [_shown(enumerate(shares, -self.reach)) for shares in layer]
-                for layer in self.position_shares
-            ],
+            "positions": [[_shown(enumerate(one, -reach)) for one in layer] for layer in shares],
         }
-
-    def save(self, path: str | Path, **thresholds: Any) -> Path:
-        """Write the heads file."""
-        return write_heads(path, self.to_dict(**thresholds))
 
 
 def _shown(shares: Iterable[tuple[int, float]]) -> dict[str, float]:
@@ -170,12 +156,11 @@ def head_statistics(
         raise BadInput("no sentence was given, so there is nothing to count.")
     live.verify(rows[0], maps=True)
     lengths = [len(row) for row in rows]
-    sums: Any = None
+    counts: Any = (0, 0, 0, 0)
     for pack in packs(lengths, batch_tokens, padding_proof=live.padding_proof):
         recording = record(live, [rows[i] for i in pack], frozenset({Site.ATTENTION}))
-        of_pack = [sentences[i] for i in pack]
-        counted = _counted(recording, of_pack, reading, max(lengths) - 1)
-        sums = counted if sums is None else tuple(map(operator.add, sums, counted))
+        found = _counted(recording, [sentences[i] for i in pack], reading, max(lengths) - 1)
+        counts = tuple(map(operator.add, counts, found))
         if advance is not None:
             advance(len(pack))
     offsets: dict[str, Counter[int]] = {relation: Counter() for relation in reading.relations}
@@ -183,31 +168,31 @@ def head_statistics(
         for position, word in enumerate(sentence.words):
             if word.relation in offsets and word.head is not None:
                 offsets[word.relation][position - word.head] += 1
-    hits, tested, positions, queries = sums
-    return HeadStatistics(
-        reading, offsets, hits, tested, positions, queries, sentences=len(sentences)
-    )
+    hits, tested, positions, queries = counts
+    return HeadStatistics(reading, offsets, hits, tested, positions, queries, len(sentences))
 
 
 def _counted(
     recording: Recording, sentences: Sequence[ParsedSentence], reading: Reading, reach: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Hits, tested, positions and queries of one batch, as HeadStatistics has them."""
-    looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention])
-    asks = recording.real.clone()  # batch query
-    if reading.exclude_special:
-        for own, row in zip(asks, recording.rows, strict=True):
-            own[: len(row)] &= ~torch.tensor(row.special, device=asks.device)
-    found = [
-        (example, pair)
-        for example, (sentence, row) in enumerate(zip(sentences, recording.rows, strict=True))
-        for pair in pairs(sentence, row, reading.relations, reading.align)
-    ]
-    of_relation = [[one for one in found if one[1].relation == name] for name in reading.relations]
-    hits = torch.stack([_hits(looked_at, chosen) for chosen in of_relation])
+    looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention]).cpu()
+    asks = recording.real.cpu().clone()  # batch query
+    found = []
+    for example, (sentence, row) in enumerate(zip(sentences, recording.rows, strict=True)):
+        if reading.exclude_special:
+            asks[example, : len(row)] &= ~torch.tensor(row.special)
+        own = pairs(sentence, row, reading.relations, reading.align)
+        found += [(example, pair) for pair in own]
+    # Whether each head looks, at each dependent's first piece, at its syntactic head.
+    hits = torch.zeros(len(reading.relations), *looked_at.shape[::2], dtype=torch.long)
+    for example, pair in found:
+        right = torch.isin(looked_at[:, example, :, pair.query], torch.tensor([*pair.keys]))
+        hits[reading.relations.index(pair.relation)] += right
+    tested = Counter(pair.relation for _, pair in found)
     positions = torch.stack([_relative(keys, asks, reach).sum(dim=0) for keys in looked_at])
-    tested = np.array([len(chosen) for chosen in of_relation])
-    return hits.cpu().numpy(), tested, positions.cpu().numpy(), int(asks.sum())
+    asked = np.array([tested[name] for name in reading.relations])
+    return hits.numpy(), asked, positions.numpy(), int(asks.sum())
 
 
 def _relative(looked_at: Tensor, asks: Tensor, reach: int) -> Tensor:
@@ -215,19 +200,6 @@ def _relative(looked_at: Tensor, asks: Tensor, reach: int) -> Tensor:
     offset = looked_at - torch.arange(looked_at.shape[-1], device=looked_at.device) + reach
     counts = torch.zeros(*offset.shape[:2], 2 * reach + 1, dtype=torch.long, device=offset.device)
     return counts.scatter_add_(2, offset, asks.to(counts)[:, None, :].expand_as(offset))
-
-
-def _hits(looked_at: Tensor, chosen: Sequence[tuple[int, Pair]]) -> Tensor:
-    """How many pairs each head looks up rightly, ``layer head``."""
-    device = looked_at.device
-    whose = torch.tensor([(example, pair.query) for example, pair in chosen], device=device)
-    examples, queries = whose.long().view(-1, 2).T
-    right = torch.zeros(len(chosen), looked_at.shape[-1], dtype=torch.bool)
-    for number, (_, pair) in enumerate(chosen):
-        right[number, list(pair.keys)] = True
-    keys = looked_at[:, examples, :, queries]  # pair layer head
-    found = right.to(device)[torch.arange(len(chosen), device=device)[:, None, None], keys]
-    return found.sum(dim=0)
 
 
 def own_positional_heads(maps: Sequence[Tensor], real: Tensor) -> Tensor:

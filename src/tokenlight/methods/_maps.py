@@ -11,6 +11,7 @@ from tokenlight.capture.transfer import sent
 from tokenlight.errors import BadInput
 from tokenlight.methods._method import Method, Site, Tape
 
+__all__ = ["Method", "Site", "Tape"]  # beside what is written here
 Layer = int | Literal["middle", "all"]
 Reduce = Literal["auto", "cls_row", "mean_query"]
 

@@ -3,14 +3,17 @@
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
 from tokenlight import registry
+from tokenlight.capture.entrance import At, Entered
 from tokenlight.capture.tape import GRADIENTS, Site, Tape
 from tokenlight.capture.transfer import Answer, Fetched
 from tokenlight.registry import Count, Share
+from tokenlight.relevance.rules import RuleSet
+from tokenlight.relevance.rulesets import ATTENTION_CONSTANT, ATTNLRP
 
 # Beside what is written here: what the files of methods import.
 __all__ = ["Answer", "Count", "Fetched", "Share", "Site", "Tape"]
@@ -39,6 +42,8 @@ class Cost:
 
 
 FAMILIES = ("relevance", "gradients", "attention", "many passes", "decoded", "control")
+Gradient = Literal["model", "attention_constant", "attnlrp"]
+REWRITTEN: dict[Gradient, RuleSet] = {"attention_constant": ATTENTION_CONSTANT, "attnlrp": ATTNLRP}
 Presets = Mapping[str, Mapping[str, Any]]
 Extras = Sequence[dict[str, Any]] | Answer | None  # an Answer: such a sequence, once it is there
 
@@ -48,13 +53,12 @@ class Method(registry.Registered, abc.ABC):
 
     ``cites``: key of the paper; ``signed``: scores below zero speak against the target;
     ``per_layer``: the call always gives ``batch layer token``, whose sum over layers is the score;
-    other methods may give it with certain options;
     ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds per text;
     ``draws``: it can sample, and its option ``seed`` is the one given to ``explain`` unless set;
     ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
     ``after_source``: it reads layers and has a form for models that write after a source;
     ``presets``: named option sets that reproduce an official code or a paper's reading; ``official``
-    and ``paper`` need not be named here; they are then the defaults.
+    and ``paper`` are the defaults where not named.
     """
 
     cites: ClassVar[str]
@@ -73,9 +77,7 @@ class Method(registry.Registered, abc.ABC):
         return options
 
     @classmethod
-    def asked(
-        cls, name: str, options: Mapping[str, Any], *, seed: int, model: nn.Module
-    ) -> "Method":
+    def asked(cls, name: str, options: Mapping[str, Any], *, seed: int, model: Any) -> "Method":
         """The method ``name`` as ``model`` gets it: what samples takes ``seed``, unless its own is
         set, and a preset means what it means for this kind of model."""
         found: type[Method] = registry.find("methods", name)
@@ -123,8 +125,43 @@ class Method(registry.Registered, abc.ABC):
         return "gradients" if self.needs else "control"
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - of one pass, whatever the length
-        """Passes through the model for a text of ``tokens`` tokens and one target, at most; relevance rule by
-        rule goes down once a logit of it."""
+        """Passes through the model for a text of ``tokens`` tokens and a target of one logit, at most."""
         gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}))
         again = bool(self.sites & {Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
         return Cost(1, gradients + again)
+
+
+class GradientMethod(Method):
+    """A method that reads gradients from the tape. ``gradient``: the model's own, or one with a few
+    gradients rewritten. ``"attention_constant"``: attention maps count as constants, so queries and keys
+    carry none. ``"attnlrp"``: as in the method attnlrp, whose relevance is value × this gradient.
+    LibraGrad (Mehri et al., CVPR 2025) is a published relative."""
+
+    gradient: Gradient = "model"
+
+    @property
+    def sites(self) -> frozenset[Site]:
+        """With the way back that rewritten gradients take, where they are asked for."""
+        return self.needs | ({Site.RELEVANCE_GRADIENT} if self.gradient != "model" else set())
+
+    def scores(self, tape: Tape) -> Tensor:
+        """Of the tape with the gradients asked for."""
+        return self(tape.rewritten(REWRITTEN.get(self.gradient)))
+
+
+class EmbeddingGradientMethod(GradientMethod):
+    """Reads the gradient at h^0, or (``at="words"``) at the token tables' output."""
+
+    at: At = "hidden"
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        if self.at == "words":
+            return frozenset({Site.WORDS, Site.GRAPH})
+        return frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
+
+    def slopes(self, tape: Tape) -> tuple[Entered, Tensor]:
+        """What came in, and the target's gradient there, ``batch place hidden``."""
+        if self.at == "words":
+            return tape.words, tape.words.joined(tape.rerun.slopes(tape.words.tensors))
+        return tape.embedded, tape.embedded_gradient

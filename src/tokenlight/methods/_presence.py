@@ -2,38 +2,44 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.perturbation import Variant, asked_of
+from tokenlight.capture.perturbation import Variant
 from tokenlight.capture.rerun import StandIn
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit, sources
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.methods._method import Method, Tape
+from tokenlight.methods._method import Cost, Count, Extras, Method, Tape
 
+# Beside what is written here: what the methods import.
+__all__ = ["Cost", "Count", "Extras", "Tape", "Unit"]
 Baseline = StandIn | int
 
 
 class UnitMethod(Method, base=True):
-    """Asks about texts without some of their ``units``; what it finds of a unit, its tokens share."""
+    """Asks about texts without some of their ``units``; what it finds of a unit, its tokens share.
+    ``of_tokens``: options that mean nothing of larger units."""
 
     units: Unit
     slow = True
     needs = frozenset()
+    of_tokens: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name in self.of_tokens if name in self.options]
+        if given and self.units != "token":
+            raise BadInput(f"{self.name}'s {given[0]} is of tokens; leave it or units out.")
 
     def __call__(self, tape: Tape) -> Tensor:
         found = zip(self.units_of(tape), self.found(tape), strict=True)
-        return laid_out(
-            tape,
-            [
-                self.estimate(own) @ (units / units.sum(axis=1, keepdims=True))
-                for units, own in found
-            ],
-        )
+        scores = [self.estimate(d) @ (own / own.sum(axis=1, keepdims=True)) for own, d in found]
+        return laid_out(tape, scores)
 
     def found(self, tape: Tape) -> list[np.ndarray]:
         """What :meth:`measured` found, measured once."""
@@ -43,9 +49,9 @@ class UnitMethod(Method, base=True):
     def measured(self, tape: Tape) -> list[np.ndarray]:
         """``draw unit``: what each draw says of each unit."""
 
-    def estimate(self, draws: np.ndarray) -> Any:
+    def estimate(self, draws: np.ndarray) -> np.ndarray:
         """``unit``: the value of each."""
-        return draws.mean(axis=0)
+        return np.asarray(draws.mean(axis=0))
 
     def units_of(self, tape: Tape) -> list[np.ndarray]:
         """``unit token``: which tokens each unit has that may be taken away. Of units larger than a
@@ -93,13 +99,11 @@ def tokens_of(units: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 def values_without(tape: Tape, gone: Sequence[np.ndarray], baseline: Baseline) -> list[np.ndarray]:
     """The target of each example for each of its ``gone`` (``variant token``, true where the baseline
     token stands); attention, segments and places stay."""
-    by = tape.rerun.stand_in(baseline)
-    variants = []
+    by, variants = tape.rerun.stand_in(baseline), []
     for row, own in zip(tape.rows, gone, strict=True):
-        ids = np.where(own, by, np.array(row.ids)).astype(np.int32)
-        attention = np.array(row.attention, dtype=np.int8)
-        types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
-        variants.append([Variant(line, attention, types, **asked_of(row)) for line in ids])
+        whole = Variant.of(row)
+        ids = np.where(own, by, whole.ids).astype(np.int32)
+        variants.append([replace(whole, ids=line) for line in ids])
     return tape.rerun.values(variants)
 
 

@@ -10,50 +10,59 @@ from torch import Tensor, nn
 from tokenlight.capture.rerun import Flow, Route
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import rolled_out, weighted
-from tokenlight.methods._method import Answer, Extras, Fetched, Method, Presets, Site, Tape
-from tokenlight.relevance.case import RuleSet
+from tokenlight.methods._method import Answer, Extras, Fetched, Method, Site, Tape
+from tokenlight.relevance.rules import RuleSet
 from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 
+__all__ = ["Site", "Tape"]  # beside what is written here
 Rules = Literal["ours", "orig", "gpt2_official"]
 QaRelevance = Literal["position", "broadcast"]
-PRESETS: Presets = {
-    "official": {"rules": "ours", "qa_relevance": "broadcast"},
-    "chefer_orig": {"rules": "orig"},
-}
 RULES: dict[str, RuleSet] = {"ours": CHEFER, "orig": CHEFER_ORIG, "gpt2_official": MASK_LRP_GPT2}
-
-
 HALF = (
     "computed in {}: relevance is divided by sums that nearly cancel, so these are not the numbers of "
     "float32: load the model in float32, or take attnlrp"
 )
-BESIDE = (
-    "an adapter stands beside its weights and is not merged: these rules share relevance between the "
-    "two, so merging it (merge_and_unload) gives other scores for the same model, but not of attnlrp"
-)
-ENCODER = (
-    "relevance goes through the encoder: what the decoder reads of the text itself is in no score"
-)
+ENCODER = "relevance goes through the encoder: what the decoder reads of the text is in no score"
 
 
-class RelevanceMethod(Method):
-    """A method that sends relevance down; its Attributions carry the conservation meter."""
+class InputRelevance(Method):
+    """Relevance at h^0 by ``rules`` that are a rewritten gradient, which is linear: a sum of logits goes
+    down at once. It has no meter: neither its softmax nor biases conserve."""
 
-    needs_precision = True
+    after_source = True
+    needs = frozenset({Site.RELEVANCE_GRADIENT})
+    rules: ClassVar[RuleSet]
 
     def note(self, tape: Tape) -> str | None:
-        """That half precision, or an adapter beside the weights, gives other numbers; that a decoder
-        has a share that is in none."""
-        model, dtype = tape.recording.live.model, tape.recording.logits.dtype
-        one_part = tape.recording.parts is None
-        found = [ENCODER] if model.config.is_encoder_decoder and one_part else []
-        divides = Site.RELEVANCE in self.needs  # a gradient does not
-        if divides and dtype in (torch.float16, torch.bfloat16):
-            found.append(HALF.format(str(dtype).removeprefix("torch.")))
-        layers = (module for module in model.modules() if hasattr(module, "base_layer"))  # of PEFT
-        if divides and any(getattr(layer, "merged", None) is False for layer in layers):
-            found.append(BESIDE)
-        return "; ".join(found) or None
+        return _of_encoder(tape)
+
+    def __call__(self, tape: Tape) -> Tensor:
+        model = tape.recording.live.model
+        if model.config.model_type == "gpt_oss":
+            raise UnsupportedModel(
+                f"{type(model).__name__} writes its gate out, x · σ(αx), within its experts, where it is "
+                f"not known as one activation: {self.name} would be far off. Use integrated_gradients."
+            )
+        found = tape.relevance(Route(self.rules)).hidden
+        if tape.recording.parts is None:
+            return found[0].sum(dim=-1)
+        return torch.cat([own.sum(dim=-1) for own in found], dim=1)  # the source, then the written
+
+
+def _of_encoder(tape: Tape) -> str | None:
+    """That a decoder has a share that is in no score."""
+    encodes = tape.recording.live.model.config.is_encoder_decoder
+    return ENCODER if encodes and tape.recording.parts is None else None
+
+
+class RuledRelevance(Method):
+    """Relevance by a named rule set, rule by rule; its Attributions carry the conservation meter."""
+
+    rules: Rules = "ours"
+    qa_relevance: QaRelevance = "position"
+    needs_precision = True
+    presets = {"official": {"qa_relevance": "broadcast"}, "chefer_orig": {"rules": "orig"}}
+    top_only: ClassVar[bool] = False
 
     @classmethod
     def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
@@ -64,18 +73,29 @@ class RelevanceMethod(Method):
         conv1d = any(type(module).__name__ == "Conv1D" for module in model.modules())
         return {**options, "rules": "gpt2_official"} if conv1d else options
 
-    @abc.abstractmethod
-    def route(self, tape: Tape) -> Route:
-        """How this method sends relevance down for the tape's kind of target."""
+    def note(self, tape: Tape) -> str | None:
+        """That half precision gives other numbers, or that a decoder has a share."""
+        dtype = tape.recording.logits.dtype
+        half = HALF.format(str(dtype).removeprefix("torch.")) if dtype.itemsize < 4 else None
+        return "; ".join(filter(None, (_of_encoder(tape), half))) or None
 
-    @abc.abstractmethod
-    def of_logit(self, tape: Tape) -> Tensor:
-        """Of one logit alone."""
+    def route(self, tape: Tape, **gated: Any) -> Route:
+        """The way down; an answer's row is laid over all tokens if ``qa_relevance`` says so."""
+        spread = self.qa_relevance == "broadcast" and tape.spans
+        return Route(RULES[self.rules], top_only=self.top_only, spread=spread, **gated)
+
+    def flow(self, tape: Tape) -> Flow:
+        """The relevance of a tape of one logit; followed once."""
+        return tape.relevance(self.route(tape))
 
     def __call__(self, tape: Tape) -> Tensor:
         """Σ weight · score over the logits of the target: a contrast is the difference of two
         explanations, a span the sum of its start's and its end's."""
         return weighted(tape.terms, self.of_logit)
+
+    @abc.abstractmethod
+    def of_logit(self, tape: Tape) -> Tensor:
+        """Of one logit alone."""
 
     def extras(self, tape: Tape) -> Extras:
         """``conservation``: relevance at h^0 … h^L over relevance at the output, for each example;
@@ -83,77 +103,15 @@ class RelevanceMethod(Method):
         flows = [(weights.abs(), self.flow(single)) for weights, single in tape.terms]
         whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
         kept = torch.stack([w[:, None] * flow.conservation for w, flow in flows]).sum(dim=0)
-        kept = kept / whole[:, None]
-        return Answer(
-            Fetched(kept), lambda found: [{"conservation": own} for own in found.tolist()]
-        )
-
-    def flow(self, tape: Tape) -> Flow:
-        """The relevance of a tape of one logit; followed once."""
-        return tape.relevance(self.route(tape))
-
-
-class InputRelevance(RelevanceMethod):
-    """Relevance at h^0 by a rule set that is a rewritten gradient; ``way="rules"`` goes rule by rule."""
-
-    way: Literal["gradient", "rules"] = "gradient"
-    needs_precision = False
-    by_gradient: ClassVar[RuleSet]
-    by_rules: ClassVar[RuleSet]
-
-    @property
-    def needs(self) -> frozenset[Site]:
-        return frozenset({Site.RELEVANCE if self.way == "rules" else Site.RELEVANCE_GRADIENT})
-
-    @property
-    def after_source(self) -> bool:  # type: ignore[override]  # as its option has it
-        return self.way == "gradient"
-
-    def __call__(self, tape: Tape) -> Tensor:
-        """A rewritten gradient is linear: a sum of logits goes down at once, by rules one at a time."""
-        return super().__call__(tape) if self.way == "rules" else self.of_logit(tape)
-
-    def route(self, tape: Tape) -> Route:
-        model = tape.recording.live.model
-        if model.config.model_type == "gpt_oss":
-            raise UnsupportedModel(
-                f"{type(model).__name__} writes its gate out, x · σ(αx), within its experts, where it is "
-                f"not known as one activation: {self.name} would be far off. Use integrated_gradients."
-            )
-        return Route(self.by_rules if self.way == "rules" else self.by_gradient)
-
-    def extras(self, tape: Tape) -> Extras:
-        """By rules the meter ``conservation``; a gradient has none: neither its softmax nor biases
-        conserve, and what it asks for at h^0 alone it would have to ask for at every layer."""
-        return super().extras(tape) if self.way == "rules" else None
-
-    def of_logit(self, tape: Tape) -> Tensor:
-        found = self.flow(tape).hidden
-        if tape.recording.parts is None:
-            return found[0].sum(dim=-1)
-        return torch.cat([own.sum(dim=-1) for own in found], dim=1)  # the source, then the written
-
-
-class RuledRelevance(RelevanceMethod, base=True):
-    """Relevance by a named rule set; its subclasses have these options."""
-
-    rules: Rules
-    qa_relevance: QaRelevance
-    top_only = False
-
-    def route(self, tape: Tape, **gated: Any) -> Route:
-        """The way down; an answer's row is laid over all tokens if ``qa_relevance`` says so."""
-        spread = self.qa_relevance == "broadcast" and tape.spans
-        return Route(RULES[self.rules], top_only=self.top_only, spread=spread, **gated)
+        meter = Fetched(kept / whole[:, None])
+        return Answer(meter, lambda found: [{"conservation": own} for own in found.tolist()])
 
     @staticmethod
     def rollout(tape: Tape, relevance: Sequence[Tensor], *, row_normalize: bool) -> Tensor:
         r"""The product over blocks of :math:`\operatorname{rownorm}(I + M^l)`, ``batch query key``,
         with :math:`M^l=\tfrac1H\sum_h(G^l_h\odot R^l_h)^+` of the topmost maps' ``relevance``."""
         gradients = tape.attention_gradient[-len(relevance) :]
-        steps = (
-            (gradients[block] * relevance[block]).clamp_(min=0).mean(dim=1)
-            for block in range(len(relevance))
-        )
+        blocks = range(len(relevance))  # one at a time: no pair outlives its turn
+        steps = ((gradients[i] * relevance[i]).clamp_(min=0).mean(dim=1) for i in blocks)
         *_, flow = rolled_out(steps, row_normalize=row_normalize)
         return flow

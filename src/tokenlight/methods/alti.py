@@ -8,8 +8,7 @@ from torch import Tensor
 
 from tokenlight.capture.blocks import Mixing
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._maps import rolled_out
-from tokenlight.methods._method import Method, Site, Tape
+from tokenlight.methods._maps import Method, Site, Tape, rolled_out
 
 CHUNK_ELEMENTS = 1 << 24  # of the n × n × hidden decomposition held at once
 DISTANCE_SHIFT = 1e-6  # torch's pairwise_distance, which the official code calls, adds it
@@ -22,12 +21,11 @@ class TokenToTokenInteractions(Method):
         T_{ij} = \frac{(F_{ij}-\overline{F_{ij}})\odot\gamma}{\sigma_i},\quad
         c_{ij} = \bigl(\|y_i\|_p-\|T_{ij}-y_i\|_p\bigr)^+
 
-    Rows of c are divided by their sum, multiplied over the blocks, and the read-out token's row is
-    read; the residual path is in F. :math:`y_i` is the output of the norm after attention; where a
-    block normalises first, :math:`T=F` and :math:`y` is the stream after attention. ``batch query key
-    hidden`` is held in chunks of queries. Ferrando et al. 2022.
-    Differs from the paper: nothing; ``ln2`` sends T through the second norm too and compares it with
-    the block's output (the authors' variant).
+    Rows of c are divided by their sum and multiplied over the blocks; the read-out token's is read.
+    :math:`y_i` is the output of the norm after attention; where a block normalises first, :math:`T=F`
+    and :math:`y` is the stream after attention. F is ``batch query key hidden``. Ferrando et al. 2022.
+    Differs from the paper: nothing; ``ln2``, the authors' variant, sends T through the second norm too
+    and compares it with the block's output.
     """
 
     p: Literal[1, 2] = 1
@@ -35,7 +33,6 @@ class TokenToTokenInteractions(Method):
     cites = "ferrando2022measuring"
     signed = False
     class_agnostic = True
-    presets = {"official": {}}
     needs = frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
@@ -43,17 +40,14 @@ class TokenToTokenInteractions(Method):
         return tape.read(flow, zero_readout=False)
 
     def flows(self, tape: Tape) -> Iterator[Tensor]:
-        """What each state is made of, in shares of the input's tokens, after each block: ``batch query
-        key``."""
+        """What each state after each block is made of, in shares of the tokens: ``batch query key``."""
         blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
-        steps = (
-            self._contributions(maps, values.detach().to(maps.dtype), mixing, tape.real)
-            for maps, values, mixing in blocks
-        )
+        steps = (self._contributions(tape.real, *block) for block in blocks)
         return rolled_out(steps, row_normalize=False, residual=False)
 
-    def _contributions(self, maps: Tensor, values: Tensor, mixing: Mixing, real: Tensor) -> Tensor:
+    def _contributions(self, real: Tensor, maps: Tensor, values: Tensor, mixing: Mixing) -> Tensor:
         """One block's row-normalised c, ``batch query key``."""
+        values = values.detach().to(maps.dtype)
         batch, heads, tokens, width = values.shape
         matrix = mixing.projection.view(-1, heads, width).to(values.dtype)
         brought = torch.einsum("bhjw,khw->bhjk", values, matrix)

@@ -1,6 +1,5 @@
 """ALTI-Logit: what each block's attention adds to the target, followed down to the input by ALTI."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -20,16 +19,14 @@ class LogitContributions(Method):
     :math:`d^l_i`, ``batch token hidden``, is the target's gradient at the last hidden state, brought to
     the stream after block l's attention along the residual path alone, norms being linear maps with
     the deviation they had; :math:`M^l`, ``batch query key``, is ALTI's product of the first l blocks
-    (``p``: its norm). Feed-forward layers, biases of the output projections and the token's own
-    embedding are in no score. Ferrando et al., ACL 2023.
-    Differs from the paper: it has language models whose blocks normalise first, with the column of the
-    vocabulary as d; here d also goes through a classifier's head and through norms that follow the sum
-    (BERT). Stacks that end in neither a LayerNorm nor a plain RMSNorm (Gemma) are refused.
+    (``p``: its norm). Feed-forward layers, biases and the token's own embedding are in no score.
+    Ferrando et al., ACL 2023.
+    Differs from the paper: it has language models whose blocks normalise first; here d also goes through
+    a classifier's head and through norms that follow the sum (BERT).
     """
 
     p: Literal[1, 2] = 1
     cites = "ferrando2023explaining"
-    presets = {"official": {}}
     needs = TokenToTokenInteractions.needs
 
     def __call__(self, tape: Tape) -> Tensor:
@@ -38,21 +35,14 @@ class LogitContributions(Method):
             scores = scores + torch.einsum("bj,bjk->bk", own, below)
         return scores
 
-    def _added(self, tape: Tape) -> Iterator[Tensor]:
-        """What each token's value adds to the target in each block: ``batch token``."""
-        blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
-        for (maps, values, mixing), direction in zip(blocks, self._directions(tape), strict=True):
-            heads, width = values.shape[1], values.shape[3]
-            matrix = mixing.projection.view(-1, heads, width).to(maps.dtype)
-            asked = torch.einsum("bik,khw->bhiw", direction, matrix)
-            answered = torch.einsum("bhiw,bhjw->bhij", asked, values.detach().to(maps.dtype))
-            yield (answered * maps).sum(dim=(1, 2))
-
-    def _directions(self, tape: Tape) -> list[Tensor]:
-        """d of each block, bottom first."""
-        direction, found = tape.hidden_gradient[-1], list[Tensor]()
-        for number, mixing in reversed(list(enumerate(tape.recording.mixings))):
-            after, last = mixing.norm is not None, number == len(tape.recording.mixings) - 1
+    def _added(self, tape: Tape) -> list[Tensor]:
+        """What each token's value adds to the target in each block: ``batch token``, bottom first."""
+        direction, found = tape.hidden_gradient[-1], list[Tensor]()  # d
+        blocks = list(
+            zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
+        )
+        for number, (maps, values, mixing) in reversed(list(enumerate(blocks))):
+            after, last = mixing.norm is not None, number == len(blocks) - 1
             if mixing.last_norm is None and (after or last):
                 raise UnsupportedModel(
                     f"what block {number} of this model adds cannot be followed to its last hidden state: "
@@ -61,5 +51,9 @@ class LogitContributions(Method):
             for norm in (mixing.last_norm, mixing.norm):
                 if norm is not None:
                     direction = norm.back(direction)
-            found.insert(0, direction)
+            heads, width = values.shape[1], values.shape[3]
+            matrix = mixing.projection.view(-1, heads, width).to(maps.dtype)
+            asked = torch.einsum("bik,khw->bhiw", direction, matrix)
+            answered = torch.einsum("bhiw,bhjw->bhij", asked, values.detach().to(maps.dtype))
+            found.insert(0, (answered * maps).sum(dim=(1, 2)))
         return found

@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
 from tokenlight.errors import NotFinite
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
 
 
 class AttentionGradCam(AttentionGradientMethod):
@@ -17,8 +16,7 @@ class AttentionGradCam(AttentionGradientMethod):
         M = \bigl(\tfrac1H\sum_h w_h A^L_h\bigr)^+, \quad
         s = \Bigl(\frac{M-\min M}{\max M-\min M}\Bigr)_{r,:}, \quad s_r = 0
 
-    "GradCAM" of Mask-LRP, "AttGrads" in AttCAT's code, Chefer et al. 2021's baseline, over real tokens
-    only. Scores lie in [0, 1]; an answer's are its start's plus its end's.
+    "GradCAM" of Mask-LRP, "AttGrads" in AttCAT's code, Chefer et al. 2021's baseline, over real tokens.
     Differs from the official codes: where the clamped map is constant they divide 0 by 0 and rank
     by NaN; we give zeros (``nan_policy="zero"``) or refuse with the reason (``"nan"``).
     """

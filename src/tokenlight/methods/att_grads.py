@@ -5,9 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.errors import BadInput
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, over_sides, reduced, steps_of
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced, steps_of
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
 
@@ -17,11 +15,10 @@ class AttentionTimesGradients(AttentionGradientMethod):
 
     .. math:: s_j = \sum_l \tfrac1H\sum_h (G^l_h \odot A^l_h)_{r,j}
 
-    Qiang et al. 2022, figure 2 ("AttGrads"): no ReLU; the read-out token keeps its own score. An
-    answer's scores are its start's plus its end's.
+    Qiang et al. 2022, figure 2 ("AttGrads"): no ReLU; the read-out token keeps its own score.
     Differs from the paper: it gives no reduction to tokens; we read the read-out token's row. The
-    official code computes the last block's attention Grad-CAM under this name
-    (``variant="gradcam_last"``, ``preset="official"``). ``variant="grad_sam"`` is the method grad_sam.
+    official code computes att_gradcam under this name (``variant="gradcam_last"``,
+    ``preset="official"``). ``variant="grad_sam"`` is the method grad_sam.
     """
 
     variant: Literal["paper", "gradcam_last", "grad_sam"] = "paper"
@@ -30,21 +27,12 @@ class AttentionTimesGradients(AttentionGradientMethod):
     per_layer = True
     presets = {"paper": {}, "official": {"variant": "gradcam_last"}}
 
-    def __post_init__(self) -> None:
-        own = {"gradcam_last": ("cls_row",), "grad_sam": ("cls_row", "mean_query")}
-        if self.reduce not in own.get(self.variant, (self.reduce,)):
-            other = "grad_sam" if self.variant == "grad_sam" else "att_gradcam"
-            raise BadInput(
-                f"reduce={self.reduce!r} belongs to variant='paper'; for variant={self.variant!r} use "
-                f"the method {other} with this option."
-            )
-
     def __call__(self, tape: Tape) -> Tensor:
         if self.variant == "gradcam_last":
-            return AttentionGradCam()(tape)[:, None]
-        if self.variant == "grad_sam":
-            return GradSam()(tape)
-        return over_sides(tape, self.score)
+            return AttentionGradCam(reduce=self.reduce)(tape)[:, None]
+        if self.variant == "grad_sam":  # whose default is another
+            return GradSam("mean_query" if self.reduce == "cls_row" else self.reduce)(tape)
+        return super().__call__(tape)
 
     def score(self, tape: Tape) -> Tensor:
         matrices = steps_of(tape, lambda maps, gradient: (maps * gradient).mean(dim=1))

@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._gradient import Gradient, GradientMethod
 from tokenlight.methods._maps import over_sides
+from tokenlight.methods._method import GradientMethod, Site, Tape
 from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
 
 
@@ -19,21 +18,18 @@ class AttentiveClassActivationTokens(GradientMethod):
 
     :math:`n` and :math:`q` run over real tokens; magnitude is impact, sign is direction. Of a model that
     writes after a source, states of both its parts count, each by what it receives where it is read
-    next; what the encoder hands on receives the mean over the decoder's blocks. Qiang et al.,
-    NeurIPS 2022.
+    next; what the encoder hands on, by the mean over the decoder's blocks. Qiang et al., NeurIPS 2022.
     Differs from the paper: its text takes the state that leaves block l, the official code and our
     default the one that enters (``hidden``; ``preset="paper"``). "Attention weights of the token" is
     read as attention *received*, the only informative mean, since rows sum to one
-    (``attn_reduce="cls"`` takes the read-out token's row, ``"given"`` the constant 1/n).
-    ``abs=True`` gives :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2), of an answer that of
-    the start plus that of the end; ``layers`` then holds the terms times the sign of their sum.
-    ``gradient``: as in cat.
+    (``attn_reduce="cls"`` takes the read-out token's row, ``"given"`` the constant 1/n). ``abs=True``
+    gives :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2); ``layers`` then holds the terms
+    times the sign of their sum. ``gradient``: as in cat.
     """
 
     hidden: Hidden = "input"
     attn_reduce: Literal["received", "cls", "given"] = "received"
     abs: bool = False
-    gradient: Gradient = "model"
     after_source = True
     cites = "qiang2022attcat"
     per_layer = True

@@ -15,11 +15,9 @@ class AttentionFlow(Method):
     r"""Maximum flow from the read-out token to each input token.
 
     The graph has a node for every token and layer; the edge from token i above block l to token j
-    below it carries at most :math:`\hat A^l_{i,j}`, the row-normalised head mean plus identity of
-    rollout. :math:`s_j` is the value of the maximum flow to input j, :math:`s_r = 0`.
-    Abnar & Zuidema 2020. One maximum-flow problem a token: seconds for a sentence, minutes for a
-    page. Differs from the paper: capacities are rounded to 1e-8; several read-out tokens share a
-    source.
+    below it carries at most :math:`\hat A^l_{i,j}`, as in rollout. :math:`s_j` is the value of the
+    maximum flow to input j, :math:`s_r = 0`: seconds for a sentence, minutes for a page. Abnar & Zuidema
+    2020. Differs from the paper: capacities are rounded to 1e-8; several read-out tokens share a source.
     """
 
     cites = "abnar2020quantifying"
@@ -56,7 +54,6 @@ def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     capacities = np.append(np.rint(steps[layer, query, key] * UNITS), np.full(len(sources), UNITS))
     # SciPy before 1.15 finds no flow in a graph whose places are 64 bits wide.
     edges = starts.astype(np.int32), ends.astype(np.int32)
-    shape = (source + 1, source + 1)
-    graph = sparse.csr_array((capacities.astype(np.int32), edges), shape=shape)
+    graph = sparse.csr_array((capacities.astype(np.int32), edges), shape=(source + 1, source + 1))
     values = [csgraph.maximum_flow(graph, source, token).flow_value for token in range(n)]
     return np.array(values) / UNITS

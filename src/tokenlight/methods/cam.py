@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._maps import AttentionGradientMethod
+from tokenlight.methods._maps import AttentionGradientMethod, Tape
 
 
 class AttentionCam(AttentionGradientMethod):
@@ -11,9 +10,8 @@ class AttentionCam(AttentionGradientMethod):
 
     .. math:: s_j = \Bigl(\frac1{Hn}\sum_{h,i} G^L_{h,i,j}\Bigr)^+, \qquad s_r = 0
 
-    :math:`G^L` is ``head query key``, :math:`r` a class's single read-out token; for answer spans
-    :math:`s_0 = 0` in its place, and scores are the start's plus the end's. Often zero for every
-    token: a weak baseline (Mask-LRP, table 1).
+    :math:`G^L` is ``head query key``, :math:`r` a class's single read-out token (an answer's: the first).
+    Often zero for every token: a weak baseline (Mask-LRP, table 1).
     Differs from the official code: its mean runs over padded queries too, ours over real ones.
     """
 

@@ -4,15 +4,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._gradient import Gradient, GradientMethod
+from tokenlight.methods._method import GradientMethod, Site, Tape
 
 Hidden = Literal["input", "output"]
 
 
 def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
-    """``CAT^l_i = Σ_k g^l_{i,k} h^l_{i,k}``, ``batch layer token``: of the states that enter each
-    block (``input``: h^0 … h^{L-1}) or leave it (``output``: h^1 … h^L)."""
+    """CAT of the states that enter each block (h^0 … h^{L-1}) or leave it: ``batch layer token``."""
     chosen = tape.states(hidden)
     in_a_row = len(chosen) == chosen[-1] - chosen[0] + 1
     return tape.activations[:, slice(chosen[0], chosen[-1] + 1) if in_a_row else chosen]
@@ -32,7 +30,6 @@ class ClassActivationTokens(GradientMethod):
     """
 
     hidden: Hidden = "input"
-    gradient: Gradient = "model"
     after_source = True
     cites = "qiang2022attcat"
     per_layer = True

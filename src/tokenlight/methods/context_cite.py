@@ -1,16 +1,11 @@
 """ContextCite: a sparse linear model of how sure an answer is, over which sources are there."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from tokenlight.capture.perturbation import Original, StandIns
 from tokenlight.data.target import log_odds
-from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
-from tokenlight.methods._method import Cost, Count, Tape
-from tokenlight.methods._presence import UnitMethod
+from tokenlight.methods._presence import Cost, Count, Extras, Tape, Unit, UnitMethod
 
 FITS = 200  # bootstrap fits behind the intervals
 SWEEPS = 10_000
@@ -27,11 +22,10 @@ class ContextCite(UnitMethod):
     :math:`C_m` lacks each source with probability one half; :math:`p(R\mid C_m)` is the probability of
     the answer, or of a span of it, of :math:`T` tokens; :math:`\tilde z_m` are standardised presence
     bits, ``unit``, and the coefficients, times :math:`T`, those of the bits themselves. Sources are
-    ``units`` of the documents; question, template and answer stay. A unit's tokens share its
-    coefficient; ``extras["units"]`` has a 95 % interval for it, by refitting on resampled ablations.
-    Response, 64 subsets, ``alpha`` and scaling are those of the authors' code.
-    Differs from the paper: tokens are deleted from the encoded prompt instead of from the text, so the
-    blank lines between documents stay; in a picture or for an answer span they are replaced.
+    ``units`` of the documents; a unit's tokens share its coefficient, and ``extras["units"]`` has a 95 %
+    interval for it, by refitting on resampled ablations. All settings are the authors' code's.
+    Differs from the paper: tokens are deleted from the encoded prompt instead of from the text; in a
+    picture or for an answer span they are replaced.
     """
 
     units: Unit = "sentence"
@@ -44,10 +38,10 @@ class ContextCite(UnitMethod):
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, 0)
 
-    def estimate(self, draws: np.ndarray) -> Any:
-        return draws[0]
+    def estimate(self, draws: np.ndarray) -> np.ndarray:
+        return np.asarray(draws[0])
 
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
+    def extras(self, tape: Tape) -> Extras:
         found = []
         for row, own in zip(tape.rows, self.found(tape), strict=True):
             low, high = np.percentile(own[1:], (2.5, 97.5), axis=0)
@@ -77,15 +71,14 @@ class ContextCite(UnitMethod):
 
 
 def lasso(table: np.ndarray, values: np.ndarray, weights: np.ndarray, alpha: float) -> np.ndarray:
-    r"""Coefficients, ``fit feature``, one fit for each row of ``weights`` (``fit example``; rows sum to
-    one).
+    r"""Coefficients, ``fit feature``, one fit for each row of ``weights`` (``fit example``; they sum to one).
 
     .. math:: \min_{\beta,\beta_0} \tfrac12 \sum_m w_m (y_m - \beta_0 - \beta^\top \tilde z_m)^2 +
         \alpha \lVert\beta\rVert_1
 
     :math:`\tilde z`: ``table`` (``example feature``), each column standardised under the weights; the
-    coefficients are those of the columns as they are. A column that never changes has none.
-    Coordinates are visited in order until they stand still (Friedman et al. 2010).
+    coefficients are those of the columns as they are, 0 of one that never changes. Coordinates are
+    visited in order until they stand still (Friedman et al. 2010).
     """
     means, targets = weights @ table, weights @ values
     moments = np.einsum("fm,mi,mj->fij", weights, table, table, optimize=True)

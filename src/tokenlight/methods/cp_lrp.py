@@ -1,7 +1,7 @@
 """CP-LRP: relevance with attention maps and deviations held constant."""
 
 from tokenlight.methods._relevance import InputRelevance
-from tokenlight.relevance.rulesets import CP_LRP, CP_LRP_GRADIENT
+from tokenlight.relevance.rulesets import CP_LRP
 
 
 class ConservativeRelevance(InputRelevance):
@@ -15,9 +15,8 @@ class ConservativeRelevance(InputRelevance):
     Differs from the paper: activations pass relevance unchanged (slope: output over input, 0 where
     the input is below 1e-12), as in the comparison of Achtibat et al. 2024, where the paper takes
     gradient × input; gates, which it does not treat, halve it, a router's weights of experts among
-    them; relevance ends at h^0. ``way="rules"``: as in attnlrp.
+    them; relevance ends at h^0.
     """
 
     cites = "ali2022xai"
-    by_gradient = CP_LRP_GRADIENT
-    by_rules = CP_LRP
+    rules = CP_LRP

@@ -22,8 +22,7 @@ class DecodedGradCam(DecodedMethod):
     ``special="exclude"``: special tokens are no u and score zero, yet their states are decoded.
     Eq. 6 of Hou & Castañón 2023; ``relu="inside"`` is their Algorithm 1, :math:`\sum_j \hat D (a_j)^+`;
     ``"none"`` keeps the sign. ``gradient``: as in cat.
-    Differs from the paper: it tells neither tau nor what becomes of special tokens, and names the
-    best layer (7 of 12 for SST-2, 6 for AG News); ``"middle"`` is half of the blocks up.
+    Differs from the paper: it leaves tau and special tokens open, and names the best layer.
     """
 
     relu: Literal["outside", "inside", "none"] = "outside"
@@ -32,5 +31,5 @@ class DecodedGradCam(DecodedMethod):
         saliency = torch.linalg.vecdot(states, gradient)
         if self.relu == "inside":
             saliency = saliency.clamp(min=0)
-        scores = decoder.decoded(states, saliency)
-        return decoder.to_positions(scores.clamp(min=0) if self.relu == "outside" else scores)
+        scores = decoder(states, saliency)
+        return scores.clamp(min=0) if self.relu == "outside" else scores

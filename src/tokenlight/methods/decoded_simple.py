@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._decoding import DecodedMethod, Decoder
-from tokenlight.methods._word_gradient import l1_shares
+from tokenlight.methods._path import l1_shares
 
 
 class DecodedSimple(DecodedMethod):
@@ -17,10 +17,9 @@ class DecodedSimple(DecodedMethod):
 
     :math:`\mathcal L` is the cross-entropy of the target; :math:`\hat D_l`, shapes and options are those
     of ``decoded_gradcam``, u(i) is the token at position i. ``abs="outside"``:
-    :math:`r_u = |\sum_j \hat D_l[u, j] v_j|`; ``times_input=False``: v sums the gradient alone. Each
-    layer sums to one (with ``layer="all"`` the layers' shares are added).
+    :math:`r_u = |\sum_j \hat D_l[u, j] v_j|`. Each layer sums to one.
     Differs from the paper: it leaves open where the magnitude is taken; its one line on the gradient
-    has no product with the state, AllenNLP's intention has.
+    has no product with the state (``times_input=False``), AllenNLP's intention has.
     """
 
     abs: Literal["inside", "outside"] = "inside"
@@ -29,7 +28,4 @@ class DecodedSimple(DecodedMethod):
 
     def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient) if self.times_input else gradient.sum(-1)
-        if self.abs == "inside":
-            saliency = saliency.abs()
-        scores = decoder.decoded(states, saliency)
-        return l1_shares(decoder.to_positions(scores))
+        return l1_shares(decoder(states, saliency.abs() if self.abs == "inside" else saliency))

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.capture.altered import Rescale, rescaled
-from tokenlight.methods._method import Cost, Tape
-from tokenlight.methods._path import Ends, PathMethod, PathScores, ends, gap_percent
+from tokenlight.methods import _path
+from tokenlight.methods._path import Cost, PathMethod, PathScores, Tape
 
 
 class DeepLiftShap(PathMethod):
@@ -15,10 +15,9 @@ class DeepLiftShap(PathMethod):
 
     :math:`m` is the gradient of :math:`y` at :math:`h = h^0`, ``token hidden``, in which an
     activation's derivative is its slope :math:`\Delta\text{out}/\Delta\text{in}` between text and
-    baseline. Baselines: id 0 in the place of every token, and padding in that of all but the special
-    ones. ``rescale``: ``modules`` are torch.nn's activations, as Captum hooks them; ``activations``
-    those of transformers (GELU …), too; ``none`` is gradient × difference. Equals Captum's
-    LayerDeepLiftShap ("DeepLiftShap" of Thermostat).
+    baseline: id 0 in the place of every token, then padding in that of all but the special ones.
+    ``rescale``: torch.nn's activations, as Captum hooks them (``modules``), those of transformers
+    (GELU …), too, or none. Equals Captum's LayerDeepLiftShap ("DeepLiftShap" of Thermostat).
     Differs from the paper: softmax, norms and products keep their gradient, so the scores do not sum
     to :math:`y(h) - y(h')`; ``extras["convergence"]`` tells by how many percent.
     """
@@ -30,21 +29,19 @@ class DeepLiftShap(PathMethod):
         return Cost(7, 4)  # the text; each baseline; text and baseline in pairs, twice
 
     def scored(self, tape: Tape) -> PathScores:
-        paths = [ends(tape, 0, special=True), ends(tape, "pad")]
+        paths = [_path.ends(tape, 0, special=True), _path.ends(tape, "pad")]
         scores = torch.stack([self._from(tape, path) for path in paths]).mean(dim=0)
         rise = torch.stack([path.rise for path in paths]).mean(dim=0)
         passes = torch.full(rise.shape, len(paths), device=rise.device)
-        return scores, gap_percent(scores, rise), rise, passes
+        return scores, _path.gap_percent(scores, rise), rise, passes
 
-    def _from(self, tape: Tape, path: Ends) -> Tensor:
+    def _from(self, tape: Tape, path: _path.Ends) -> Tensor:
         """Scores against one baseline, ``batch token``; texts and baselines go through in pairs."""
-        budget, width = tape.recording.budget, tape.real.shape[1]
-        found = []
-        everyone = torch.arange(len(tape.rows), device=path.rise.device)
-        for examples in torch.split(everyone, max(1, budget // (2 * width))):
+        size, found = max(1, tape.recording.budget // (2 * tape.real.shape[1])), []
+        for examples in torch.split(_path.everyone(tape), size):
+            text, baseline = path.text[examples], path.baseline[examples]
             with rescaled(tape.recording.live.model, self.rescale):
-                both = torch.cat((path.text[examples], path.baseline[examples]))
+                both = torch.cat((text, baseline))
                 _, gradient = tape.rerun.at_point(examples.repeat(2), both, at="hidden")
-            multiplier = gradient[: len(examples)]
-            found.append((multiplier * path.difference[examples]).sum(dim=-1))
+            found.append((gradient[: len(examples)] * (text - baseline)).sum(dim=-1))
         return tape.embedded.folded(torch.cat(found)).masked_fill(~tape.real, 0.0)

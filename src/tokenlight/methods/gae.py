@@ -5,10 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
 from tokenlight.errors import BadInput
-from tokenlight.methods._gradient import Gradient, GradientMethod
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced, steps_of
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced, steps_of
+from tokenlight.methods._method import GradientMethod
 
 
 class GenericAttention(GradientMethod, AttentionGradientMethod):
@@ -28,7 +27,6 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
 
     variant: Literal["iccv2021"] = "iccv2021"
     reduce: Reduce = "cls_row"
-    gradient: Gradient = "model"
     after_source = True
     cites = "chefer2021generic"
     signed = False

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced, steps_of
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced, steps_of
 
 
 class GradSam(AttentionGradientMethod):
@@ -12,8 +11,7 @@ class GradSam(AttentionGradientMethod):
 
     .. math:: s_j = \frac1{LHn}\sum_{l,h,i} \bigl(A^l_h \odot (G^l_h)^+\bigr)_{i,j}
 
-    Mean over blocks, heads and real queries; an answer's scores are its start's plus its end's. Barkan
-    et al. 2021.
+    Mean over blocks, heads and real queries. Barkan et al. 2021.
     Differs from the paper: nothing known; ``reduce="cls_row"`` reads one query instead.
     """
 

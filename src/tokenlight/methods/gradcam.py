@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._gradient import Gradient, GradientMethod
 from tokenlight.methods._maps import layers_of
+from tokenlight.methods._method import GradientMethod, Site, Tape
 
 
 class GradCam(GradientMethod):
@@ -12,16 +11,13 @@ class GradCam(GradientMethod):
 
     .. math:: s_i = \Bigl(\sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}\Bigr)^+
 
-    Layer 0 is the embedding after its norm; negative numbers count from the top. ``relu=False``
-    keeps the sign. ``gradient``: as in cat. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`").
-    Differs from the paper: nothing. It does not say on which side of the embeddings' norm
-    :math:`l_0` lies; before it gradient × input would sum to zero, whatever the token, since a norm
-    does not change with the scale of what goes in.
+    Layer 0 is the embedding after its norm, before which gradient × input would sum to zero, whatever
+    the token; negative numbers count from the top. ``relu=False`` keeps the sign. ``gradient``: as in
+    cat. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`"). Differs from the paper: nothing.
     """
 
     layer: int = 0
     relu: bool = True
-    gradient: Gradient = "model"
     cites = "hou2023decoding"
     signed = False
     needs = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduced
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
 
 
 class AttentionGradients(AttentionGradientMethod):
@@ -12,15 +11,13 @@ class AttentionGradients(AttentionGradientMethod):
     .. math:: s_j = \tfrac1H\sum_h G^L_{h,r,j}, \qquad G^L = \partial y/\partial A^L
 
     :math:`G^L` is ``head query key``. Qiang et al. 2022, figure 2 ("Grads"): last block; the read-out
-    token keeps its own score. An answer's scores are its start's plus its end's.
-    Differs from the paper: it gives no reduction of the matrix to tokens; we read the row of the
-    read-out token, the only one that is not zero for a head that reads one token. The official
-    notebook returns zeros, so there is no official number to compare with.
+    token keeps its own score.
+    Differs from the paper: it gives no reduction to tokens; we read the row of the read-out token, the
+    only one that is not zero for a head that reads one token. The official notebook returns zeros.
     """
 
     reduce: Reduce = "cls_row"
     cites = "qiang2022attcat"
-    presets = {"paper": {}}
 
     def score(self, tape: Tape) -> Tensor:
         gradient = tape.attention_gradient[-1].mean(dim=1)

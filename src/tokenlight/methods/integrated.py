@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.methods._method import Cost, Count, Tape
-from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
+from tokenlight.methods._path import Cost, Count, Tape, WordGradientMethod, word_embeddings
 
 
 class Integrated(WordGradientMethod):
@@ -13,22 +12,21 @@ class Integrated(WordGradientMethod):
         \sum_{s=0}^{S-1} \frac{\partial \mathcal L}{\partial E_{i,k}}\Big|_{(s/S)\,E}
 
     :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of
-    ``simple``; S is ``n_steps``. Non-negative, sums to one. For signed scores that share out the
-    target itself, and a baseline token, see ``integrated_gradients``.
-    Differs from the paper: nothing in the AllenNLP code; the magnitudes, the loss and the left sum
-    are AllenNLP's and not those of Sundararajan et al. 2017.
+    ``simple``; S is ``n_steps``. Non-negative, sums to one.
+    Differs from the paper: nothing; the magnitudes, the loss and the left sum are AllenNLP's and not
+    those of Sundararajan et al. 2017, for which see ``integrated_gradients``.
     """
 
     n_steps: Count = 10
-    multiply: Multiply = "own"
     cites = "wallace2019allennlp"
-    presets = {"official": {}}
 
     def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.n_steps, self.n_steps)
 
     def gradient(self, tape: Tape) -> Tensor:
         words, count = word_embeddings(tape), self.n_steps
-        return self.averaged(
-            tape, count, lambda which, s: words[which] * (s.to(words) / count)[:, None, None]
-        )
+
+        def shrunk(which: Tensor, step: Tensor) -> Tensor:
+            return words[which] * (step.to(words) / count)[:, None, None]
+
+        return self.averaged(tape, count, shrunk)

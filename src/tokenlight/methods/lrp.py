@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._relevance import PRESETS, QaRelevance, RuledRelevance, Rules
+from tokenlight.methods._relevance import RuledRelevance, Site, Tape
 
 
 class LayerwiseRelevance(RuledRelevance):
@@ -13,18 +12,15 @@ class LayerwiseRelevance(RuledRelevance):
 
     :math:`R^0` is the relevance at h^0 (``batch token hidden``) of 1 put in at the logit; :math:`r`
     the read-out token, for answers the first token (``zero_readout=False`` keeps it). Bach et al.
-    2015, with the rules of Chefer et al., CVPR 2021: ``rules="ours"`` conserves; ``"orig"`` is their
-    "original LRP", whose sums double in every linear layer; ``"gpt2_official"`` is what the Mask-LRP
-    code does to GPT-2, and what ``preset="official"`` takes for models of its Conv1D.
+    2015, with the rules of Chefer et al., CVPR 2021: ``"ours"`` conserves; ``"orig"`` is their "original
+    LRP", whose sums double in every linear layer; ``"gpt2_official"``, which ``preset="official"`` takes
+    for models of Conv1D, is what the Mask-LRP code does to GPT-2.
     Differs from the paper: sums within each example; relevance of an answer position starts there alone
     (``qa_relevance="broadcast"``: laid over all tokens, as the official code does).
     """
 
-    rules: Rules = "ours"
     zero_readout: bool = True
-    qa_relevance: QaRelevance = "position"
     cites = "bach2015pixelwise"
-    presets = PRESETS
     needs = frozenset({Site.RELEVANCE, Site.READOUT})
 
     def of_logit(self, tape: Tape) -> Tensor:

@@ -1,22 +1,20 @@
 """Mask-LRP: transformer attribution whose relevance passes through syntactic and positional heads."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tokenlight.capture.rerun import Flow, Gate, Route
 from tokenlight.capture.transfer import all_widened, sent
 from tokenlight.errors import BadInput
-from tokenlight.heads.mask import MaskKind, head_mask
+from tokenlight.heads.mask import MaskKind, Values, head_mask
 from tokenlight.heads.statistics import own_positional_heads
 from tokenlight.methods._method import Share, Site, Tape
-from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
-from tokenlight.relevance.case import RuleCase
-from tokenlight.relevance.division import safe_divide
-from tokenlight.relevance.products import contributions
+from tokenlight.methods._relevance import RuledRelevance
+from tokenlight.relevance.rules import RuleCase, contributions, safe_divide
 
 Conserve = Literal["none", "paper", "abs"]
 DRAWN = ("random", "corrupted")  # masks that the option seed decides
@@ -45,13 +43,12 @@ class MaskedRelevance(RuledRelevance):
     (``conserve="abs"``; ``"paper"`` is its formula to the letter, which conserves only where both
     parts have one sign) and has no row norm. ``score="input"`` gives the masked relevance at h^0.
     ``heads``: a heads file, a HeadMask, or layers × heads; without one, see the note it leaves.
-    ``mask="empty"``: no head lets any through, a control. ``mask="none"``: no head is looked at and
-    the halved relevance is kept, as the official code does without a mask: the method transatt.
+    ``mask="empty"``: no head lets any through, a control; ``"none"``: the method transatt.
     """
 
     heads: Any = None
     mask: Literal[MaskKind, "none"] = "union"
-    mask_values: Literal["binary", "sum"] = "binary"
+    mask_values: Values = "binary"
     corruption: Share = 0.0
     seed: int = 0
     head_relevance: Literal["unmasked", "masked"] = "unmasked"
@@ -59,36 +56,26 @@ class MaskedRelevance(RuledRelevance):
     conserve: Conserve = "none"
     row_normalize: bool = True
     score: Literal["rollout", "input"] = "rollout"
-    rules: Rules = "ours"
-    qa_relevance: QaRelevance = "position"
     cites = "song2024mask"
     draws = True
-    presets = {
-        "official": {"qa_relevance": "broadcast"},
-        "paper": {
-            "head_relevance": "masked",
-            "halve_saved": True,
-            "conserve": "abs",
-            "row_normalize": False,
-        },
-    }
+    presets = dict(
+        official=dict(qa_relevance="broadcast"),
+        paper=dict(head_relevance="masked", halve_saved=True, conserve="abs", row_normalize=False),
+    )
 
     def __post_init__(self) -> None:
-        if self.mask not in DRAWN:  # a seed that draws nothing makes no other explanation
-            object.__setattr__(self, "seed", 0)
         super().__post_init__()
-        if self.mask == "none":  # nor do heads that mask nothing
-            object.__setattr__(self, "heads", None)
-        if self.heads is None:
-            if self.mask in NEEDS_HEADS:
-                raise BadInput(
-                    f"mask={self.mask!r} needs heads=…: without them only positional heads are known, "
-                    "those of each text's own attention. "
-                    "Run: tokenlight heads MODEL --conllu FILE -o heads.json"
-                )
-        elif not isinstance(self.heads, str):
-            # Options are written to files: keep plain values.
-            object.__setattr__(self, "heads", head_mask(self.heads).to_dict())
+        seed = self.seed if self.mask in DRAWN else 0  # one that draws nothing says nothing
+        heads = None if self.mask == "none" else self.heads  # nor do heads that mask nothing
+        if heads is None and self.mask in NEEDS_HEADS:
+            raise BadInput(
+                f"mask={self.mask!r} needs heads=…: without them only positional heads are known, "
+                "those of each text's own attention. "
+                "Run: tokenlight heads MODEL --conllu FILE -o heads.json"
+            )
+        if heads is not None and not isinstance(heads, str):
+            heads = head_mask(heads).to_dict()  # options are written to files: plain values
+        self.__dict__.update(seed=seed, heads=heads)
 
     @property
     def needs(self) -> frozenset[Site]:
@@ -101,17 +88,33 @@ class MaskedRelevance(RuledRelevance):
 
     def route(self, tape: Tape, **gated: Any) -> Route:
         if self.mask != "none":
-            if self.heads is None:
-                # layer batch head
-                parts = [own_positional_heads(tape.recording.attention, tape.real)]
-            else:
-                chosen = head_mask(self.heads).parts(
-                    self.mask, values=self.mask_values, rate=self.corruption, seed=self.seed
-                )
-                parts = _placed(chosen, tape)
-            through = _gates(parts, self.conserve, binary=self.mask_values == "binary")
-            gated = {"gates": through, "key": id(self)}
+            gated = {"gates": self._gates(tape, self.mask), "key": id(self)}
         return super().route(tape, **gated)
+
+    def _gates(self, tape: Tape, mask: MaskKind) -> dict[int, Gate]:
+        """A gate for every block, lowest first. Without conservation the parts of the mask act as their
+        sum, which ``binary`` caps at one (a head may be in both)."""
+        attention = tape.recording.attention
+        if self.heads is None:
+            parts = [own_positional_heads(attention, tape.real)]  # layer batch head
+        else:
+            chosen = head_mask(self.heads).parts(
+                mask, values=self.mask_values, rate=self.corruption, seed=self.seed
+            )
+            first = attention[0]
+            given, own = chosen[0].shape, (len(attention), first.shape[1])
+            if given != own:
+                raise BadInput(
+                    f"the head mask is {given[0]} layers × {given[1]} heads, but this model has "
+                    f"{own[0]} × {own[1]}; run 'tokenlight heads' on this model."
+                )
+            # layer 1 head
+            parts = [sent(part, first.device, first.dtype)[:, None, :] for part in chosen]
+        if self.conserve == "none":
+            whole = torch.stack(parts).sum(dim=0)
+            parts = [whole.clamp(max=1) if self.mask_values == "binary" else whole]
+        blocks = enumerate(zip(*(part[..., None, None] for part in parts), strict=True))
+        return {block: partial(_let_through, masks, self.conserve) for block, masks in blocks}
 
     def of_logit(self, tape: Tape) -> Tensor:
         flow = self.flow(tape)
@@ -132,57 +135,26 @@ class MaskedRelevance(RuledRelevance):
                 return scale * flow.attention[block]
             operands = recording.attention[block].detach(), recording.values[block].detach()
             case = RuleCase(recording.contexts[block].detach(), operands, len(tape.rows))
-            return scale / 2 * contributions(arriving, case, safe_divide)[0]
+            return scale / 2 * contributions(arriving, case)[0]
 
         return all_widened(flow.contexts, saved, in_turn=True)
 
 
-def _placed(parts: Sequence[np.ndarray], tape: Tape) -> list[Tensor]:
-    """The parts of a head mask (``layer head``) beside a model's maps, each ``layer 1 head``."""
-    first = tape.recording.attention[0]
-    given, shape = parts[0].shape, (len(tape.recording.attention), first.shape[1])
-    if given != shape:
-        raise BadInput(
-            f"the head mask is {given[0]} layers × {given[1]} heads, but this model has "
-            f"{shape[0]} × {shape[1]}; run 'tokenlight heads' on this model."
-        )
-    return [sent(part, first.device, first.dtype)[:, None, :] for part in parts]
-
-
-def _gates(parts: Sequence[Tensor], conserve: Conserve, *, binary: bool) -> dict[int, Gate]:
-    """A gate for every block, lowest first. Without conservation the parts act as their sum, which
-    ``binary`` caps at one (a head may be in both)."""
-    if conserve == "none":
-        whole = torch.stack(list(parts)).sum(dim=0)
-        parts = [whole.clamp(max=1) if binary else whole]
-    return {
-        block: _gate([part[block][:, :, None, None] for part in parts], conserve)
-        for block in range(len(parts[0]))
-    }
-
-
-def _gate(masks: list[Tensor], conserve: Conserve) -> Gate:
-    r"""Let relevance C (``batch head token width``) through: :math:`R_x = M_x\odot C`, then
+def _let_through(masks: Sequence[Tensor], conserve: Conserve, arriving: Tensor) -> Tensor:
+    r"""Of relevance C (``batch head token width``) :math:`R_x = M_x\odot C`, then
 
     .. math:: R_x \leftarrow R_x\,\frac{|\sum R_x|}{D}\,\frac{\sum C}{\sum R_x}
 
     with :math:`D=|\sum_x\sum R_x|` (``"paper"``, to the letter) or :math:`\sum_x|\sum R_x|`
     (``"abs"``, which conserves whatever the signs). Sums run over one example.
     """
-
-    def total(relevance: Tensor) -> Tensor:
-        return relevance.sum(dim=(1, 2, 3), keepdim=True)
-
-    def gate(arriving: Tensor) -> Tensor:
-        if conserve == "none":
-            return masks[0] * arriving
-        parts = [mask * arriving for mask in masks]
-        sums = torch.stack([total(part) for part in parts])
-        whole = sums.sum(dim=0).abs() if conserve == "paper" else sums.abs().sum(dim=0)
-        carried = torch.zeros_like(arriving)
-        for part, value in zip(parts, sums, strict=True):
-            share = safe_divide(value.abs(), whole) * total(arriving)
-            carried = carried + part * safe_divide(share, value)
-        return carried
-
-    return gate
+    parts = [mask * arriving for mask in masks]
+    if conserve == "none":
+        return parts[0]
+    *sums, total = (part.sum(dim=(1, 2, 3), keepdim=True) for part in (*parts, arriving))
+    values = torch.stack(sums)
+    whole = values.sum(dim=0).abs() if conserve == "paper" else values.abs().sum(dim=0)
+    carried = torch.zeros_like(arriving)
+    for part, value in zip(parts, sums, strict=True):
+        carried = carried + part * safe_divide(safe_divide(value.abs(), whole) * total, value)
+    return carried

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._relevance import PRESETS, QaRelevance, RuledRelevance, Rules
+from tokenlight.methods._relevance import RuledRelevance, Site, Tape
 
 
 class PartialRelevance(RuledRelevance):
@@ -12,16 +11,13 @@ class PartialRelevance(RuledRelevance):
     .. math:: s_j = \tfrac1H\sum_h \bigl(R^L_{A,h,r,j}\bigr)^+, \qquad s_r = 0
 
     :math:`R^L_A` is the relevance at the last block's map (``batch head query key``). Voita et al.
-    2019, as Chefer et al., CVPR 2021, run it; only the part above that map is followed.
+    2019, as Chefer et al., CVPR 2021, run it.
     Differs from the paper: Voita et al. score heads; the clamp before the mean is the code's
     (``clamp=False`` leaves it out). ``rules`` as in the method lrp.
     """
 
-    rules: Rules = "ours"
     clamp: bool = True
-    qa_relevance: QaRelevance = "position"
     cites = "voita2019analyzing"
-    presets = PRESETS
     top_only = True
     needs = frozenset({Site.RELEVANCE, Site.READOUT})
 

@@ -5,8 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.methods._maps import over_sides, reduced
-from tokenlight.methods._method import Method, Site, Tape
+from tokenlight.methods._maps import Method, Site, Tape, over_sides, reduced
 
 
 class RawAttention(Method):
@@ -15,9 +14,8 @@ class RawAttention(Method):
     .. math:: s_j = \tfrac1H\sum_h A^L_{h,r,j}, \qquad s_r = 0
 
     :math:`A^L` is ``head query key``, :math:`r` the read-out token. For answer spans the mean over
-    queries is taken instead (``reduce="mean_query"``, cell [0, 0] zero), once for the start and once
-    for the end. Of a model that writes after a source: the last decoder block's attention to the
-    source and to what was written, each summing to one.
+    queries is taken instead (``reduce="mean_query"``, cell [0, 0] zero), once a side. Of a model that
+    writes after a source: the last decoder block's attention to the source and to what was written.
     Differs from the paper: nothing for classes. AttCAT's notebook for question answering averages
     the maps over *layers* and reads the last query: ``preset="attcat_qa"``.
     """
@@ -27,7 +25,7 @@ class RawAttention(Method):
     cites = "qiang2022attcat"
     signed = False
     class_agnostic = True
-    presets = {"paper": {}, "official": {}, "attcat_qa": {"reduce": "last_query_layermean"}}
+    presets = {"attcat_qa": {"reduce": "last_query_layermean"}}
     needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:

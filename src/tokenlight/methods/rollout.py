@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._maps import Reduce, over_sides, reduced, require_block, rolled_out
-from tokenlight.methods._method import Method, Site, Tape
+from tokenlight.methods import _maps
+from tokenlight.methods._maps import Method, Reduce, Site, Tape
 
 
 class AttentionRollout(Method):
@@ -14,12 +14,11 @@ class AttentionRollout(Method):
         J = \hat A^L \cdots \hat A^{k+1}, \quad s = J_{r,:}, \quad s_r = 0
 
     :math:`r` is the read-out token, :math:`k` is ``start_layer``; for answer spans the mean over
-    queries is taken, once for the start and once for the end. Of a model that writes after a source,
-    each decoder block is two steps: to what was written, then to the source. Abnar & Zuidema 2020.
-    Differs from the paper: AttCAT and Mask-LRP write :math:`I + \bar A` without the row norm, a
-    constant factor per block that changes no rank (``row_normalize=False``). AttCAT's notebook for
-    question answering leaves the identity out and averages the partial products over layers and
-    queries: ``preset="attcat_qa"`` (with ``average_layers`` no cell is zero).
+    queries is taken, once a side. Of a model that writes after a source, each decoder block is two
+    steps: to what was written, then to the source. Abnar & Zuidema 2020.
+    Differs from the paper: AttCAT and Mask-LRP write :math:`I + \bar A` without the row norm, which
+    changes no rank (``row_normalize=False``). AttCAT's notebook for question answering leaves the identity
+    out and averages the partial products over layers and queries, no cell zero: ``preset="attcat_qa"``.
     """
 
     start_layer: int = 0
@@ -33,26 +32,21 @@ class AttentionRollout(Method):
     class_agnostic = True
     presets = {
         "paper": {"row_normalize": False},
-        "official": {},
-        "attcat_qa": {
-            "residual": False,
-            "row_normalize": False,
-            "average_layers": True,
-            "reduce": "mean_query",
-        },
+        "attcat_qa": dict(
+            residual=False, row_normalize=False, average_layers=True, reduce="mean_query"
+        ),
     }
     needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        require_block(self.start_layer, len(tape.attention))
+        _maps.require_block(self.start_layer, len(tape.attention))
         means = [maps.mean(dim=1) for maps in tape.attention[self.start_layer :]]
-        *partial, matrix = rolled_out(
-            means, row_normalize=self.row_normalize, residual=self.residual
-        )
+        how = {"row_normalize": self.row_normalize, "residual": self.residual}
+        *partial, matrix = _maps.rolled_out(means, **how)
         if self.average_layers:
             matrix = torch.stack([*partial, matrix]).mean(dim=0)
 
         def score(one: Tape) -> Tensor:
-            return reduced(matrix, one, self.reduce, zero_readout=not self.average_layers)
+            return _maps.reduced(matrix, one, self.reduce, zero_readout=not self.average_layers)
 
-        return over_sides(tape, score, alike=self.reduce != "cls_row")
+        return _maps.over_sides(tape, score, alike=self.reduce != "cls_row")

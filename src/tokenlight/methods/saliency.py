@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Tape
-from tokenlight.methods._gradient import EmbeddingGradientMethod
+from tokenlight.methods._method import EmbeddingGradientMethod, Tape
 
 
 class Saliency(EmbeddingGradientMethod):

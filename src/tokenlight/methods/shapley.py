@@ -1,29 +1,24 @@
 """Shapley values by sampling: tokens join in random orders."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
-from tokenlight.data.units import Unit
-from tokenlight.errors import BadInput
-from tokenlight.methods._method import Cost, Count, Tape
-from tokenlight.methods._presence import Baseline, UnitMethod, tokens_of, values_without
+from tokenlight.methods import _presence
+from tokenlight.methods._presence import Baseline, Cost, Count, Extras, Tape, Unit
 
 
-class Shapley(UnitMethod):
+class Shapley(_presence.UnitMethod):
     r"""What the target gains when a token joins, averaged over random orders of joining.
 
     .. math:: s_i = \frac1S \sum_{s=1}^S \bigl( y(x_{P_s(i) \cup \{i\}}) - y(x_{P_s(i)}) \bigr)
 
     :math:`P_s(i)` are the tokens before i in order s; in :math:`x_P`, ``token``, the others are the
-    token ``baseline``. ``units="document"`` (``"sentence"``, ``"word"``) lets whole units join, whose
-    tokens share what they bring. Special tokens always stay and score zero. Signed; the scores sum to
-    :math:`y(x) - y(x_\emptyset)` exactly, ``extras["sampling"]`` has the largest standard error of one,
-    and ``extras["units"]`` a 95 % interval for each larger unit. A set that several orders pass through
-    is asked once. Captum's ShapleyValueSampling with draws that belong to the text; ``orders="captum"``
-    (``preset="captum"``) draws Captum's own, those of a text explained alone right after
+    token ``baseline``. Of larger ``units`` the tokens share what it brings. Special tokens always stay
+    and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)` exactly, and ``extras["units"]`` has a
+    95 % interval for each larger unit. Captum's ShapleyValueSampling with draws that belong to the text;
+    ``preset="captum"`` draws Captum's own, those of a text explained alone after
     ``torch.manual_seed(seed)``.
     Differs from the paper: nothing.
     """
@@ -35,27 +30,19 @@ class Shapley(UnitMethod):
     seed: int = 0
     cites = "castro2009polynomial"
     draws = True
+    of_tokens = ("orders",)
     presets = {"captum": {"orders": "captum"}}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.orders == "captum" and self.units != "token":
-            raise BadInput("orders='captum' are orders of tokens; leave it or units out.")
 
     def cost(self, tokens: int) -> Cost:
         return Cost(2 + self.samples * (tokens - 1), 0)
 
-    def extras(self, tape: Tape) -> Sequence[dict[str, Any]]:
+    def extras(self, tape: Tape) -> Extras:
         found = []
         for row, gains in zip(tape.rows, self.found(tape), strict=True):
             spread = gains.std(axis=0, ddof=1) if len(gains) > 1 else np.ptp(gains)
-            error = spread / len(gains) ** 0.5
-            largest = float(np.max(error, initial=0.0))
-            found.append({"sampling": {"orders": len(gains), "standard_error": largest}})
-            if self.units != "token":
-                mean = gains.mean(axis=0)
-                found[-1] |= self.interval(row, mean - 1.96 * error, mean + 1.96 * error)
-        return found
+            mean, error = gains.mean(axis=0), 1.96 * spread / len(gains) ** 0.5
+            found.append(self.interval(row, mean - error, mean + error))
+        return found if self.units != "token" else None
 
     def measured(self, tape: Tape) -> list[np.ndarray]:
         """What each brought when it joined."""
@@ -68,13 +55,11 @@ class Shapley(UnitMethod):
                 own = row.generator(self.seed).permuted(several, axis=1)
             sets, places = np.unique(_prefixes(own), axis=0, return_inverse=True)
             orders.append(own)
-            gone.append(tokens_of(units, sets))
+            gone.append(_presence.tokens_of(units, sets))
             back.append(places.reshape(len(own), -1))
-        found = values_without(tape, gone, self.baseline)
-        gains = []
-        for own, values, places, whole in zip(
-            orders, found, back, tape.rerun.value.tolist(), strict=True
-        ):
+        found = _presence.values_without(tape, gone, self.baseline)
+        wholes, gains = tape.rerun.value.tolist(), []
+        for own, values, places, whole in zip(orders, found, back, wholes, strict=True):
             steps = np.concatenate((values[places], np.full((len(own), 1), whole)), axis=1)
             brought = np.zeros(own.shape)
             np.put_along_axis(brought, own, np.diff(steps, axis=1)[:, : own.shape[1]], axis=1)
@@ -92,9 +77,7 @@ class Shapley(UnitMethod):
 
 def _prefixes(orders: np.ndarray) -> np.ndarray:
     """Who is still gone before each joins: ``order × step, unit``; the full text is known."""
-    count, units = orders.shape
-    joins = np.empty((count, units), dtype=int)
-    np.put_along_axis(joins, orders, np.arange(units), axis=1)
-    steps = max(units, 1)
+    joins = np.argsort(orders, axis=1)  # the place of each unit in its order
+    steps = max(orders.shape[1], 1)
     gone = joins[:, None, :] >= np.arange(steps)[:, None]
-    return gone.reshape(count * steps, units)
+    return gone.reshape(len(orders) * steps, orders.shape[1])

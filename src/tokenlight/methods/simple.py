@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
-from tokenlight.methods._word_gradient import Multiply, WordGradientMethod
+from tokenlight.methods._path import Site, Tape, WordGradientMethod
 
 
 class Simple(WordGradientMethod):
@@ -16,12 +15,11 @@ class Simple(WordGradientMethod):
     :math:`\mathcal L` the cross-entropy of the target (of a contrast: between its two classes; of a
     span: start + end). ``multiply``: :math:`m` is ``own`` :math:`E_i`, ``first`` :math:`E_0`, or
     ``none``: one. Non-negative, sums to one.
-    Differs from the AllenNLP code (``preset="official"``): since version 1.3 it multiplies every
-    token by the embedding of the first. Differs from the paper (``preset="paper"``): its text has no
-    product, which leaves rounding noise where a model norms its embeddings, and is then refused.
+    Differs from the AllenNLP code (``preset="official"``): since version 1.3 it multiplies every token
+    by the embedding of the first; from the paper (``preset="paper"``): its text has no product, which
+    leaves rounding noise where a model norms its embeddings, and is then refused.
     """
 
-    multiply: Multiply = "own"
     cites = "wallace2019allennlp"
     presets = {"official": {"multiply": "first"}, "paper": {"multiply": "none"}}
     needs = frozenset({Site.WORDS, Site.GRAPH})

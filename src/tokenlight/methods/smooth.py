@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._method import Cost, Count, Tape
-from tokenlight.methods._word_gradient import Multiply, WordGradientMethod, word_embeddings
+from tokenlight.methods._path import Cost, Count, Tape, WordGradientMethod, word_embeddings
 
 
 class Smooth(WordGradientMethod):
@@ -16,14 +15,12 @@ class Smooth(WordGradientMethod):
 
     :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of
     ``simple``; S is ``samples``, :math:`\sigma` is ``noise``. Non-negative, sums to one.
-    Differs from the AllenNLP code (``preset="official"``): it has no product, :math:`m = 1`. The
-    gradient's features sum to zero where a model norms its embeddings (BERT, RoBERTa), so that its
-    scores are rounding noise; that reading is refused there.
+    Differs from the AllenNLP code (``preset="official"``): it has no product, :math:`m = 1`, which leaves
+    rounding noise where a model norms its embeddings (BERT, RoBERTa), and is then refused.
     """
 
     samples: Count = 10
     noise: float = 0.01
-    multiply: Multiply = "own"
     seed: int = 0
     cites = "smilkov2017smoothgrad"
     draws = True
@@ -34,11 +31,9 @@ class Smooth(WordGradientMethod):
 
     def gradient(self, tape: Tape) -> Tensor:
         words = word_embeddings(tape)
-        own, inside = words[:, : tape.real.shape[1]], tape.real[..., None]
-        spread = self.noise * (
-            own.masked_fill(~inside, -torch.inf).amax(dim=(1, 2))
-            - own.masked_fill(~inside, torch.inf).amin(dim=(1, 2))
-        )
+        own, padding = words[:, : tape.real.shape[1]], ~tape.real[..., None]
+        highest = own.masked_fill(padding, -torch.inf).amax(dim=(1, 2))
+        spread = self.noise * (highest - own.masked_fill(padding, torch.inf).amin(dim=(1, 2)))
 
         def noisy(which: Tensor, step: Tensor) -> Tensor:
             noise = torch.zeros_like(own[which])

@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.tape import Site, Tape
 from tokenlight.methods._maps import require_block
-from tokenlight.methods._relevance import QaRelevance, RuledRelevance, Rules
+from tokenlight.methods._relevance import RuledRelevance, Site, Tape
 
 
 class TransformerAttribution(RuledRelevance):
@@ -24,11 +23,9 @@ class TransformerAttribution(RuledRelevance):
     gives a class's read-out token the row's minimum, as Chefer's own repository does.
     """
 
-    rules: Rules = "ours"
     row_normalize: bool = True
     start_layer: int = 0
     cls_value: Literal["zero", "min"] = "zero"
-    qa_relevance: QaRelevance = "position"
     cites = "chefer2021transformer"
     signed = False
     presets = {

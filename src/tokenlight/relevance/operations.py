@@ -1,10 +1,10 @@
 """From torch functions to operations: which of a call's arguments carry relevance, and how.
 
-Each reader has the signature of the torch function it reads, names included, so that Python binds
-the arguments. It answers None where the call means nothing here; the call then goes through
-untouched, and the walk over the graph finds it if it lies on the path of relevance.
+Each reader has the signature of the torch function it reads, names included. It answers None where the
+call means nothing here; the call then goes through untouched, and is found on the path of relevance.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,17 +12,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tokenlight.relevance.case import Operation
-from tokenlight.relevance.sums import Pooling
+from tokenlight.relevance.rules import Operation as On
 
 
 class Call(NamedTuple):
     """A call as an operation on operands; ``factors``: those of them that share one gradient."""
 
-    operation: Operation
+    operation: On
     operands: tuple[Tensor | None, ...]
     detail: Any = None
     factors: tuple[Any, ...] = ()
+
+
+Read = Call | None
 
 
 def active(value: Any) -> bool:
@@ -35,31 +37,28 @@ def _tensor(constant: Any) -> Tensor | None:
     return constant if isinstance(constant, Tensor) and constant.dim() else None
 
 
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:
-    if not active(input) or active(weight):
-        return None
-    return Call(Operation.LINEAR, (input, weight, bias))
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Read:
+    reads = active(input) and not active(weight)
+    return Call(On.LINEAR, (input, weight, bias)) if reads else None
 
 
-def _addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Call | None:
+def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Read:
     """GPT-2's Conv1D: features ``mat1``, weight ``mat2`` (``in out``), bias ``input``."""
     if not active(mat1) or active(mat2) or active(input) or (beta, alpha) != (1, 1):
         return None
-    return Call(Operation.CONV1D, (mat1, mat2.mT, input))
+    return Call(On.CONV1D, (mat1, mat2.mT, input))
 
 
-def _matmul(input: Tensor, other: Any = None, *, mat2: Any = None) -> Call | None:
+def _matmul(input: Tensor, other: Any = None, *, mat2: Any = None) -> Read:
     other = mat2 if other is None else other  # as bmm and mm call it
     if active(input) and active(other):
-        return Call(Operation.MATMUL, (input, other), None, (input, other))
+        return Call(On.MATMUL, (input, other), None, (input, other))
     if active(input) and other.dim() > 1:
-        return Call(Operation.LINEAR, (input, other.mT, None))
-    return Call(Operation.MATMUL, (input, other)) if input.dim() > 1 and other.dim() > 1 else None
+        return Call(On.LINEAR, (input, other.mT, None))
+    return Call(On.MATMUL, (input, other)) if input.dim() > 1 and other.dim() > 1 else None
 
 
-def _einsum(equation: str, *operands: Any) -> Call | None:
+def _einsum(equation: str, *operands: Any) -> Read:
     given = operands[0] if len(operands) == 1 else operands
     if len(given) != 2 or "..." in equation or "->" not in equation:
         return None
@@ -69,63 +68,52 @@ def _einsum(equation: str, *operands: Any) -> Call | None:
     alone = set(left) - set(right + out) or set(right) - set(left + out)
     if alone or len({*left}) < len(left) or len({*right}) < len(right):
         return None
-    return Call(Operation.MATMUL, tuple(given), (left, right, out), tuple(given))
+    return Call(On.MATMUL, tuple(given), (left, right, out), tuple(given))
 
 
-def _add(input: Any, other: Any, *, alpha: float = 1) -> Call | None:
+def _add(input: Any, other: Any, *, alpha: float = 1) -> Read:
     if active(input) and active(other):
-        return Call(Operation.ADD, (input, other)) if alpha == 1 else None
+        return Call(On.ADD, (input, other)) if alpha == 1 else None
     term, constant = (input, other) if active(input) else (other, input)
-    return Call(Operation.SHIFT, (term, _tensor(constant)))
+    return Call(On.SHIFT, (term, _tensor(constant)))
 
 
 def _multiply(input: Any, other: Any) -> Call:
     if active(input) and active(other):
-        return Call(Operation.GATE, (input, other), None, (input, other))
+        return Call(On.GATE, (input, other), None, (input, other))
     term, factor = (input, other) if active(input) else (other, input)
-    return Call(Operation.SCALE, (term, _tensor(factor)))
+    return Call(On.SCALE, (term, _tensor(factor)))
 
 
-def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Call | None:
+def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Read:
     if not active(input) or rounding_mode is not None:
         return None
     if active(other):
         # The numerator takes all, so nothing need be known about how the denominator was made.
-        return Call(Operation.QUOTIENT, (input, other.detach()), None, (input, other))
-    return Call(Operation.SCALE, (input, None))
+        return Call(On.QUOTIENT, (input, other.detach()), None, (input, other))
+    return Call(On.SCALE, (input, None))
 
 
-def _negate(input: Tensor, *_: Any) -> Call:
-    """Also ``constant − x``."""
-    return Call(Operation.SCALE, (input, None))
+def _softmax(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Read:
+    return None if dim is None else Call(On.SOFTMAX, (input,))
 
 
-def _softmax(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Call | None:
-    return None if dim is None else Call(Operation.SOFTMAX, (input,), dim)
-
-
-def _activation(input: Any, *others: Any, **named: Any) -> Call | None:
+def _activation(input: Any, *others: Any, **named: Any) -> Read:
     """Of one activation alone: ``2 ** x`` and ``x ** y`` are none."""
-    if not active(input) or any(map(active, (*others, *named.values()))):
-        return None
-    return Call(Operation.ACTIVATION, (input,))
+    alone = active(input) and not any(map(active, (*others, *named.values())))
+    return Call(On.ACTIVATION, (input,)) if alone else None
 
 
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any
-) -> Call | None:
+) -> Read:
     factors = query, key, value
-    return None if active(attn_mask) else Call(Operation.ATTENTION, (), None, factors)
+    return None if active(attn_mask) else Call(On.ATTENTION, (), None, factors)
 
 
-def _map(*given: Any, **named: Any) -> Call | None:
+def _map(*given: Any, **named: Any) -> Read:
     """A map that is linear in one activation, or picks numbers out of it."""
-    return Call(Operation.MAP, ()) if sum(map(active, (*given, *named.values()))) == 1 else None
-
-
-def _mixed(*_: Any, **__: Any) -> Call:
-    """A sum of activations, laid out by places."""
-    return Call(Operation.MAP, ())
+    return Call(On.MAP, ()) if sum(map(active, (*given, *named.values()))) == 1 else None
 
 
 def _layer_norm(
@@ -136,33 +124,28 @@ def _layer_norm(
     eps: float = 1e-5,
     *_: Any,
     centres: bool = True,
-) -> Call | None:
-    if len(normalized_shape) != 1:
-        return None
-    return Call(Operation.NORM, (input, weight, bias), (centres, eps))
+) -> Read:
+    one_axis = len(normalized_shape) == 1
+    return Call(On.NORM, (input, weight, bias), (centres, eps)) if one_axis else None
 
 
 def _rms_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Call | None:
+    input: Tensor, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
+) -> Read:
     added = torch.finfo(input.dtype).eps if eps is None else eps
     return _layer_norm(input, normalized_shape, weight, None, added, centres=False)
 
 
-def _pool(
-    is_mean: bool, input: Tensor, dim: Any = None, keepdim: bool = False, **more: Any
-) -> Call | None:
+def _pool(mean: bool, input: Tensor, dim: Any = None, keepdim: bool = False, **more: Any) -> Read:
     dim = more.get("axis", dim)  # torch takes numpy's name, too
     if dim is None:
         return None
-    axes = (dim,) if isinstance(dim, int) else tuple(dim)
-    return Call(Operation.TOTAL, (input,), Pooling(axes, keepdim, is_mean))
+    axes = sorted(axis % input.dim() for axis in ((dim,) if isinstance(dim, int) else dim))
+    count = math.prod(input.shape[axis] for axis in axes) if mean else 1
+    return Call(On.TOTAL, (input,), (() if keepdim else axes, count))
 
 
-READERS: dict[str, Callable[..., Call | None]] = {
+READERS: dict[str, Callable[..., Read]] = {
     name: reader
     for names, reader in (
         ("linear", _linear),
@@ -172,7 +155,7 @@ READERS: dict[str, Callable[..., Call | None]] = {
         ("add __add__ __radd__ sub subtract __sub__", _add),
         ("mul multiply __mul__ __rmul__", _multiply),
         ("div divide true_divide __truediv__ __div__", _divide),
-        ("neg negative __neg__ __rsub__", _negate),
+        ("neg negative __neg__ __rsub__", lambda x, *_: Call(On.SCALE, (x, None))),
         ("softmax", _softmax),
         ("gelu relu relu6 silu mish tanh sigmoid elu selu celu leaky_relu softplus", _activation),
         ("erf hardtanh hardswish hardsigmoid logsigmoid softsign clamp square", _activation),
@@ -182,7 +165,9 @@ READERS: dict[str, Callable[..., Call | None]] = {
         ("scaled_dot_product_attention", _attention),
         ("conv1d conv2d cumsum topk sort repeat_interleave avg_pool1d unfold", _map),
         ("grouped_mm _grouped_mm grouped_mm_fallback", _map),
-        ("index_add index_add_ scatter_add scatter_add_ copy_ __setitem__", _mixed),
+        # Sums of activations, laid out by places.
+        ("index_add index_add_ scatter_add scatter_add_", lambda *_, **__: Call(On.MAP, ())),
+        ("copy_ __setitem__", lambda *_, **__: Call(On.MAP, ())),
         ("sum", partial(_pool, False)),
         ("mean", partial(_pool, True)),
     )
@@ -201,9 +186,7 @@ def _offset_product(
     return torch.add(torch.mul(torch.bmm(batch1, batch2), alpha), input * beta)
 
 
-def _unit_length(
-    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, **_: Any
-) -> Tensor:
+def _unit_length(input: Tensor, p: float = 2, dim: int = 1, eps: float = 1e-12, **_: Any) -> Tensor:
     return torch.div(input, input.norm(p, dim, keepdim=True).clamp_min(eps))
 
 

@@ -1,63 +1,110 @@
-"""The rule sets: each a table from operation to rule."""
+r"""The rule sets, tables from operation to rule, and the few gradients that AttnLRP and CP-LRP rewrite.
 
-from functools import partial
+With those, relevance is value × gradient. Where a rule divides relevance by an output, :math:`R/y` is
+what a gradient carries, so linear maps, sums and the softmax's expansion are their own gradients
+(Achtibat et al. 2024, appendix on efficient implementation). Nothing divides but an activation's slope.
+"""
 
-from tokenlight.relevance import gradients, products, sums
-from tokenlight.relevance.case import Operation as On
-from tokenlight.relevance.case import Rule, RuleSet
-from tokenlight.relevance.division import epsilon_divide
+import torch
+from torch import Tensor
+from torch.nn import functional
 
-# The sets that go rule by rule, each a column: Chefer et al., CVPR 2021, which conserves relevance
-# within each example; the same authors' "original LRP", whose sums grow with depth; Achtibat et al.,
-# ICML 2024; Ali et al., ICML 2022 ("conservative propagation").
-_epsilon_product = partial(products.halved_product, divide=epsilon_divide)
-_epsilon_add = partial(sums.proportional_add, divide=epsilon_divide)
-_epsilon_total = partial(sums.proportional_total, divide=epsilon_divide)
-_linear = products.z_plus, products.z_plus_separate, products.epsilon, products.epsilon
-_TABLE: dict[On, tuple[Rule, Rule, Rule, Rule]] = {
-    On.LINEAR: _linear,
-    On.CONV1D: _linear,
-    On.MATMUL: (*(products.halved_product,) * 2, _epsilon_product, products.second_only_product),
-    On.GATE: (products.halved_gate,) * 4,
-    On.ADD: (sums.balanced_add, sums.proportional_add, _epsilon_add, _epsilon_add),
-    On.TOTAL: (*(sums.proportional_total,) * 2, *(_epsilon_total,) * 2),
-    On.SHIFT: (*(sums.passed,) * 2, *(sums.epsilon_shifted,) * 2),
-    On.SCALE: (sums.scaled,) * 4,
-    On.QUOTIENT: (sums.passed,) * 4,
-    On.ACTIVATION: (sums.passed,) * 4,
-    On.SOFTMAX: (sums.balanced_mask, sums.proportional_mask, sums.softmax_taylor, sums.passed),
-    On.NORM: (*(sums.passed,) * 2, *(sums.norm_linear,) * 2),
+from tokenlight.relevance import rules
+from tokenlight.relevance.rules import Operation as On
+from tokenlight.relevance.rules import Rule, RuleCase, RuleSet, Split
+
+NEXT_TO_ZERO = 1e-12  # below it an activation's slope y/x counts as 0
+
+
+def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
+    r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`."""
+    features = functional.hardshrink(_wide(case.operands[0]), NEXT_TO_ZERO)
+    slope = torch.div(case.output, features).nan_to_num_(0.0, 0.0, 0.0)
+    return (_product(slope, gradient),)
+
+
+def norm_scale(features: Tensor, centres: bool, stabiliser: Tensor | float) -> Tensor:
+    r""":math:`1/\sigma` of each row, float32 at least: all that a norm's gradient must know of its input."""
+    if centres:
+        square = _wide(features).var(dim=-1, correction=0, keepdim=True)
+    else:
+        wide = torch.promote_types(features.dtype, torch.float32)
+        length = torch.linalg.vector_norm(features, dim=-1, keepdim=True, dtype=wide)
+        square = length.square_().div_(features.shape[-1])
+    return square.add_(stabiliser).rsqrt_()
+
+
+def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
+    r"""A norm as a linear map, its deviation :math:`\sigma` a constant.
+
+    .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}
+
+    An RMSNorm subtracts no mean, nor does its gradient. ``detail``: whether one is subtracted;
+    operands: :func:`norm_scale` of the features, :math:`\gamma`, :math:`\beta`.
+    """
+    scale, weight, _ = case.operands
+    share = _product(scale if weight is None else scale * weight, gradient)
+    return (share - share.mean(dim=-1, keepdim=True) if case.detail[0] else share,)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _product(slope: Tensor, gradient: Tensor) -> Tensor:
+    """Their product, computed in the wider dtype and written in the gradient's, in one step."""
+    if slope.dtype == gradient.dtype:
+        return slope * gradient
+    return torch.mul(slope, gradient, out=torch.empty_like(gradient))
+
+
+def last_alone(active: tuple[bool, ...]) -> tuple[float, ...]:
+    """All to the last factor, the values; the others are constants, unless one is all there is."""
+    return (*(0.0 if active[-1] else 1.0 for _ in active[1:]), 1.0)
+
+
+def attention_parts(active: tuple[bool, ...]) -> tuple[float, ...]:
+    """Half to the values, half to the map, and of that half to the queries, half to the keys."""
+    query, key, value = active
+    whole = 0.5 if value and (query or key) else 1.0
+    half = whole / 2 if query and key else whole
+    return half, half, whole
+
+
+# Chefer et al., CVPR 2021, which conserves relevance within each example.
+_chefer: dict[On, Rule] = {
+    **dict.fromkeys((On.LINEAR, On.CONV1D), rules.z_plus),
+    On.MATMUL: rules.halved_product,
+    On.GATE: rules.halved_gate,
+    On.ADD: rules.balanced_add,
+    On.TOTAL: rules.proportional_total,
+    On.SCALE: rules.scaled,
+    On.SOFTMAX: rules.balanced_mask,
+    **dict.fromkeys((On.SHIFT, On.QUOTIENT, On.ACTIVATION, On.NORM), rules.passed),
 }
-_chefer, _original, _attnlrp, _cp = ({on: row[i] for on, row in _TABLE.items()} for i in range(4))
-
+# The same authors' "original LRP", whose sums grow with depth.
+_original: dict[On, Rule] = {
+    **dict.fromkeys((On.LINEAR, On.CONV1D), rules.z_plus_separate),
+    On.ADD: rules.proportional_add,
+    On.SOFTMAX: rules.proportional_mask,
+}
 CHEFER = RuleSet("chefer", _chefer, divides_clones=True)
-CHEFER_ORIG = RuleSet("chefer_orig", _original, divides_clones=True)
-ATTNLRP = RuleSet("attnlrp by rules", _attnlrp, starts_at_value=True)
-CP_LRP = RuleSet("cp_lrp by rules", _cp, starts_at_value=True)
-
-# The last two by rewritten gradients: equal to the rules in the limit of no epsilon.
-ATTNLRP_GRADIENT = RuleSet(
-    "attnlrp",
-    {On.ACTIVATION: gradients.activation_slope, On.NORM: gradients.norm_slope},
-    rewrites_gradients=True,
-    splits={
-        On.MATMUL: gradients.equal_parts,
-        On.GATE: gradients.equal_parts,
-        On.QUOTIENT: gradients.first_alone,
-        On.ATTENTION: gradients.attention_parts,
-    },
-)
-_constant = {On.MATMUL: gradients.last_alone, On.ATTENTION: gradients.last_alone}
-CP_LRP_GRADIENT = RuleSet(
-    "cp_lrp",
-    ATTNLRP_GRADIENT.rules,
-    rewrites_gradients=True,
-    splits={**ATTNLRP_GRADIENT.splits, **_constant},
-)
-# Attention maps are constants, all else is the model's own gradient.
-ATTENTION_CONSTANT = RuleSet("attention_constant", {}, rewrites_gradients=True, splits=_constant)
-
+CHEFER_ORIG = RuleSet("chefer_orig", _chefer | _original, divides_clones=True)
 # The official Mask-LRP code on GPT-2: loses relevance in every Conv1D.
 MASK_LRP_GPT2 = RuleSet(
-    "mask_lrp_gpt2", {**_chefer, On.CONV1D: products.gpt2_official}, divides_clones=True
+    "mask_lrp_gpt2", _chefer | {On.CONV1D: rules.gpt2_official}, divides_clones=True
 )
+
+# Achtibat et al., ICML 2024; Ali et al., ICML 2022 ("conservative propagation").
+_slopes: dict[On, Rule] = {On.ACTIVATION: activation_slope, On.NORM: norm_slope}
+_splits: dict[On, Split] = {
+    # As much to each activation; of a quotient, all to the numerator.
+    **dict.fromkeys((On.MATMUL, On.GATE), lambda active: (1 / sum(active),) * len(active)),
+    On.QUOTIENT: lambda active: (1.0, *(0.0 for _ in active[1:])),
+    On.ATTENTION: attention_parts,
+}
+_constant = dict.fromkeys((On.MATMUL, On.ATTENTION), last_alone)
+ATTNLRP = RuleSet("attnlrp", _slopes, rewrites_gradients=True, splits=_splits)
+CP_LRP = RuleSet("cp_lrp", _slopes, rewrites_gradients=True, splits=_splits | _constant)
+# Attention maps are constants, all else is the model's own gradient.
+ATTENTION_CONSTANT = RuleSet("attention_constant", {}, rewrites_gradients=True, splits=_constant)

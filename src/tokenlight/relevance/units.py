@@ -2,16 +2,13 @@
 
 A module that writes a norm or an activation out in elementary operations is a unit, since its parts
 have no rule of their own (NewGELU written out leaks a thousandth). It is given a few rows of numbers:
-where y_i depends on x_i alone and not linearly it is an activation; where it answers as a norm with
-some weight, bias, mean and stabiliser would, it is that norm; where it is affine, a map. Whatever is
-none of these is looked at operation by operation.
+where y_i depends on x_i alone and not linearly it is an activation; where it answers as a norm would,
+it is that norm; where it is affine, a map. Whatever is none of these is looked at operation by operation.
 
-Some models write an activation out outside any module of its own: ESM its GELU as
-``x * 0.5 * (1 + erf(x / √2))``. Taken as a product of two activations, half of the relevance would go
-to each; but y_i depends on x_i alone, so it is one activation of its root x.
+An activation may be written out outside any module of its own, too: ESM's GELU is no product of two
+activations, ``x * 0.5`` and ``1 + erf(x / √2)``, but one activation of its root x.
 """
 
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tokenlight.relevance.case import Operation
 from tokenlight.relevance.operations import Call
+from tokenlight.relevance.rules import Operation
 
 LARGE, SMALL = 2.0**13, 2.0**-10  # scales at which a norm's stabiliser means nothing, and something
 
@@ -47,8 +44,7 @@ class Norm(NamedTuple):
 Written = tuple[str | None, float, str | None, float]
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """What a module is: an operation; of a norm whether it centres, the axes its weight has, and
     where its numbers are, if that could be found out."""
 
@@ -70,27 +66,23 @@ def is_candidate(module: nn.Module) -> bool:
 
 def unit_of(module: nn.Module, features: Tensor) -> Unit | None:
     """What ``module`` computes, asked once of each; ``features`` is what it was called with."""
-    try:
-        return _known[module]
-    except KeyError:
-        found = _known[module] = _asked(module, features) if is_candidate(module) else None
-        return found
+    if module not in _known:
+        _known[module] = _asked(module, features) if is_candidate(module) else None
+    return _known[module]
 
 
 def norm_of(module: nn.Module, unit: Unit, features: Tensor) -> Norm:
     """The norm that ``module`` is at present: its weights may have changed since it was asked."""
-    if unit.written is not None:
-        name, plus, bias, stabiliser = unit.written
-        weight: Any = None if name is None else getattr(module, name)
-        weight = weight + plus if plus else weight
-        added = None if bias is None else getattr(module, bias)
-        return Norm(weight, added, unit.centres, stabiliser)
-    measured: Norm = _measured(module, unit, features)
-    return measured
+    if unit.written is None:
+        return _measured(module, unit, features)
+    name, plus, bias, stabiliser = unit.written
+    weight: Any = None if name is None else getattr(module, name)
+    added = None if bias is None else getattr(module, bias)
+    return Norm(weight + plus if plus else weight, added, unit.centres, stabiliser)
 
 
 @torch.no_grad()
-def _measured(module: nn.Module, unit: Unit, features: Tensor) -> Any:
+def _measured(module: nn.Module, unit: Unit, features: Tensor) -> Norm:
     """The norm as it answers, whatever its numbers are called."""
     wide = torch.promote_types(features.dtype, torch.float32)
     # +1 and −1 in turn: mean 0 and deviation 1 where the width is even.
@@ -157,7 +149,7 @@ def _unit(module: nn.Module, features: Tensor, axes: tuple[int, ...]) -> Unit | 
     answered = norm_of(module, unit, features)(asked[:2].to(wide))
     if not (near(answered[0], y) and near(answered[1], z)):
         return None
-    return replace(unit, written=_written(module, unit, features))
+    return unit._replace(written=_written(module, unit, features))
 
 
 def _written(module: nn.Module, unit: Unit, features: Tensor) -> Written | None:
@@ -175,7 +167,7 @@ def _written(module: nn.Module, unit: Unit, features: Tensor) -> Written | None:
     }
     try:
         module._parameters.update(others)
-        norm = _measured(module, unit, features)
+        norm: Any = _measured(module, unit, features)
     finally:
         module._parameters.update(own)
     rounding = 4 * max(8 * torch.finfo(features.dtype).eps, 2e-5)
@@ -190,9 +182,8 @@ def _written(module: nn.Module, unit: Unit, features: Tensor) -> Written | None:
     biases = (*others.items(), (None, torch.zeros(())))
     shifted = [name for name, p in biases if same(norm.bias, p)]
     off = float((norm.stabiliser - numbers[0]).abs().max())
-    if not weighted or not shifted or off > 0.1 * numbers[0] + rounding * SMALL**2:
-        return None
-    return (*weighted[0], shifted[0], numbers[0])
+    plain = weighted and shifted and off <= 0.1 * numbers[0] + rounding * SMALL**2
+    return (*weighted[0], shifted[0], numbers[0]) if plain else None
 
 
 class Root(NamedTuple):
@@ -208,9 +199,9 @@ class Roots(WeakIdKeyDictionary):
     def read(self, call: Call) -> tuple[Call, Root | None]:
         """The call, as an activation of its root where it is one, and that root."""
         root = self._root(call)
-        if root is None or not root.bent:
-            return call, root
-        return Call(Operation.ACTIVATION, (root.tensor,)), root
+        if root is not None and root.bent:
+            call = Call(Operation.ACTIVATION, (root.tensor,))
+        return call, root
 
     def remember(self, value: Any, root: Root | None) -> None:
         """That ``value`` was made from ``root``."""
