@@ -7,15 +7,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenlight.data.answers import SpanTarget
-    from tokenlight.data.attribution import Attribution
-    from tokenlight.data.target import Above, Continuation, Contrast, NextToken, TokenTarget
-    from tokenlight.data.tokens import Question, Tokens
-    from tokenlight.explainer import Explainer
-    from tokenlight.files.saved import load, save
-    from tokenlight.inputs.context import Context
-    from tokenlight.inputs.picture import Picture
-    from tokenlight.inputs.prompt import Chat
+    from tokenlight.data.answers import SpanTarget as SpanTarget
+    from tokenlight.data.attribution import Attribution as Attribution
+    from tokenlight.data.target import Above as Above
+    from tokenlight.data.target import Continuation as Continuation
+    from tokenlight.data.target import Contrast as Contrast
+    from tokenlight.data.target import NextToken as NextToken
+    from tokenlight.data.target import TokenTarget as TokenTarget
+    from tokenlight.data.tokens import Question as Question
+    from tokenlight.data.tokens import Tokens as Tokens
+    from tokenlight.explainer import Explainer as Explainer
+    from tokenlight.files.saved import load as load
+    from tokenlight.files.saved import save as save
+    from tokenlight.inputs.picture import Picture as Picture
+    from tokenlight.inputs.prompt import Chat as Chat
+    from tokenlight.inputs.prompt import Context as Context
 
     __version__: str
 
@@ -26,14 +32,10 @@ _HOMES = {
     "data.tokens": ("Question", "Tokens"),
     "explainer": ("Explainer",),
     "files.saved": ("load", "save"),
-    "inputs.context": ("Context",),
     "inputs.picture": ("Picture",),
-    "inputs.prompt": ("Chat",),
+    "inputs.prompt": ("Chat", "Context"),
 }
-__all__ = [
-    "Above", "Attribution", "Chat", "Context", "Continuation", "Contrast", "Explainer", "NextToken",
-    "Picture", "Question", "SpanTarget", "TokenTarget", "Tokens", "load", "save",
-]  # fmt: skip
+__all__ = [name for names in _HOMES.values() for name in names]
 
 
 def __getattr__(name: str) -> Any:

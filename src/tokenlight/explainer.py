@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 Methods = MethodLike | Sequence[MethodLike]
 Targets = TargetLike | Sequence[TargetLike]
+Made = Attribution | Sequence[Attribution] | Iterator[Attribution]
 Several = Literal["all", "entities"] | Continuation  # targets that one text has more than one of
 
 
@@ -257,12 +258,7 @@ class Explainer(Session):
         return found[0] if single and not several else found
 
     def evaluate(
-        self,
-        xs: Attribution | Sequence[Attribution] | Iterator[Attribution],
-        metrics: Any,
-        labels: Any = None,
-        spans: Any = None,
-        **how: Any,
+        self, xs: Made, metrics: Any, labels: Any = None, spans: Any = None, **how: Any
     ) -> Evaluation:
         """Measure explanations of this model: an Evaluation, rows and a summary with intervals.
 

@@ -80,7 +80,9 @@ def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside
         assert a.logits[a.target.index] == pytest.approx(
             wanted, rel=rounding(name), abs=rounding(name)
         )
-    monkeypatch.setattr("tokenlight.explainer.share_a_forward", lambda *_: False)  # a row for each
+    monkeypatch.setattr(
+        "tokenlight.explaining.passes.share_a_forward", lambda *_: False
+    )  # a row for each
     batch = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))  # padded
     alone = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN), batch_tokens=1)
     found, alone = [*found, *batch], [*alone, *alone]
@@ -300,7 +302,9 @@ def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_be
     for place, a in enumerate(found, len(PROMPT.split()) - 1):
         wanted = float(logits[place, WORDS.index(words[place + 1])])
         assert a.logits[a.target.index] == pytest.approx(wanted, rel=1e4 * eps, abs=1e4 * eps)
-    monkeypatch.setattr("tokenlight.explainer.share_a_forward", lambda *_: False)  # a row for each
+    monkeypatch.setattr(
+        "tokenlight.explaining.passes.share_a_forward", lambda *_: False
+    )  # a row for each
     alone = explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"), batch_tokens=1)
     for a, b in zip(found, alone, strict=True):
         np.testing.assert_allclose(

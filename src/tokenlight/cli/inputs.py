@@ -16,9 +16,8 @@ from tokenlight.errors import BadInput, short
 from tokenlight.files.columns import Columns, taken
 from tokenlight.files.documents import json_in, text_of
 from tokenlight.files.tables import Example, ending_of, example, placed_rows
-from tokenlight.inputs.context import Context
 from tokenlight.inputs.picture import Picture
-from tokenlight.inputs.prompt import Chat
+from tokenlight.inputs.prompt import Chat, Context
 
 NAMES = {"text": "TEXT", "column": "--text", "continuation": "--continue", "out": "-o"}
 NAMES |= {"all": "--target all", "entities": "--target entities"}

@@ -23,12 +23,10 @@ from tokenlight.errors import (
 from tokenlight.explaining.options import How, Job
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.token_labels import labelled, masked
-from tokenlight.inputs.context import Context
-from tokenlight.inputs.encode import Encoding, beginning, encode, encoded_together
+from tokenlight.inputs.encode import Encoding, beginning, begun, encode, encoded_together, foretold
 from tokenlight.inputs.picture import Picture, is_picture, opened
 from tokenlight.inputs.picture_prompt import PictureReader
-from tokenlight.inputs.prompt import Chat, encode_prompt, extended, generated, written_from
-from tokenlight.inputs.source import begun, foretold
+from tokenlight.inputs.prompt import Chat, Context, encode_prompt, extended, generated, written_from
 from tokenlight.progress import progress as progress_bar
 
 ONE_TEXT = ("next", "mask", "token")

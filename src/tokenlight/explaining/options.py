@@ -11,9 +11,8 @@ from tokenlight.data.target import TargetLike
 from tokenlight.data.tokens import ExplainMask, Long, Question, TextInput, TokenRow, Tokens
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, few
 from tokenlight.files.tables import Example, example
-from tokenlight.inputs.context import Context
 from tokenlight.inputs.picture import Picture, is_picture
-from tokenlight.inputs.prompt import Chat
+from tokenlight.inputs.prompt import Chat, Context
 from tokenlight.methods._method import Method
 
 Job = tuple[TokenRow, TargetLike]  # a row of tokens and what is asked of it

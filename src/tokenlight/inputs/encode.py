@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 from tokenlight.data.tokenizer import apart
-from tokenlight.data.tokens import Long, Question, Span, TextInput, TokenRow, is_half
+from tokenlight.data.tokens import Long, Question, Span, TextInput, TokenRow, Tokens, is_half, named
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer, long_way
 from tokenlight.inputs.accents import carries_on, is_inside_word, with_marks
 
 Encoding = Any  # tokenizers.Encoding: what a fast tokenizer made of one text
 ASKED = {"return_attention_mask": False, "verbose": False}  # all else stands in the encodings
+SOURCE = "source"  # the name of the text an encoder reads among a row's texts
 FULL = "what must stay, special tokens and the first of two parts, fills the window with {}; shorten it."
 
 
@@ -229,3 +230,34 @@ def number_words(
         marked = joined and not text.isascii() and carries_on(text, start)
         before = (segment, before[1] if before and marked else word, end)
     return tuple(numbers)
+
+
+# --- after a source --------------------------------------------------------------------------------
+
+
+def begun(source: TokenRow, start: Sequence[int], tokenizer: Any) -> TokenRow:
+    """The row of a source with the tokens its decoder begins with, which nobody wrote."""
+    lead, count = named(Tokens.from_ids([start]).rows[0], tokenizer), len(start)
+    return source.joined(
+        replace(lead, special=(True,) * count, words=(None,) * count),
+        token_types=None,
+        names=source.names or (SOURCE,) * len(source.texts),
+        source=len(source),
+    )
+
+
+def foretold(
+    text: str, tokenizer: Any, start: int, limit: int | None
+) -> tuple[tuple[int, ...], TokenRow]:
+    """What a decoder begins with, and a given text as it would have written it: a row of its own."""
+    readable(text)
+    encoded = encodings(tokenizer, text_target=text)[0]
+    own = [place for place, added in enumerate(encoded.special_tokens_mask) if not added]
+    if not own:
+        raise BadInput(f"the continuation {text!r} has no token of its own; give a word.")
+    first, last = own[0], own[-1] + 1
+    if limit is not None and last > limit:
+        said = f"the continuation has {last} tokens but this model writes at most {limit}"
+        raise TextTooLong(f"{said}; give a shorter one.")
+    row = laid_row(encoded, (text,)).take(range(first, last))
+    return (start, *encoded.ids[:first]), row

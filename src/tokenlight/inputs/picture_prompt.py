@@ -8,10 +8,9 @@ from typing import Any
 from tokenlight.data.image import PatchImage
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong, way
-from tokenlight.inputs.context import Laid
 from tokenlight.inputs.encode import check_tokenizer, readable
 from tokenlight.inputs.picture import Picture, cut, processed, read, seen
-from tokenlight.inputs.prompt import Chat, encode_prompt, laid_chat, located
+from tokenlight.inputs.prompt import Chat, Laid, encode_prompt, laid_chat, located
 
 IMAGE = "image"  # the name of the picture among a row's texts
 # What processors give that is read here, or follows from the tokens and the picture.

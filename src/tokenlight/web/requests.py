@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tokenlight.data.target import Continuation, Contrast, NextToken
 from tokenlight.data.tokens import Question
-from tokenlight.inputs.context import Context
+from tokenlight.inputs.prompt import Context
 from tokenlight.web.limits import ServerLimits
 
 _LIMITS = ServerLimits()

@@ -24,8 +24,8 @@ from tokenlight.evaluation.trust import trusted
 from tokenlight.explaining.jobs import read
 from tokenlight.explaining.options import How
 from tokenlight.explaining.windows import OVERLAP, is_long
-from tokenlight.inputs.context import Context
 from tokenlight.inputs.encode import encode_windows
+from tokenlight.inputs.prompt import Context
 from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
 from tokenlight.registry import spelled
