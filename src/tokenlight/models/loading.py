@@ -117,7 +117,12 @@ def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
             f"{name} has no tokenizer; tokenizer.save_pretrained(folder) saves it there."
         )
     with opening(name, "the tokenizer (tokenizer.json, tokenizer_config.json …)"):
-        return AutoTokenizer.from_pretrained(place, **SAFE, **fetching(hub))
+        try:
+            return AutoTokenizer.from_pretrained(place, **SAFE, **fetching(hub))
+        except OSError as missing:
+            if folder.is_dir():
+                raise
+            raise _not_found("tokenizer", name, missing) from missing
 
 
 def _processor(place: str, name: str, hub: dict[str, Any], both: bool) -> Any:
@@ -153,13 +158,16 @@ def _dtype(dtype: torch.dtype | str) -> torch.dtype | str:
     return found or "auto"
 
 
+def _not_found(what: str, name: str, missing: Exception) -> BadInput:
+    return BadInput(f"no {what} found at {name!r}: {first_line(missing)} {GIVE}")
+
+
 def _config(name: str, place: str, hub: dict[str, Any]) -> Any:
     try:
         return AutoConfig.from_pretrained(place, **SAFE, **fetching(hub))
     except (OSError, ValueError) as missing:
         if not Path(place, "config.json").is_file():
-            said = f"no model found at {name!r}: {first_line(missing)} {GIVE}"
-            raise BadInput(said) from missing
+            raise _not_found("model", name, missing) from missing
         raise UnsupportedModel(
             f"transformers {transformers.__version__} cannot take the config.json of {name!r}: "
             f"{first_line(missing)} A newer transformers may know it, or you load it yourself."
