@@ -30,12 +30,8 @@ Passed = tuple[States, States]
 
 
 def cascade(live: LiveModel, seed: int = 0) -> Iterator[tuple[str, Any]]:
-    """Stage by stage: its name, and the copy with all weights down to it drawn anew.
-
-    The head first, then the blocks from the top, the embeddings last. One copy serves all stages, so
-    use each before asking for the next; the model itself is not touched. Each tensor is drawn from a
-    normal distribution with its own mean and spread.
-    """
+    """Stage by stage, from the head down: its name, and the copy with all weights down to it drawn anew,
+    each tensor from a normal distribution with its own mean and spread. One copy serves all stages."""
     forgetful = copy.deepcopy(live.model)
     weights = dict(forgetful.named_parameters())
     generator = torch.Generator().manual_seed(seed)
@@ -79,8 +75,7 @@ def _rescale(module: nn.Module, arguments: Any, _named: Any, after: Tensor) -> A
 
 @contextmanager
 def rescaled(model: nn.Module, which: Rescale) -> Iterator[None]:
-    """Within: the backward of activations follows the rescale rule, of batches of texts and, behind
-    them, as many baselines; values stay as they are."""
+    """Within: activations follow the rescale rule backward; a batch holds texts, then their baselines."""
     kinds: tuple[type[nn.Module], ...] = () if which == "none" else MODULES
     if which == "activations":
         found = (own for own in vars(activations).values() if isinstance(own, type))
@@ -119,8 +114,7 @@ def distances(recording: Recording) -> Iterator[Tensor]:
 
 
 def _fallen(recording: Recording, clean: Passed, pack: Tensor, part: slice) -> list[States]:
-    """Of each block ``pass query``: the distance of what leaves it to the clean pass's, as half the squared
-    distance of unit vectors, where nothing cancels."""
+    """Of each block ``pass query``: half the squared distance of unit vectors, where nothing cancels."""
     examples, tokens = pack[part].T
     found = States()
     _, changed = _passed(recording, clean, examples, tokens)

@@ -1,7 +1,5 @@
 """What blocks hold: an encoder's and a decoder's over the one row of tokens they read; and how each adds
-what attention brought to what was there: output projection, residual, norm. The latter is found by watching
-one forward: the first linear map after a block's attention is its output projection; the sum with the block's
-input shows whether the norm comes after (BERT) or before (GPT-2).
+what attention brought to what was there (output projection, residual, norm), found by watching one forward.
 """
 
 from collections.abc import Sequence
@@ -153,6 +151,7 @@ class MixingListener:
     def _mixing(self, block: int, given: Tensor, leaving: Tensor) -> Mixing:
         before = [e for e in self._events if e.block == block]
         after = [e for e in self._events if e.block == block + 1]
+        # The first linear map behind attention; the sum with the block's input shows where the norm is.
         projection = next((e for e in after if _is_linear(e.module)), None)
         norms = [e for e in after if not _is_linear(e.module)]
         if projection is None or projection.output.shape != given.shape:

@@ -1,9 +1,8 @@
-"""The entrance: every place where the embeddings of a text come into a model.
+"""The entrance: every place where the embeddings of a text come into a model, found once by passes.
 
-An encoder has one. Where a decoder reads the text as well (BART's and T5's classifiers), each token
-comes in twice: at its own place of the encoder, and one place later in the decoder. Where a decoder
-writes after a source, each comes in once: the source by the encoder, what was written by the decoder.
-It is found by passes over one text, once a model, and proved by another text.
+Where a decoder reads the text as well (BART's and T5's classifiers), each token comes in twice: at its own
+place of the encoder, and one place later in the decoder. Where a decoder writes after a source, each comes in
+once: the source by the encoder, what was written by the decoder.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,12 +37,9 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A module and where in its call the embeddings pass: its output, or one of its arguments.
-
-    ``swapped``: two axes that change places to give ``batch token hidden``; ``call``: which of the
-    module's calls in a pass, since a decoder may share its encoder's table; ``ahead``: tokens of the
-    model's own that join what passes only behind the door.
-    """
+    """A module and where in its call the embeddings pass. ``swapped``: two axes that change places to give
+    ``batch token hidden``; ``call``: which of the module's calls in a pass, since a decoder may share its
+    encoder's table; ``ahead``: tokens of the model's own that join only behind the door."""
 
     path: str
     argument: int | str | None = None  # None: the output
@@ -95,12 +91,9 @@ def _turned(tensor: Tensor, axes: Axes) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """Doors in the order in which a pass comes to them: the encoder's, then the decoder's.
-
-    ``place`` counts tokens door by door: ``token`` places, or twice as many. ``start``: the id that a
-    decoder puts before the text; None where it puts the text's own last token there. ``twice``:
-    whether the doors let in the same tokens.
-    """
+    """Doors in the order in which a pass comes to them: the encoder's, then the decoder's; ``twice``: both
+    let in the same tokens, so that there are twice as many ``place``s. ``start``: the id that a decoder puts
+    before the text; None where it puts the text's own last token there."""
 
     doors: tuple[Door, ...]
     start: int | None = None
@@ -174,8 +167,7 @@ def _last(real: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Entered:
-    """What passed an entrance in one forward: a tensor a door, ``batch token hidden``, on the graph
-    where there is one. ``real``: ``batch token``."""
+    """What passed an entrance in one forward: a tensor a door, ``batch token hidden``, on a graph if any."""
 
     entrance: Entrance
     real: Tensor
@@ -220,9 +212,8 @@ def kept(
 def embedded(
     live: LiveModel, rows: Sequence[TokenRow], width: int, entrance: Entrance, *, own: bool = False
 ) -> Tensor:
-    """What passes the entrance for ``rows``, ``batch place hidden``; the pass ends there, so the rows
-    need not make a text that the model's head would take. ``own``: the model itself finds what its
-    decoder reads of them."""
+    """What passes the entrance for ``rows``, ``batch place hidden``; the pass ends there, before any head
+    could refuse them. ``own``: the model itself finds what its decoder reads of them."""
     arguments, real, filler = live.inputs(rows, width)
     passed: list[Tensor] = []
 
@@ -244,11 +235,8 @@ _found: WeakKeyDictionary[nn.Module, dict[At, Entrance]] = WeakKeyDictionary()
 
 @torch.inference_mode(mode=False)
 def entrance_of(live: LiveModel, row: TokenRow, at: At) -> Entrance:
-    """To h^0, or to the token tables' output (``words``), before positions, segments and norm.
-
-    Found once a model by passes over a text like ``row``. Where h^0 cannot be replaced, because the
-    model does not report it or reads the text by other ways, the token tables stand for it.
-    """
+    """To h^0, or to the token tables' output (``words``), before positions, segments and norm, by passes over
+    a text like ``row``. Where h^0 cannot be replaced, the token tables stand for it."""
     known = _found.setdefault(live.model, {})
     if at not in known:
         known[at] = _find(live, row, at)
@@ -292,8 +280,7 @@ def _layouts(tensor: Any, state: Tensor) -> list[Axes]:
 
 
 def _watched(live: LiveModel, row: TokenRow) -> tuple[dict[nn.Module, str], Seen, list[Tensor]]:
-    """One pass: the paths of all modules, what each took in and gave out in turn, and h^0 as the model and
-    its decoder, if any, report it."""
+    """One pass: paths of all modules, what each took in and gave out in turn, and h^0 as parts report it."""
     paths = {module: path for path, module in live.model.named_modules() if path}
     calls, seen = dict.fromkeys(paths.values(), -1), Seen()
 

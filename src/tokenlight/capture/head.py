@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from tokenlight.capture.rewired import reads_pictures
 from tokenlight.capture.sight import image_token
 from tokenlight.capture.turns import lent
 from tokenlight.data.target import Head, Reads
@@ -71,7 +70,7 @@ def head_of(model: PreTrainedModel, tokenizer: Any) -> Head:
         if from_source:
             why = "reads neither a source nor, as tokens among those of a text, a picture"
         raise UnsupportedModel(f"{name} {why}; tokenlight takes {taken_in_words()}.")
-    pictures = reads_pictures(model)
+    pictures = model.main_input_name == "pixel_values"
     headless = not any("For" in cls.__name__ for cls in type(model).__mro__[:-1])
     if headless and model.base_model is model:
         if config.is_encoder_decoder or pictures:
@@ -122,12 +121,8 @@ def taken_in_words() -> str:
 
 class PlainForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
     """``module(input_ids)`` or ``module(input_ids=…, attention_mask=…)``, ``batch token`` → ``batch
-    label``: a tensor, an object with ``logits``, or a tuple or mapping that begins with them.
-
-    Black-box and gradient methods need its logits and where its ids become vectors, nothing else. It
-    holds the module itself, not a copy; what that does with padding is found out before its first use, as
-    for any model.
-    """
+    label``: a tensor, an object with ``logits``, or a tuple or mapping that begins with them. It holds the
+    module itself, not a copy."""
 
     config_class = PretrainedConfig
 

@@ -205,8 +205,7 @@ class LiveModel:
         return int(free[0]) if len(free) else None
 
     def _asked(self, rows: Sequence[Any]) -> dict[str, Tensor]:
-        """What the head must be told of each row beside its tokens: the token it is asked about
-        (``batch``; the last one where none is named), or the vector it compares with."""
+        """What the head must be told: the tokens it is asked about, or the vectors it compares with."""
         if self.head.reads in ("next", "mask", "token"):
             before = source_of(rows) or 0
             (foretold,) = {len(row.answer) for row in rows}
@@ -274,12 +273,9 @@ class LiveModel:
     def logits_of(
         self, outputs: Any, arguments: dict[str, Tensor], *, others: bool = True
     ) -> Tensor:
-        """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head.
-
-        Of a head with logits at every token, those at the token it is asked about; of an answer
-        foretold together ``batch written 2``: each token's logit, and ln Σ exp of all ``others``',
-        which may stand off the graph.
-        """
+        """``batch label`` of a classifier; ``batch token 2`` (start, end) of a span head. Of a head with
+        logits at every token, those at the token it is asked about; of an answer foretold together ``batch
+        written 2``: each token's logit, and ln Σ exp of all ``others``', which may stand off the graph."""
         if self.head.kind == "span":
             return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
         if self.head.reads == "pair":
@@ -295,7 +291,10 @@ class LiveModel:
             rows = torch.arange(len(at), device=logits.device)
             logits = logits[rows.reshape(-1, *[1] * (at.dim() - 1)), sent(at, logits.device)]
             if "answer" in arguments:
-                return _foretold(logits, arguments["answer"], others)
+                ids = sent(arguments["answer"], logits.device)[..., None]
+                rest = (logits if others else logits.detach()).scatter(-1, ids, -torch.inf)
+                rest = rest.logsumexp(dim=-1, keepdim=True)
+                return torch.cat((logits.gather(-1, ids), rest), dim=-1)
             if at.dim() == 2:  # of several tokens, each by itself
                 return logits
         if logits.dim() != 2 or logits.shape[1] != len(self.head.labels):
@@ -373,14 +372,6 @@ class LiveModel:
 
 
 def source_of(rows: Sequence[Any]) -> int | None:
-    """How many tokens of each row an encoder reads, the rest being its decoder's; None where one
-    part of the model reads them all. Rows of one batch have sources of one length."""
+    """How many tokens of each row of a batch an encoder reads; None where one part reads them all."""
     (found,) = {getattr(row, "source", None) for row in rows}
     return found
-
-
-def _foretold(logits: Tensor, answer: Tensor, others: bool) -> Tensor:
-    """``batch written vocab`` to ``batch written 2``."""
-    ids = sent(answer, logits.device)[..., None]
-    rest = (logits if others else logits.detach()).scatter(-1, ids, -torch.inf)
-    return torch.cat((logits.gather(-1, ids), rest.logsumexp(dim=-1, keepdim=True)), dim=-1)

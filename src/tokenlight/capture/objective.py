@@ -1,6 +1,6 @@
 """The number whose gradient is taken, for many passes over the same examples at once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -19,37 +19,32 @@ Of = Literal["target", "loss"]
 
 
 def slopes(
-    model: object, value: Tensor, at: Mapping[str, Tensor], *, retain_graph: bool = False
+    model: object, value: Tensor, at: Sequence[Tensor], *, retain_graph: bool = False
 ) -> list[Tensor]:
-    """Gradients of ``value`` at named tensors of its graph; one that it does not depend on is refused."""
-    name, tensors = type(model).__name__, list(at.values())
-    found: Sequence[Tensor | None] = [None] * len(tensors)
-    how: Any = {"retain_graph": retain_graph, "allow_unused": True}
+    """Gradients of ``value`` at tensors of its graph; one that it does not depend on is refused."""
+    name, found = type(model).__name__, list[Tensor | None]()
     try:
-        if all(tensor.requires_grad for tensor in tensors):
-            found = torch.autograd.grad(value, tensors, **how)
+        if all(tensor.requires_grad for tensor in at):
+            found += torch.autograd.grad(value, at, retain_graph=retain_graph, allow_unused=True)
     except (AssertionError, NotImplementedError) as refusal:
         raise UnsupportedModel(
             f"{name} gives no gradient in evaluation mode ({refusal}); use a method that needs none, "
             "such as occlusion or shapley."
         ) from refusal
-    lost = [own for own, gradient in zip(at, found, strict=True) if gradient is None]
-    if lost:
+    known = [gradient for gradient in found if gradient is not None]
+    if len(known) != len(at):
         raise UnsupportedModel(
-            f"the target does not depend on {lost[0]} as {name} reports it; its gradient cannot be "
-            "taken, so the model is refused."
+            f"the target does not depend on every embedding, hidden state or attention map as {name} "
+            "reports them; no gradient can be taken there, so the model is refused."
         )
-    return [gradient for gradient in found if gradient is not None]
+    return known
 
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What is explained of each example, from logits in any order: ``examples`` says whose they are.
-
-    ``places`` and ``weights``: ``batch term``, where in an example's flattened logits each term of
-    its target stands; ``lengths``: ``batch``, its tokens; ``one_class``: ``batch``, whether the
-    target is a single class.
-    """
+    """What is explained of each example, from logits in any order. ``places`` and ``weights``: ``batch
+    term``, where in an example's flattened logits each term of its target stands; ``lengths``: ``batch``,
+    its tokens; ``one_class``: ``batch``, whether the target is a single class."""
 
     head: Head
     places: Tensor
@@ -78,11 +73,8 @@ class Objective:
         return value if of == "target" else self._loss(logits, examples, value)
 
     def _loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
-        """−log of the probability the model gives the target.
-
-        A contrast is a choice between its two sides; a span's start and end losses are added, and
-        so are those of the tokens of an answer.
-        """
+        """−log of the probability the model gives the target: a contrast is a choice between its two sides;
+        a span's start and end losses are added, and so are those of the tokens of an answer."""
         if self.head.problem == "regression":
             raise BadTarget(
                 "this method explains the cross-entropy of a label, but a regression head has "
@@ -142,8 +134,7 @@ class Predicted(Sequence[ResolvedTarget]):
 def terms_of(
     logits: Tensor, targets: Sequence[ResolvedTarget]
 ) -> tuple[tuple[Tensor, ...], Tensor | None]:
-    """Where in ``logits`` the terms of ``targets`` stand, one an example; and their weights, None where
-    each is 1."""
+    """Where in ``logits`` the terms of ``targets`` stand; and their weights, None where each is 1."""
     if isinstance(targets, Predicted):
         rows = torch.arange(len(targets), device=logits.device)
         return (rows, targets.places.to(logits.device)), None

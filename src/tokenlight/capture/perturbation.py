@@ -51,10 +51,8 @@ class Fading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """One changed text, as the model will read it; every array has one entry a token.
-
-    ``places[token]``: where the token stood in the original; None where no token has moved.
-    """
+    """One changed text, as the model will read it; every array has one entry a token. ``places``: where
+    the tokens stood in the original; None where none has moved."""
 
     ids: np.ndarray
     attention: np.ndarray
@@ -140,12 +138,9 @@ class StandIns:
 
 
 class Original:
-    """One text, and the texts made from it by taking tokens away.
-
-    Segment ids, attention and positions stay in step with the tokens that are left. Attention is 1
-    at special tokens even where the explanation pass masked them (``explain_mask``): the official
-    codes predict without a mask. A text that loses all its tokens becomes the one token ``pad``.
-    """
+    """One text, and the texts made from it by taking tokens away. Attention is 1 at special tokens even
+    where the explanation pass masked them (``explain_mask``): the official codes predict without a mask. A
+    text that loses all its tokens becomes the one token ``pad``."""
 
     def __init__(self, row: TokenRow, stand_ins: StandIns) -> None:
         self.row = row
@@ -209,11 +204,8 @@ class Original:
         return replace(self._whole, ids=ids)
 
     def hidden(self, positions: Sequence[int] | np.ndarray, by: int | None = None) -> Variant:
-        """Put the id ``by`` (default: [MASK]) in the place of tokens and attention 0 on it.
-
-        Where no token would be left to attend to, all of them stay attended, as the id ``by``: a
-        softmax over nothing is no model's input.
-        """
+        """Put the id ``by`` (default: [MASK]) in the place of tokens and attention 0 on it; where no token
+        would be left to attend to, all stay attended: a softmax over nothing is no model's input."""
         if self.row.image is not None:
             return self.replaced(positions, by)  # what is filled in hides a patch by itself
         variant = self.replaced(positions, self.stand_ins.mask if by is None else by)
@@ -241,10 +233,9 @@ def stream_logits(
 ) -> Iterator[np.ndarray]:
     """The logits of each sequence, in order: ``label`` of a classifier, ``token 2`` of a span head.
 
-    Memory is bounded: a window of sequences at a time is freed of duplicates (same ids, attention
-    and segment ids), sorted by length, packed by ``batch_tokens`` and run with the model's own
-    attention and no graph; out of memory halves the batch and goes on. Logits that are not finite
-    are handed on as they are, for the caller knows what they mean.
+    Memory is bounded: a window of sequences at a time is freed of duplicates, sorted by length, packed by
+    ``batch_tokens`` and run with the model's own attention and no graph; out of memory halves the batch
+    and goes on. Logits that are not finite are handed on, for the caller knows what they mean.
     """
     waiting = (one if isinstance(one, Variant) else Variant.of(one) for one in sequences)
     device = live.device.type if live.device.type in WINDOW else "cpu"

@@ -47,14 +47,14 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     # Norms and softmax of many families compute in float32 whatever the model's dtype.
     eps, own_eps = max(torch.finfo(live.dtype).eps, FLOAT32), torch.finfo(live.dtype).eps
     size = max(1.0, float(bare.abs().max()))
-    gap = float((bare - _probe(live, row, None)).abs().max())
+    gap = float((bare - _probe(live, row)).abs().max())
     if not gap <= 32 * eps * size:
         raise UnsupportedModel(
             f"{name} gives other logits each time it reads the same text (they differ by {gap:.2g}): "
             "it draws at random. Fix its seed, such as config.hash_seed."
         )
     allowed = eps**0.5 * size
-    if live.head.reads == "next":
+    if live.head.reads == "next" and live.sight is None:
         _check_writing(live, row, allowed)
     # Pictures are never padded: those of one size go together. Of texts only those that padding
     # leaves alone but for rounding in the model's own dtype: MPT counts its bias from the end of the
@@ -64,7 +64,7 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
     if maps:
         if live.patches is None:
             # Where logits hardly depend on the text, another computation moves them as little.
-            moved = float((bare - _probe(live, other_row(live, row), None)).abs().max())
+            moved = float((bare - _probe(live, other_row(live, row))).abs().max())
             rounding = 32 * eps * float(bare.abs().max())
             allowed = min(allowed, rounding + moved / 100)
         _check_maps(live, row, bare, allowed, spoilt)
@@ -73,25 +73,23 @@ def verified(live: LiveModel, row: TokenRow, *, maps: bool) -> bool:
 
 
 def _sound(live: LiveModel, row: TokenRow) -> tuple[Tensor, list[str]]:
-    """The logits of the bare model, and the weights that hold NaN or infinity: refused where those are
-    not finite or those take part in the pass, since fused attention may hide one from the logits, never
-    from maps or gradients. A table may be read elsewhere: it is told of the texts that read such a row."""
+    """The logits of the bare model, and the weights that are not finite: refused where either shows, or such
+    a weight takes part, which fused attention may hide; of a table only the rows that are read count."""
     model, took = live.model, set[nn.Module]()
     spoilt = [name for name, weight in model.named_parameters() if not _holds_numbers(weight)]
     owners = [model.get_submodule(name.rpartition(".")[0]) for name in spoilt]
     with hooked({*owners} - {model}, entering=lambda module, *_: took.add(module)):
-        bare = _probe(live, row, None)
+        bare = _probe(live, row)
     whole = (i for i, own in enumerate(owners) if own in took and not isinstance(own, nn.Embedding))
     first = [spoilt[i] for i in whole]
     if first or not bool(torch.isfinite(bare).all()):
-        where = _where(live, row, None, first or spoilt)
+        where = _where(live, row, first or spoilt)
         raise NotFinite(f"{type(model).__name__} gives NaN or infinity: {where}.")
     return bare, spoilt
 
 
 def _holds_numbers(weight: nn.Parameter) -> bool:
-    """Whether none is NaN or infinite; a mask that is kept as a weight holds −inf by right. Weights that
-    lie on a disk or are quantised go unseen."""
+    """Whether none is NaN or infinite, where it can be seen; a mask may hold −inf by right."""
     if not _is_checked(weight):
         return True
     ends = torch.stack(weight.detach().aminmax())  # NaN if any is
@@ -104,11 +102,8 @@ def _is_checked(weight: Tensor) -> bool:
 
 
 def telling(live: LiveModel, row: TokenRow) -> TokenRow:
-    """A row like ``row`` on which two computations that differ give different logits.
-
-    It has several tokens, not all alike, and is asked about its last one, which sees all others
-    whatever the model; tokens of the vocabulary are put before that one where the row has too few.
-    """
+    """A row like ``row`` on which two computations that differ give different logits: of several tokens, not
+    all alike, asked about its last one, which sees all others whatever the model."""
     if live.patches is not None or live.sight is not None:
         return row
     if row.source is not None:
@@ -127,15 +122,15 @@ def telling(live: LiveModel, row: TokenRow) -> TokenRow:
 
 
 def _telling_writer(live: LiveModel, row: TokenRow, source: int) -> TokenRow:
-    """A short source, and behind the decoder's start as many tokens as leave the two unlike in
-    length, so that one's attention to the other shows by its shape."""
+    """A short source and what is written, unlike in length, so that attention shows by its shape."""
     kept = min(source, DIFFERENT_TOKENS)
     begun = row.take([*[0] * (DIFFERENT_TOKENS - kept), *range(kept - 1), source - 1, source])
-    return replace(_lengthened(begun, _plain_ids(live, row)[:DIFFERENT_TOKENS]), at=None)
+    added = _plain_ids(live, row)[:DIFFERENT_TOKENS]
+    return replace(_lengthened(begun, added, before_last=False), at=None)
 
 
-def _lengthened(row: TokenRow, ids: Sequence[int], *, before_last: bool = False) -> TokenRow:
-    """The row with ``ids`` behind it or before its last token, of whose kind they are."""
+def _lengthened(row: TokenRow, ids: Sequence[int], *, before_last: bool) -> TokenRow:
+    """The row with ``ids`` before its last token, or behind it, of whose kind they are."""
     last = len(row) - 1
     longer = row.take([*range(last), *[last] * (len(ids) + 1)])
     place = last if before_last else len(row)
@@ -184,15 +179,10 @@ def other_row(live: LiveModel, row: TokenRow, *, ends: bool = False) -> TokenRow
 def _check_writing(live: LiveModel, row: TokenRow, allowed: float) -> None:
     """Refuse a model whose earlier tokens see later ones: it could not have written them."""
     half = max(len(row) // 2, (row.source or 0) + 1)
-    if live.sight is not None:  # its patches stay together, and no token sees what is written on
-        room = DIFFERENT_TOKENS if live.max_tokens is None else live.max_tokens - len(row)
-        more = _plain_ids(live, row)[: max(0, min(room, DIFFERENT_TOKENS))]
-        types = row.token_types and (*row.token_types, *[live.sight.written] * len(more))
-        half, row = len(row), replace(_lengthened(row, more), token_types=types)
     if half in (0, len(row)):
         return
-    alone = _probe(live, row.take(range(half)), None)
-    gap = float((_probe(live, replace(row, at=half - 1), None) - alone).abs().max())
+    alone = _probe(live, row.take(range(half)))
+    gap = float((_probe(live, replace(row, at=half - 1)) - alone).abs().max())
     if not gap <= allowed:
         raise UnsupportedModel(
             f"{type(live.model).__name__} cannot write as it is configured: its tokens see those "
@@ -206,11 +196,11 @@ def _check_maps(
 ) -> None:
     """Refuse a model that computes something else while its attention is listened to."""
     name = type(live.model).__name__
-    listened = _probe(live, row, "maps")
+    listened = _probe(live, row, maps=True)
     if not bool(torch.isfinite(listened).all()):
         raise NotFinite(
             f"{name} gives NaN or infinity where its attention maps are computed, though its fused "
-            f"attention hides it: {_where(live, row, 'maps', spoilt)}."
+            f"attention hides it: {_where(live, row, spoilt, maps=True)}."
         )
     gap = float((bare - listened).abs().max())
     if not gap <= allowed:
@@ -231,36 +221,34 @@ def _padding_gap(live: LiveModel, row: TokenRow) -> float:
     padding = min(5, room // 2)
     if live.sight is None:
         row = _short(row, room - padding)  # keeps the last token: some heads read it
-    gap = (_probe(live, row, None) - _probe(live, row, None, padding)).abs().max()
+    gap = (_probe(live, row) - _probe(live, row, padding=padding)).abs().max()
     return float(gap.nan_to_num(torch.inf))
 
 
-def _probe(live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0) -> Tensor:
-    """Logits of one row: of the bare model, or (``wanted``) with its attention listened to."""
-    logits = _passed(live, row, wanted, padding)[1].cpu().double()
+def _probe(live: LiveModel, row: TokenRow, **how: Any) -> Tensor:
+    logits = _passed(live, row, **how)[1].cpu().double()
     return logits[:, : len(row)] if live.head.kind == "span" else logits
 
 
 def _passed(
-    live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, padding: int = 0, **flags: Any
+    live: LiveModel, row: TokenRow, *, maps: bool = False, padding: int = 0, **flags: Any
 ) -> tuple[Any, Tensor]:
-    """What the model gives for one row, and its logits."""
+    """What the bare model gives for one row, and its logits; ``maps``: with its attention listened to."""
     given = live.inputs([row], len(row) + padding)
-    if wanted and live.route == "eager":
+    if maps and live.route == "eager":
         flags["output_attentions"] = True
+    wanted: seam.Wanted = "maps" if maps else "nothing"
     crosses = live.writes_from_source
-    listener = seam.Listener(wanted or "nothing", given[1], live.listened_parts, crosses=crosses)
-    attention = "own" if wanted is None else live.listened
+    listener = seam.Listener(wanted, given[1], live.listened_parts, crosses=crosses)
+    attention = live.listened if maps else "own"
     return live.run(given, seam.listening(listener), attention=attention, **flags)
 
 
-def _where(
-    live: LiveModel, row: TokenRow, wanted: seam.Wanted | None, spoilt: Sequence[str]
-) -> str:
+def _where(live: LiveModel, row: TokenRow, spoilt: Sequence[str], *, maps: bool = False) -> str:
     """The first weight or hidden state that is not finite, in words."""
     if spoilt:
         return f"the weight {spoilt[0]} holds NaN or infinity"
-    outputs, _ = _passed(live, row, wanted, output_hidden_states=True)
+    outputs, _ = _passed(live, row, maps=maps, output_hidden_states=True)
     return f"{first_not_finite(live.hidden_states_of(outputs))} is the first that is not finite"
 
 

@@ -46,8 +46,7 @@ def record(
 ) -> Recording:
     """Run the model once over ``rows``, as ``live.inputs`` lays them out, and keep what ``sites`` asks for;
     with ``recompute`` blocks are computed again on the way back, and maps whenever they are read."""
-    arguments, real, filler = given or live.inputs(rows)
-    source = source_of(rows)
+    (arguments, real, filler), source = given or live.inputs(rows), source_of(rows)
     wanted = _wanted(sites, source, kept=live.route == "eager" or not recompute)
     eager = live.route == "eager" and wanted != "nothing"
     # A method that reads no attention sees the bare model, whatever its attention is; where gradients
@@ -101,9 +100,8 @@ def record(
         logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
         hidden = live.hidden_states_of(outputs)
         attention = _eager_maps(live, outputs) if eager else listener.attention
-    parts = None
-    if source is not None and hidden:
-        parts = Parts(source, real.shape[1] - source, len(outputs.encoder_hidden_states))
+    lengths = None if source is None or not hidden else (source, real.shape[1] - source)
+    parts = lengths and Parts(*lengths, len(outputs.encoder_hidden_states))
     hidden = _laid_over_tokens(live, hidden, real, sites, parts)
     if wanted != "nothing":
         blocks = len(hidden) - 1 if parts is None else parts.maps(len(hidden))
@@ -160,8 +158,7 @@ def _kept(
 def _followed(
     model: nn.Module, ways: Ways, listener: seam.Listener, *, fused: bool, **how: Any
 ) -> Iterator[tuple[Passage, Strangers] | None]:
-    """Within: operations have other ways back, where any is asked for, ``fused`` attention among them;
-    ``how``: see :func:`forked`."""
+    """Within: operations have other ways back, where any is asked for, ``fused`` attention among them."""
     if not (ways.rules or ways.gradients):
         yield None
         return

@@ -51,8 +51,7 @@ class Rerun:
         self._known: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, compute: Callable[[], Found]) -> Found:
-        """What ``compute`` gives, computed on the first call with this key: a method's scores and
-        the measurements beside them come from the same passes."""
+        """What ``compute`` gave on the first call: scores and measurements come from the same passes."""
         if key not in self._known:
             self._known[key] = compute()
         return self._known[key]  # type: ignore[no-any-return]
@@ -76,20 +75,16 @@ class Rerun:
         """Gradients at tensors of the recording, which must have kept its graph (Site.GRAPH)."""
         with torch.enable_grad():
             total = self.objective(self.recording.logits, self._everyone, of).sum()
-        named = {f"embedding or hidden state {i}": tensor for i, tensor in enumerate(at)}
         with carrying(self.recording.passage, self.rules):
-            found = slopes(self.live.model, total, named, retain_graph=True)
+            found = slopes(self.live.model, total, at, retain_graph=True)
         return [self._out(gradient) for gradient in found]
 
     def gradients(
         self, examples: Tensor, point: Callable[[Tensor], Tensor], *, at: At, of: Of = "target"
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Run each example as often as ``examples`` names it, with other embeddings.
-
-        ``point``: numbers of passes (positions in ``examples``) to their embeddings, ``pass place
-        hidden``. Gives, pack by pack: numbers of passes, value (``pass``), gradient at the
-        embeddings (``pass place hidden``). A pack that memory does not hold goes in halves.
-        """
+        """Run each example as often as ``examples`` names it, with other embeddings. ``point``: numbers of
+        passes (positions in ``examples``) to their embeddings, ``pass place hidden``. Gives, pack by pack:
+        numbers of passes, value (``pass``), gradient at the embeddings (``pass place hidden``)."""
         size = max(1, self.recording.budget // self.recording.real.shape[1])
         every = torch.arange(len(examples), device=examples.device)
 
@@ -109,7 +104,7 @@ class Rerun:
         examples, vectors = _normal(examples), _normal(vectors)
         begin = vectors.detach().to(self.live.dtype).requires_grad_(True)
         values = self._pass(examples, begin, at, of)
-        (gradient,) = slopes(self.live.model, values.sum(), {"the embeddings": begin})
+        (gradient,) = slopes(self.live.model, values.sum(), [begin])
         return values.detach(), self._out(gradient)
 
     @torch.inference_mode(mode=False)
@@ -195,12 +190,9 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """Relevance where it was caught; layers in order, bottom first.
-
-    ``hidden``: at h^l, each ``batch token hidden`` (with ``top_only`` at the last alone, of a rewritten
-    gradient at h^0 alone); ``attention``: at A^l, each ``batch head query key``; ``start``: ``batch``,
-    what was put in; ``contexts``: what arrived before each gate.
-    """
+    """Relevance where it was caught; layers in order, bottom first. ``hidden``: at h^l, each ``batch token
+    hidden`` (``top_only``: at the last alone, of a rewritten gradient: at h^0 alone); ``attention``: at A^l,
+    each ``batch head query key``; ``start``: ``batch``, put in; ``contexts``: arrived before each gate."""
 
     hidden: list[Tensor]
     attention: Sequence[Tensor]
@@ -209,8 +201,7 @@ class Flow:
 
     @property
     def conservation(self) -> Tensor:
-        """The meter: relevance at each layer over relevance at the output, ``batch layer``; 1 means
-        nothing was lost or made."""
+        """The meter: relevance at each layer over that at the output, ``batch layer``; 1: nothing is lost."""
         sums = torch.stack([relevance.flatten(1).sum(dim=1) for relevance in self.hidden], dim=1)
         return sums / torch.where(self.start == 0, 1.0, self.start)[:, None]
 

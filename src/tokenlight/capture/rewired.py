@@ -24,10 +24,8 @@ HOOK_TABLES = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_a
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark on a model that has them
 NOTE = "memory did not hold the pass as a whole: each block was computed again on the way back"
 Around = Callable[[], AbstractContextManager[Any]]
-WITHOUT_SLOPE = (
-    "reformer",
-    "yoso",
-)  # their own backward is none in evaluation mode, or an estimate
+# Families whose own backward is none in evaluation mode, or an estimate.
+WITHOUT_SLOPE = ("reformer", "yoso")
 
 
 @dataclass
@@ -67,10 +65,9 @@ def rewired(
 ) -> Iterator[None]:
     """Run ``model`` with another attention implementation, in evaluation mode, weights frozen.
 
-    ``gradients``: the graph begins at the token embeddings, so gradients cost no weight's gradient
-    and no weight's activations are held; ``whole``: they must be able to come down that far, else to
-    the last hidden state alone. ``filler``: stands in for a padding id the model lacks.
-    Tensors made within are never inference tensors, of which no gradient could be taken.
+    ``gradients``: the graph begins at the token embeddings, so that no weight's activations are held;
+    ``whole``: they must come down that far, else to the last hidden state alone. ``filler``: stands in for a
+    padding id the model lacks. Tensors made within are never inference tensors.
     """
     modules = modules_of(model)
     wiring = _wiring(model, modules)
@@ -132,7 +129,7 @@ def _wiring(model: PreTrainedModel, modules: list[nn.Module]) -> _Wiring:
 
 def token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
     """The modules that turn ids into vectors; encoders and decoders may each have their own."""
-    if reads_pictures(model):
+    if model.main_input_name == "pixel_values":
         return [patch_embedding(model)]
     parts = [model, model.get_encoder()] if model.config.is_encoder_decoder else [model]
     found = [_input_embeddings(part) for part in parts]
@@ -149,11 +146,6 @@ def _input_embeddings(part: Any) -> Any:
     with suppress(AttributeError, NotImplementedError):
         return part.get_input_embeddings()
     return None
-
-
-def reads_pictures(model: PreTrainedModel) -> bool:
-    """Whether it reads pixels alone."""
-    return bool(model.main_input_name == "pixel_values")
 
 
 def patch_embedding(model: PreTrainedModel) -> nn.Module:

@@ -45,10 +45,6 @@ HARMLESS = frozenset(
 Wanted = Literal["nothing", "received", "maps", "unkept"]
 
 
-def _plainly(attend: Callable[..., Any], *given: Tensor) -> Any:
-    return attend(*given)
-
-
 @dataclass
 class Listener:
     """What one forward pass wants of its attention maps, and what it has been shown: a block's ``maps``,
@@ -70,7 +66,7 @@ class Listener:
     values: list[Tensor] = field(default_factory=list)
     sunk: bool = False  # some of each row went to a sink, so it sums to less than one
     # How fused attention is called, where its gradient is to be rewritten.
-    attended: Callable[..., tuple[Tensor, Tensor | None]] = _plainly
+    attended: Callable[..., tuple[Tensor, Tensor | None]] | None = None
     _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     def query_weights(self, query: Tensor) -> Tensor:
@@ -168,8 +164,9 @@ def attend(
         if listener.fused and how.plain:
             attend = partial(attend_fast, mask=mask, how=how)
             # A mask that is computed from the text is a fourth factor, which no share is known of.
-            call = _plainly if mask.active else listener.attended
-            output, sums = call(attend, query, key, value)
+            call = None if mask.active else listener.attended
+            given = query, key, value
+            output, sums = call(attend, *given) if call else attend(*given)
         else:
             output = torch.matmul(attention_map(query, key, mask, how), value)
         if listens and listener.wanted == "received":

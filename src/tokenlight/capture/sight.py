@@ -1,7 +1,5 @@
-"""Models that read pictures, alone or in a text: which token holds which place of it, and pixels from rows.
-
-Found by passes, not from a table: what changes in one cell must change its vector and no other.
-"""
+"""Models that read pictures, alone or in a text: pixels from rows, and which token holds which place, found
+by passes: what changes in one cell must change its vector and no other."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -46,8 +44,7 @@ class _Eye:
         self.model, self.weight, self.token = model, weight, token
 
     def pixels(self, rows: Sequence[Any]) -> Tensor:
-        """``batch channel height width``: the pictures, with their filling where another token than that of
-        a patch stands in its place."""
+        """``batch channel height width``: pictures, filled where another token stands in a patch's place."""
         weight, images = self.weight, [row.image for row in rows if row.image is not None]
         ids = [image.grid(np.asarray(row.ids)) for row, image in zip(rows, images, strict=True)]
         hidden = np.stack(ids) != self.token
@@ -104,6 +101,7 @@ class Patches(_Eye):
         super().__init__(model, cut.weight, SEEN)
         self.patch: tuple[int, int] = (int(cut.kernel_size[0]), int(cut.kernel_size[1]))
         self._special: dict[Shape, tuple[str, ...]] = {}
+        self.ahead = 0  # how many tokens of its own it puts before them; known once it has read
 
     def read(self, image: PatchImage) -> TokenRow:
         """A picture, cut, as the model will read it."""
@@ -111,11 +109,6 @@ class Patches(_Eye):
         if shape not in self._special:
             self._special[shape] = self._find(shape, image.rows, image.columns)
         return patch_row(image, self._special[shape])
-
-    @property
-    def ahead(self) -> int:
-        """How many tokens of its own the model puts before the patches; known once it has read."""
-        return len(next(iter(self._special.values())))
 
     @torch.inference_mode(mode=False)
     def _find(self, shape: Shape, rows: int, columns: int) -> tuple[str, ...]:
@@ -126,7 +119,7 @@ class Patches(_Eye):
         states: Sequence[Tensor] = getattr(found, "hidden_states", None) or ()
         if {state.dim() for state in states} != {3} or len({own.shape for own in states}) != 1:
             raise no_grid(self.model)
-        ahead = states[0].shape[1] - rows * columns
+        self.ahead = ahead = states[0].shape[1] - rows * columns
         if ahead < 0 or not _in_place(states[0], rows, columns, ahead):
             raise no_grid(self.model)
         around = (m for m in self.model.modules() if self.embedding in m.children())
@@ -167,9 +160,8 @@ def _seer(model: PreTrainedModel) -> Any:
 
 
 class Sight(_Eye):
-    """How a language model reads pictures: its vision tower and projector make a vector of each place of
-    the picture, which its language model reads like a token's. What is explained begins there: h^0 of a
-    patch is that vector, so scores tell of the language model's part alone."""
+    """How a language model reads pictures: its vision tower makes a vector of each place, which it reads like
+    a token's. What is explained begins there: scores tell of the language model's part alone."""
 
     def __init__(self, model: PreTrainedModel, token: int, accepts: set[str]) -> None:
         super().__init__(model, token_embeddings(model)[0].weight, token)  # type: ignore[arg-type]
@@ -211,8 +203,7 @@ class Sight(_Eye):
 
     @torch.inference_mode(mode=False)
     def grid(self, shape: Shape) -> tuple[int, int]:
-        """Rows and columns of the vectors a picture becomes: where no place of it attends to another, each
-        cell must have one of its own."""
+        """Rows and columns of a picture's vectors, proved where no place of it attends to another."""
         if shape in self._grids:
             return self._grids[shape]
         _, height, width = shape

@@ -8,6 +8,7 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -121,12 +122,11 @@ class Recording:
         wanted = self._wanted()
         if not wanted:
             return Tape(self, targets)
-        # Counted from the last, which is the only one where the read-out alone is asked for.
-        named = {
-            f"{k} {i - len(own)}": one for k, own in wanted.items() for i, one in enumerate(own)
-        }
-        again = not last or self._goes_down_again(targets)
-        found = iter(slopes(self.live.model, value, named, retain_graph=again))
+        sides = self.live.head.kind == "span" and any(len(target.terms) > 1 for target in targets)
+        # The graph may have a use after the gradients: relevance, a rerun, an answer's sides.
+        again = sides or not last or self.passage is not None or Site.GRAPH in self.sites
+        at = [*chain(*wanted.values())]
+        found = iter(slopes(self.live.model, value, at, retain_graph=again))
         gradients = {k: [next(found).to(one.dtype) for one in own] for k, own in wanted.items()}
         return Tape(self, targets, gradients)
 
@@ -135,11 +135,6 @@ class Recording:
         maps = maps.map() if isinstance(maps, Unkept) else maps
         found = widened(maps.detach(), self.logits.device)
         return found if self.parts is None else self.parts.map(number, found)
-
-    def _goes_down_again(self, targets: Sequence[ResolvedTarget]) -> bool:
-        """Whether the graph has a use after the gradients: relevance, a rerun, an answer's sides."""
-        sides = self.live.head.kind == "span" and any(len(target.terms) > 1 for target in targets)
-        return sides or self.passage is not None or Site.GRAPH in self.sites
 
     def _wanted(self) -> dict[str, Sequence[Tensor]]:
         """At what a gradient is taken; of the read-out alone, at the last hidden state."""
@@ -351,11 +346,8 @@ class Tape:
     def _parted(
         self, split: Callable[[ResolvedTarget], list[tuple[float, ResolvedTarget]]]
     ) -> list[tuple[Tensor, "Tape"]]:
-        """The targets that each example's target falls into, with their weights, turn by turn.
-
-        Never kept: this tape may be among them, and a tape that held itself would hold its graph,
-        the largest thing there is, until Python looks for cycles.
-        """
+        """The targets that each example's target falls into, with their weights, turn by turn; never kept,
+        for a tape that held itself would hold its graph until Python looks for cycles."""
         if isinstance(self.targets, Predicted):  # of one logit each
             return [(torch.ones_like(self.lengths, dtype=self._dtype), self)]
         found, parts = [], [split(own) for own in self.targets]

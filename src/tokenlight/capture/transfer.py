@@ -53,9 +53,8 @@ def sent(
     *,
     by: Callable[[Any], Any] | None = None,
 ) -> Tensor:
-    """Numbers as a tensor on ``device``. A plain copy to a GPU waits for all that was queued there
-    before; the GPU then waits in turn for what is queued next. ``by``: makes the numbers of ``values``,
-    the targets of a batch, which are others in the next."""
+    """Numbers as a tensor on ``device``, without waiting for what was queued there, as a plain copy would.
+    ``by``: makes the numbers of ``values``, the targets of a batch, which are others in the next."""
     kept = _thread.crossings
     if kept is not None and kept.repeating:
         kept.read += 1

@@ -1,8 +1,5 @@
-"""Turns and loans: what a thread has of a model within a ``with`` alone.
-
-What two models share, an encoder or a config, is used by one thread at a time. Attributes have other values,
-and modules hooks. Between two passes whoever drives the work may do something else first.
-"""
+"""Turns and loans: what a thread has of a model within a ``with`` alone. What two models share is used by
+one thread at a time; between two passes whoever drives the work may do something else first."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,9 +27,8 @@ _here = _Here()
 
 
 def locks_of(parts: Iterable[Any]) -> list[Numbered]:
-    """The locks of all ``parts``, in the one order in which every thread must take them. Parts that come
-    together for the first time get one lock together; one that holds parts of another model has that
-    model's, too. Parts are held weakly."""
+    """The locks of all ``parts``, which are held weakly, in the one order in which every thread must take
+    them. Parts that come together first get one lock; one that holds another model's has that, too."""
     with _guard:
         found: dict[int, threading.RLock] = {}
         own: Numbered = next(_numbers), threading.RLock()
@@ -92,14 +88,12 @@ def hooked(
 
 
 def pausing(between: Callable[[], None] | None) -> AbstractContextManager[None]:
-    """Within, on this thread, ``between`` is called from pass to pass, while no model is rewired. It
-    may use the same model, and ends the work by raising. None: there are no pauses."""
+    """Within, on this thread, ``between``, if any, is called from pass to pass; it ends them by raising."""
     return lent([_here], between=between)
 
 
 def pause() -> None:
-    """A place to pause, passed over where this thread holds a model: its weights may be changed for
-    a while. What is done in a pause makes none itself, unless it asks for them anew."""
+    """A place to pause, passed over where this thread holds a model; what is done in one makes none."""
     between = _here.between
     if between is not None and not _here.holds:
         with pausing(None):
