@@ -344,11 +344,8 @@ def log_chance(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
 
 def log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
     r"""What Cohen-Wang et al. regress on, which does not saturate: :math:`\ln\frac{p}{1-p}` of an answer
-    or of a class.
-
-    A contrast, a label that excludes no other, a number and the two ends of a span stand for
-    themselves: they are such differences already, or have no probability.
-    """
+    or of a class. A contrast, a label that excludes no other, a number and the two ends of a span stand
+    for themselves: they are such differences already, or have no probability."""
     if target.kind == "answer":
         chance = log_chance(head, target, logits)
         return chance - float(np.log(max(-np.expm1(chance), SMALLEST)))

@@ -3,7 +3,7 @@ later, in a picture or a table.
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -17,24 +17,16 @@ from tokenlight.errors import DamagedFile
 DEEPEST = 12  # tables within tables
 LARGEST = 1e300
 LARGEST_ID = 1 << 31
-READERS: dict[Any, Callable[[Any], Any]] = {
-    PatchImage: PatchImage.from_dict,
-    np.ndarray: lambda numbers: np.array(numbers, dtype=np.float64),
-}
 _hints = cache(get_type_hints)  # slow: it compiles every hint
 
 
 def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
     """Texts that can be written, numbers that are finite, and no tower of tables."""
-    if deep == 0:
-        raise DamagedFile("its tables stand too deep within each other.")
-    if isinstance(value, str):
-        if is_half(value):
-            raise DamagedFile("it holds half of a surrogate pair, which is not a character.")
-    elif isinstance(value, int | float):
-        if not abs(value) <= LARGEST:  # nor is it NaN
-            raise DamagedFile("it holds a number that is too large, or none.")
-    elif isinstance(value, Mapping | list):
+    number = isinstance(value, int | float) and not abs(value) <= LARGEST  # or it is NaN
+    if deep == 0 or number or (isinstance(value, str) and is_half(value)):
+        what = "half of a character, a number that is too large or none, or tables too deep within others"
+        raise DamagedFile(f"it holds {what}.")
+    if isinstance(value, Mapping | list):
         for inner in (*value, *value.values()) if isinstance(value, Mapping) else value:
             refuse_unwritable(inner, deep - 1)
 
@@ -44,9 +36,8 @@ def part_of(kind: Any, values: Mapping[str, Any], place: str) -> Any:
     needed = [field.name for field in fields(kind) if field.default is MISSING]
     given = {name: values[name] for name in (*needed, *values)}
     hints = _hints(kind)
-    return kind(
-        **{name: value_of(hints.get(name), given[name], f"{place}{name}") for name in given}
-    )
+    read = {name: value_of(hints.get(name), given[name], f"{place}{name}") for name in given}
+    return kind(**read)
 
 
 def value_of(hint: Any, value: Any, place: str) -> Any:
@@ -54,8 +45,10 @@ def value_of(hint: Any, value: Any, place: str) -> Any:
     plain, inside = get_origin(hint) or hint, get_args(hint)
     if plain is types.UnionType:  # something, or None
         return None if value is None else value_of(inside[0], value, place)
-    if plain in READERS:
-        return READERS[plain](value)
+    if plain is np.ndarray:
+        return np.array(value, dtype=np.float64)
+    if plain is PatchImage:
+        return PatchImage.from_dict(value)
     if is_dataclass(plain):
         return part_of(plain, value, f"{place}.")
     if plain is tuple and isinstance(value, list | tuple):
@@ -65,20 +58,13 @@ def value_of(hint: Any, value: Any, place: str) -> Any:
             return tuple(value_of(own, one, f"{place}.{i}") for i, (own, one) in pairs)
     if plain is Mapping and isinstance(value, Mapping):
         return {name: value_of(inside[1], one, f"{place}.{name}") for name, one in value.items()}
-    if not _fits(value, plain, inside):
-        known = " or ".join(map(str, inside)) if plain is Literal else f"a {plain.__name__}"
-        raise DamagedFile(f"{place}: it is not {known}.")
+    known: Any = {str: str, int: int, float: int | float, bool: bool}.get(plain, ())
+    fits = plain in (Any, None) or (plain is Literal and isinstance(value, str) and value in inside)
+    # True is an int to Python alone.
+    if not fits and not (isinstance(value, known) and isinstance(value, bool) == (plain is bool)):
+        kind = " or ".join(map(str, inside)) if plain is Literal else f"a {plain.__name__}"
+        raise DamagedFile(f"{place}: it is not {kind}.")
     return value
-
-
-def _fits(value: Any, plain: Any, inside: tuple[Any, ...]) -> bool:
-    if plain in (Any, None):  # anything, and what is no field at all
-        return True
-    if plain is Literal:
-        return isinstance(value, str) and value in inside
-    if plain not in (str, int, float, bool) or (isinstance(value, bool) and plain is not bool):
-        return False  # True is an int to Python alone
-    return isinstance(value, plain) or (plain is float and isinstance(value, int))
 
 
 def check(found: Any) -> None:

@@ -76,8 +76,6 @@ const columns = [
   { name: "predicted", value: entry => entry.predicted ?? "", look: entry => wrong(entry) ? "wrong" : "", on: anyHas("predicted") },
   { name: "confidence", value: entry => entry.chance ?? -1, show: v => v < 0 ? "" : percent(v), on: anyHas("chance") },
   { name: "trust", value: entry => entry.grade ?? "", look: entry => low(entry) ? "wrong" : "", on: anyHas("grade") },
-  ...[...new Set(texts.flatMap(entry => Object.keys(entry.values || {})))].map(name =>
-    ({ name, value: entry => Number((entry.values || {})[name] ?? NaN), show: v => isNaN(v) ? "–" : number(v), on: true })),
 ].filter(column => column.on);
 
 const rows = texts.map(entry => {
