@@ -45,10 +45,8 @@ def value_of(hint: Any, value: Any, place: str) -> Any:
     plain, inside = get_origin(hint) or hint, get_args(hint)
     if plain is types.UnionType:  # something, or None
         return None if value is None else value_of(inside[0], value, place)
-    if plain is np.ndarray:
-        return np.array(value, dtype=np.float64)
-    if plain is PatchImage:
-        return PatchImage.from_dict(value)
+    if plain in (np.ndarray, PatchImage):
+        return np.array(value, float) if plain is np.ndarray else PatchImage.from_dict(value)
     if is_dataclass(plain):
         return part_of(plain, value, f"{place}.")
     if plain is tuple and isinstance(value, list | tuple):

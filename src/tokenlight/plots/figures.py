@@ -127,10 +127,10 @@ def _veil(values: np.ndarray, scale: float) -> np.ndarray:
 
 def highlighted(attributions: Attribution | Iterable[Attribution]) -> Any:
     """Each explanation below its name, the words on the colours of the page; special tokens left out."""
-    lines: list[list[tuple[int, Mark | str]]] = []
+    lines: list[list[tuple[int, Mark]]] = []
     for text in scenes(attributions, (WORDS,)):
         for method in text.methods:
-            lines.append([(0, f"{method.label} → {method.attribution.target.name}")])
+            lines.append([(0, Mark(method.attribution.label, None, 0, (), False, False, None))])
             for part in method.views[0].lines:
                 lines += _wrapped([mark for mark in part.marks if not mark.special])
             lines.append([])
@@ -139,23 +139,21 @@ def highlighted(attributions: Attribution | Iterable[Attribution]) -> Any:
     axes.set_axis_off()
     axes.set(xlim=(0, COLUMNS), ylim=(len(lines), 0))
     for row, line in enumerate(lines):
-        for column, one in line:
+        for column, mark in line:
             how: dict[str, Any] = {"family": "monospace", "fontsize": SIZE, "va": "center"}
-            if isinstance(one, str):
-                how = {"fontsize": 0.9 * SIZE, "va": "center", "color": "#5b6470"}
-            elif one.strength:
-                paper = shade(one.strength)
+            if mark.score is None:  # a name, or what is no token's
+                how["color"] = "#5b6470"
+            elif mark.strength:
+                paper = shade(mark.strength)
                 how["color"] = hexadecimal(ink(paper))
                 how["bbox"] = {"facecolor": hexadecimal(paper), "linewidth": 0, "pad": 1.2}
-            said = in_line(one if isinstance(one, str) else one.text)
-            axes.text(column, row + 0.5, said, parse_math=False, **how)
+            axes.text(column, row + 0.5, in_line(mark.text), parse_math=False, **how)
     return figure
 
 
-def _wrapped(marks: list[Mark]) -> list[list[tuple[int, Mark | str]]]:
+def _wrapped(marks: list[Mark]) -> list[list[tuple[int, Mark]]]:
     """The marks line by line, each with the column it begins at."""
-    lines: list[list[tuple[int, Mark | str]]] = [[]]
-    column = 0
+    lines, column = list[list[tuple[int, Mark]]]([[]]), 0
     for mark in marks:
         width = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in mark.text)
         if (column and column + width > COLUMNS) or "\n" in mark.text:
