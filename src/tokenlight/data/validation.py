@@ -24,7 +24,9 @@ def refuse_unwritable(value: Any, deep: int = DEEPEST) -> None:
     """Texts that can be written, numbers that are finite, and no tower of tables."""
     number = isinstance(value, int | float) and not abs(value) <= LARGEST  # or it is NaN
     if deep == 0 or number or (isinstance(value, str) and is_half(value)):
-        what = "half of a character, a number that is too large or none, or tables too deep within others"
+        what = (
+            "half of a surrogate pair, a number too large or none, or tables too deep within others"
+        )
         raise DamagedFile(f"it holds {what}.")
     if isinstance(value, Mapping | list):
         for inner in (*value, *value.values()) if isinstance(value, Mapping) else value:
