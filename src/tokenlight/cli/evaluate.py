@@ -29,13 +29,9 @@ def evaluate(
     model: str = flag(option.A_MODEL, "--model -m", option.SENTIMENT),
     method: list[str] | None = option.methods("auto and random"),
     metric: list[str] | None = flag(
-        "How to measure, such as aopc or comprehensiveness; repeat for several.",
-        metavar=option.SPEC,
-        show_default="aopc and lodds",
+        "How to measure; repeatable.", metavar=option.SPEC, show_default="aopc and lodds"
     ),
-    target: str = flag(
-        "What to explain: predicted, a label, its number, or all of them.", default="predicted"
-    ),
+    target: str = flag("Explain predicted, a label, its number, or all.", default="predicted"),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,
     label: str | None = flag("Column of DATA that holds the true label."),

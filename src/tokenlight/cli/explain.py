@@ -31,20 +31,16 @@ def explain(
     model: str | None = flag(option.A_MODEL, "--model -m", show_default=USUAL),
     method: list[str] | None = option.methods("auto"),
     target: str = flag(
-        "What to explain: predicted, a label, its number, or all of them; the next or masked "
-        "token, for a language model; the words of an answer, for a question; entities, each name "
-        "that a model found.",
+        "What to explain: predicted, a label, its number, or all; a next or masked token; the words "
+        "of an answer, for a question; entities, each name that a model found.",
         default="predicted",
     ),
     rather_than: str | None = flag("Explain --target or --continue rather than this."),
     occurrence: int | None = flag("Which of several equal answers or words, from 0.", min=0),
     no_answer: bool = flag("For a question: explain why there is no answer.", "--no-answer", False),
-    token: str | None = flag(
-        "The word, name or token number to explain, of a model that labels tokens or fills blanks.",
-        metavar="WORDS|NUMBER",
-    ),
+    token: str | None = flag("Word or token whose label to explain.", metavar="WORDS|NUMBER"),
     continuation: str | None = flag(
-        "Explain each token of this, written after TEXT, leading space and all.",
+        "Explain each token of this, written after TEXT, with its leading space.",
         "--continue",
         metavar="WORDS",
     ),
@@ -63,12 +59,9 @@ def explain(
         "List sums by unit, the largest first, and explain a written answer as a whole.",
         show_default="document, with --document",
     ),
-    words: bool | None = flag(
-        "One score per word, as in pictures by default, or per token, as in files.",
-        "--words/--tokens",
-    ),
+    words: bool | None = flag("Score words, as pictures do, or tokens.", "--words/--tokens"),
     layers: bool = flag("Show the scores layer by layer.", "--layers", False),
-    trust: bool = flag("Remove the top words, ask the model again; tell.", "--trust", False),
+    trust: bool = flag("Ask the model again without the top words.", "--trust", False),
     reference: str | None = flag("Also show how methods differ from this.", metavar="METHOD"),
     html: Path | None = flag("Write a self-contained page."),
     json: Path | None = flag("Write JSON; - prints it and nothing else."),
@@ -84,8 +77,8 @@ def explain(
     long: option.Long = option.long("error"),
     seed: int = option.SEED,
     out: str | None = flag(
-        "Write Parquet, one row per text, to this folder or URL; --file may then be a folder, a "
-        "glob or a URL. If it is stopped, the same command resumes.",
+        "Write Parquet, a row per text, to this folder or URL; --file may then be a folder, glob or "
+        "URL. If it is stopped, the same command resumes.",
         "--out -o",
         metavar="FOLDER",
     ),

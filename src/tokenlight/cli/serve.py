@@ -9,15 +9,14 @@ from tokenlight.cli.console import clean, hushed
 from tokenlight.cli.options import flag
 from tokenlight.errors import BadInput, MissingExtra
 
+USUAL = "the embedded models; none with --open"
+
 
 @clean
 def serve(
     *,
     model: list[str] | None = flag(
-        f"{option.A_MODEL} Repeatable.",
-        "--model -m",
-        metavar="MODEL",
-        show_default="the embedded models; none with --open",
+        f"{option.A_MODEL} Repeatable.", "--model -m", show_default=USUAL
     ),
     host: str = flag("Where to listen; 0.0.0.0 lets other machines in.", default="127.0.0.1"),
     port: int = flag("Port; 0 takes a free one.", default=8000, min=0, max=65535, metavar="N"),

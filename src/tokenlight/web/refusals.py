@@ -67,10 +67,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 BUSY = 429
 _LONG = "Shorten the text; POST /api/explain also takes long = truncate or long = stride."
-_TARGET = (
-    "A classifier takes a label that GET /api/models names; a language model takes one token, "
-    'as {"token": " Paris"}.'
-)
+_TARGET = 'A classifier takes a label; a language model takes one token, as {"token": " Paris"}.'
 _FILE = "Open a file that Attribution.save or tokenlight explain --json wrote."
 # The most special class first. The codes are part of the API.
 _KNOWN: tuple[tuple[type[errors.TokenlightError], str, str], ...] = (
