@@ -73,8 +73,7 @@ def evaluate_file(
     settings = _fingerprint(explainer, examples, job)
     bound = digest(sorted(settings.items()))
     claim("an evaluation", Folder(str(folder)), "settings.json", settings)
-    records: list[Record] = []
-    refused: list[Failure] = []
+    records, refused = list[Record](), list[Failure]()
     with progress_bar("evaluating", len(examples)) as advance:
         for turn, first in enumerate(range(0, len(examples), SHARD)):
             shard = examples[first : first + SHARD]
@@ -264,8 +263,7 @@ def measured(
         return given_room(partial(together, numbers)) if alone else together(numbers)
 
     numbers = [i for i in range(len(examples)) if made.get(i)]
-    records: list[Record] = []
-    refused: list[Failure] = []
+    records, refused = list[Record](), list[Failure]()
     for i, own in zip(numbers, half_by_half(work, numbers, Exception), strict=True):
         if isinstance(own, Exception):
             names = dict.fromkeys(map(label_of, made[i]))

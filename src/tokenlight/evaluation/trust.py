@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +17,7 @@ from tokenlight.evaluation.measure import PASSES, refuse_other_model
 from tokenlight.evaluation.removal import CHOICES, ORDERS, TOP, RemovalTest
 from tokenlight.explainer import Explainer
 
-State = Literal["good", "doubtful", "bad"]
-Check = tuple[str, State, str]
+Check = tuple[str, str, str]  # what is checked; good, doubtful or bad; in words
 LEAK = 1e-3  # of the relevance may be lost or made before it is said
 
 
@@ -38,8 +37,7 @@ def trusted(  # noqa: PLR0913 - the keywords users set, each by name
     the verdict compares with; ``repeat``: explain once more in a batch, to see that neighbours do
     not change it. If the model gives no probability, the verdict says so.
     """
-    test = RemovalTest(explainer, seed, (orders, choices, top))
-    return _trusted(test, attribution, repeat)
+    return _trusted(RemovalTest(explainer, seed, (orders, choices, top)), attribution, repeat)
 
 
 def all_trusted(
@@ -51,8 +49,7 @@ def all_trusted(
 ) -> list[Attribution]:
     """:func:`trusted` for each. Explanations of one text are compared with the same random orders and
     choices, about which the model is asked once."""
-    found: list[Attribution] = []
-    test = RemovalTest(explainer, seed)
+    test, found = RemovalTest(explainer, seed), list[Attribution]()
     for attribution in attributions:
         found.append(_trusted(test, attribution, True))
         if advance is not None:
@@ -74,32 +71,31 @@ def _trusted(test: RemovalTest, attribution: Attribution, repeat: bool) -> Attri
 def health(explainer: Explainer, attribution: Attribution, *, repeat: bool) -> list[dict[str, str]]:
     """Checks as {check, state, says}: conservation (where the method claims it), batch invariance
     (``repeat``: explained once more beside a longer text), truncation, ties."""
-    found: list[Check] = []
+    names = ("check", "state", "says")
+    return [dict(zip(names, one, strict=True)) for one in _checks(explainer, attribution, repeat)]
+
+
+def _checks(explainer: Explainer, attribution: Attribution, repeat: bool) -> Iterator[Check]:
     kept: Any = attribution.extras.get("conservation")
     if isinstance(kept, list) and kept:
         worst = max(kept, key=lambda share: abs(share - 1))
         lost = f"relevance kept to {worst:.3f}, biases and the softmax take or add the rest"
-        leaks = abs(worst - 1) > LEAK
-        found.append(("conservation", *_state(leaks, lost, "relevance conserved")))
+        good = abs(worst - 1) <= LEAK
+        yield "conservation", *(("good", "relevance conserved") if good else ("doubtful", lost))
     if repeat:
-        found += _batch(explainer, attribution)
+        yield from _batch(explainer, attribution)
     cut, whole = attribution.row.cut, attribution.row.cut + len(attribution)
-    said = f"{cut} of {whole} tokens cut off"
-    found.append(("truncation", *_state(bool(cut), said, "nothing cut off")))
+    lost = f"{cut} of {whole} tokens cut off"
+    yield "truncation", *(("doubtful", lost) if cut else ("good", "nothing cut off"))
     # Tokens that share their score with another: their order among themselves is arbitrary.
     scores = attribution.scores[~np.array(attribution.row.special, dtype=bool)]
     _, sizes = np.unique(scores, return_counts=True)
     tied = int(sizes[sizes > 1].sum())
     if tied and len(sizes) == 1:
-        found.append(("ties", "bad", "all scores are equal"))
+        yield "ties", "bad", "all scores are equal"
     else:
         said = f"{tied} of {len(scores)} tokens tie with another"
-        found.append(("ties", *_state(bool(tied), said, "no ties")))
-    return [dict(zip(("check", "state", "says"), one, strict=True)) for one in found]
-
-
-def _state(doubtful: bool, doubt: str, good: str) -> tuple[State, str]:
-    return ("doubtful", doubt) if doubtful else ("good", good)
+        yield "ties", *(("doubtful", said) if tied else ("good", "no ties"))
 
 
 def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[Check]:
