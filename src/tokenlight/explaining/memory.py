@@ -34,7 +34,8 @@ def check_memory(live: LiveModel, rows: Sequence[TokenRow], how: How) -> None:
 
 
 def maps_are_large(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
-    """Whether the maps of a batch are better made again than kept, where they can be."""
+    """Whether the maps of a batch are better made again than kept, where they can be; attention then runs
+    through fused kernels, which changes scores by no more than their dtype's rounding."""
     if not any(method.sites & MAPS for method in how.methods) or _must_be_kept(live, how):
         return False
     need = len(rows) * map_bytes(live, max(map(len, rows)))
