@@ -13,12 +13,9 @@ LONG = 1e6  # seconds that the time left is foretold from: a text may take minut
 def progress(
     what: str, total: int | None, show: bool | None = None
 ) -> Iterator[Callable[[float], None]]:
-    """Yield a function to call as work is done; the bar appears after a second, whether or not
-    anything is done by then. Without a ``total`` it only shows that something goes on.
-
-    ``show``: True always, False never, None where standard error is a terminal. Without the rich
-    library there is no bar.
-    """
+    """Yield a function to call as work is done; the bar appears after a second. Without a ``total`` it only
+    shows that something goes on. ``show``: True always, False never, None where standard error is a
+    terminal. Without the rich library there is no bar."""
     try:
         if show is False or (show is None and not sys.stderr.isatty()):
             raise ImportError

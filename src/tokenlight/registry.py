@@ -164,8 +164,7 @@ def _class_of(kind: Kind, entry: EntryPoint) -> Any:
 
 
 def presets_of(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
-    """Preset to its options. Every method knows ``paper`` and ``official``: the defaults, where the
-    paper's text and the official code do not differ from them."""
+    """Preset to its options; every method knows ``paper`` and ``official``, if only as its defaults."""
     known: dict[str, Mapping[str, Any]] = {"paper": {}, "official": {}} if kind == "methods" else {}
     return known | getattr(find(kind, name), "presets", {})
 

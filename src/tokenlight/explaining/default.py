@@ -49,8 +49,7 @@ def kind_of(session: Session, given: Any) -> str:
 
 
 def candidates(kind: str, session: Session | None = None) -> tuple[str, ...]:
-    """The methods to take, the first that the model supports; a decoder's share of a text is in no
-    relevance, so its models get what has it."""
+    """The methods to take, the first that the model supports; no relevance has a decoder's share."""
     method, otherwise = table()["kinds"][kind]["method"], table()["otherwise"]
     if session is not None and session.live.model.config.is_encoder_decoder:
         return (otherwise,)
@@ -58,8 +57,7 @@ def candidates(kind: str, session: Session | None = None) -> tuple[str, ...]:
 
 
 def measured() -> dict[str, Any]:
-    """Faithfulness on texts, made by ``benchmarks/leaderboard.py``: ``texts``, ``means`` (AOPC) and
-    ``ranks`` (mean rank, interval)."""
+    """Faithfulness on texts, by ``benchmarks/leaderboard.py``: ``texts``, ``means`` (AOPC), ``ranks``."""
     return table("leaderboard.json")
 
 

@@ -25,8 +25,7 @@ def queued_by(methods: Sequence[Method], tape: Tape) -> list["Queued"]:
 
 
 class Queued:
-    """A method's scores, ``batch token``, and the terms they are the sum of, ``batch layer token``,
-    where it has them: on their way from the device."""
+    """A method's scores, ``batch token``, or their terms, ``batch layer token``, on their way."""
 
     def __init__(self, method: Method, raw: torch.Tensor, tape: Tape) -> None:
         batch, tokens = tape.recording.real.shape

@@ -118,8 +118,7 @@ def laid_row(
     offsets: Sequence[Span] | None = None,
     typed: bool = False,
 ) -> TokenRow:
-    """What a tokenizer gave, each token laid over its segment of ``texts``; without one, special.
-    ``typed``: whether the model is told the segment ids."""
+    """Each token laid over its segment of ``texts``; without one, special. ``typed``: with segment ids."""
     ids = tuple(piece.ids)
     return TokenRow.later(
         partial(_places, piece, texts, segments, offsets),

@@ -53,8 +53,7 @@ class EmbeddedModel:
 
 
 def resolve(name_or_path: str | Path) -> str:
-    """The directory of an embedded model (``tokenlight/…``), its files checked; any other path or hub id as
-    it was given."""
+    """The directory of an embedded model (``tokenlight/…``), its files checked; all else as it was given."""
     given = str(name_or_path)
     if "\x00" in given or len(given) > 4096 or any(len(part) > 255 for part in given.split("/")):
         raise UnknownName(f"no model can be called {shown(given)}; give a folder or a hub id.")

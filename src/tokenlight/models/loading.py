@@ -29,13 +29,9 @@ def load(
     name: str, *, dtype: torch.dtype | str | None, device: str | torch.device | None, **hub: Any
 ) -> tuple[Any, Any]:
     """Model (evaluation mode) and tokenizer, on a GPU where there is one unless ``device`` says otherwise;
-    where ``dtype`` says nothing, float32, or of a model that writes as its weights were saved: a large
-    one would take twice its room.
-
-    ``quantize``: ``"4bit"`` or ``"8bit"``, by bitsandbytes, onto the device.
-    ``hub``: ``revision``, ``cache_dir``, ``local_files_only``, ``device_map`` and the like, handed
-    to transformers; ``trust_remote_code`` is not taken.
-    """
+    where ``dtype`` says nothing, float32, or of a model that writes as its weights were saved.
+    ``quantize``: ``"4bit"`` or ``"8bit"``, by bitsandbytes, onto the device. ``hub``: ``revision``,
+    ``cache_dir``, ``device_map`` and the like, for transformers; ``trust_remote_code`` is not taken."""
     place = resolve(name)
     here = Path(place).is_dir()
     if not here:
