@@ -15,8 +15,7 @@ from tokenlight.registry import Count, Share
 from tokenlight.relevance.rules import RuleSet
 from tokenlight.relevance.rulesets import ATTENTION_CONSTANT, ATTNLRP
 
-# Beside what is written here: what the files of methods import.
-__all__ = ["Answer", "Count", "Fetched", "Share", "Site", "Tape"]
+__all__ = ["Answer", "Count", "Fetched", "Share", "Site", "Tape"]  # beside what is written here
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from tokenlight.errors import BadInput
 from tokenlight.methods._method import Cost, Count, Extras, Method, Site, Tape
 from tokenlight.methods._presence import laid_out
 
-# Beside what is written here: what the methods import.
-__all__ = ["Cost", "Count", "Site", "StandIn", "Tape"]
+__all__ = ["Cost", "Count", "Site", "StandIn", "Tape"]  # beside what is written here
 Multiply = Literal["own", "first", "none"]
 Point = Callable[[Tensor, Tensor], Tensor]
 # Scores, ``batch token``, and of each example how far their sum is from the target's rise, in percent,

@@ -16,8 +16,7 @@ from tokenlight.data.units import Unit, sources
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.methods._method import Cost, Count, Extras, Method, Tape
 
-# Beside what is written here: what the methods import.
-__all__ = ["Cost", "Count", "Extras", "Tape", "Unit"]
+__all__ = ["Cost", "Count", "Extras", "Tape", "Unit"]  # beside what is written here
 Baseline = StandIn | int
 
 

@@ -48,9 +48,8 @@ class LogitContributions(Method):
                     f"what block {number} of this model adds cannot be followed to its last hidden state: "
                     "no known norm gives it; use alti, attnlrp or grad_x_input."
                 )
-            for norm in (mixing.last_norm, mixing.norm):
-                if norm is not None:
-                    direction = norm.back(direction)
+            for norm in filter(None, (mixing.last_norm, mixing.norm)):
+                direction = norm.back(direction)
             heads, width = values.shape[1], values.shape[3]
             matrix = mixing.projection.view(-1, heads, width).to(maps.dtype)
             asked = torch.einsum("bik,khw->bhiw", direction, matrix)

@@ -40,8 +40,8 @@ class DeepLiftShap(PathMethod):
         size, found = max(1, tape.recording.budget // (2 * tape.real.shape[1])), []
         for examples in torch.split(_path.everyone(tape), size):
             text, baseline = path.text[examples], path.baseline[examples]
+            both = torch.cat((text, baseline))
             with rescaled(tape.recording.live.model, self.rescale):
-                both = torch.cat((text, baseline))
                 _, gradient = tape.rerun.at_point(examples.repeat(2), both, at="hidden")
             found.append((gradient[: len(examples)] * (text - baseline)).sum(dim=-1))
         return tape.embedded.folded(torch.cat(found)).masked_fill(~tape.real, 0.0)

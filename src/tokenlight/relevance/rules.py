@@ -17,9 +17,8 @@ Parts = tuple[Tensor | None, ...]
 # Every operation of a Transformer that relevance passes through, by its meaning. LINEAR, CONV1D: features
 # × weight (+ bias); the second is GPT-2's own module. MATMUL: matrix product of two activations, or an
 # einsum of them. GATE: their element-wise product. ADD: their sum. SHIFT, SCALE: an activation plus, or
-# times, a constant. QUOTIENT: an activation over another. TOTAL: sum or mean over axes. ATTENTION:
-# queries, keys and values in one fused call. MAP: any other linear map, or a choice among numbers
-# (convolution, top-k).
+# times, a constant. QUOTIENT: one over another. TOTAL: sum or mean over axes. ATTENTION: queries, keys
+# and values in one fused call. MAP: any other linear map, or a choice among numbers (top-k).
 Operation = enum.Enum(
     "Operation",
     "LINEAR CONV1D MATMUL GATE ADD SHIFT SCALE QUOTIENT TOTAL SOFTMAX ACTIVATION NORM ATTENTION MAP",
