@@ -73,7 +73,7 @@ def test_no_answer_may_be_explained_and_held_against_one(asked):
         (("--target", "all"), "'all' is not in the context"),
         (("--target", "the cat"), "say which with --occurrence 0 to 1."),
         (("--target", "the cat", "--occurrence", "7"), "--occurrence 7 does not exist"),
-        (("--target", " "), "give words of the context, or --no-answer"),
+        (("--target", " "), "as they are written there, or --no-answer"),
         (("--token", "cat"), "--context does not go with --token"),
         (("--continue", "cat"), "--context does not go with --continue"),
         (("--target", "in town", "--rather-than", "in town"), "Give two that differ"),

@@ -117,7 +117,8 @@ def test_documents_a_question_and_an_answer_are_explained_as_a_whole(client, mod
     wanted = explainer.explain(context, ["grad_x_input", "gae"], written)
     for entry, attribution in zip(made.json()["attributions"], wanted, strict=True):
         assert entry["target"] == attribution.target.name
-        assert entry["attribution"]["row"]["names"][:4] == [*context.names, "question"]
+        names = [*(f"document {number}" for number in (1, 2, 3)), "question"]
+        assert entry["attribution"]["row"]["names"][:4] == names
         np.testing.assert_allclose(entry["attribution"]["scores"], attribution.scores, atol=1e-12)
     entry = made.json()["attributions"][0]
     trust = client.post("/api/trust", json={"id": entry["id"]}).json()["trust"]
