@@ -143,7 +143,8 @@ def collected(work: Path) -> Board:
         ]
         for cost in report.costs:
             if suite == "leaderboard":
-                board.cost[cost.method] = (cost.forwards + cost.backwards, 1000 * cost.seconds)
+                passes = cost["forwards"] + cost["backwards"]
+                board.cost[cost["method"]] = (passes, 1000 * cost["seconds"])
         board.names |= {
             label: one.name for label, one in report.suite.rows.items() if not one.options
         }

@@ -31,7 +31,8 @@ from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench.entries import DataSet, MetricEntry
-from tokenlight.bench.report.words import claims, order, what_was_run
+from tokenlight.bench.report.claims import claims
+from tokenlight.bench.report.words import order, what_was_run
 from tokenlight.bench.report.write import RunReport
 from tokenlight.bench.suite import Suite, find, load
 from tokenlight.files.write import write_text

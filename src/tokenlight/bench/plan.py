@@ -43,10 +43,8 @@ class Request:
     @staticmethod
     def mapped(given: Mapping[str, str], model: str, data: str) -> str:
         """What ``given`` says for a model on a data set, or nothing."""
-        for key in (f"{model}/{data}", data, model, ""):
-            if key in given:
-                return given[key]
-        return ""
+        keys = (f"{model}/{data}", data, model, "")
+        return next((given[key] for key in keys if key in given), "")
 
 
 @dataclass(frozen=True)

@@ -161,13 +161,9 @@ class RunFolder:
 
 def refuse_foreign(folder: Path) -> None:
     """A folder with something else in it is not made a run of."""
-    if not folder.exists() or (folder / "run.json").exists():
-        return
-    if not folder.is_dir():
-        raise BadInput(f"{folder} is a file; give a folder with -o.")
-    # A run that was stopped in its first moment has no more than this.
-    first = {"suite.yaml", "heads"}
-    found = {one.name for one in folder.iterdir() if not one.name.startswith(".")} - first
+    there = folder.iterdir() if folder.is_dir() and not (folder / "run.json").exists() else ()
+    # A run that was stopped in its first moment has no more than these.
+    found = {one.name for one in there if one.name[0] != "."} - {"suite.yaml", "heads"}
     if found:
         raise BadInput(
             f"{folder} holds other things ({few(sorted(found), 3)}); give another folder with -o."

@@ -132,12 +132,9 @@ class Explanations(Sequence[Attribution]):
         try:
             self.job: dict[str, Any] = json.loads(self.folder.read("job.json") or b"")
             known = self.job["format"]
-        except OSError as broken:
-            raise DamagedFile(f"{place} cannot be read: {broken}.") from broken
-        except (ValueError, KeyError, TypeError) as broken:
-            raise DamagedFile(
-                f"{place} is a folder without explanations: no job.json in it that can be read."
-            ) from broken
+        except (OSError, ValueError, KeyError, TypeError) as broken:
+            why = "is a folder without explanations, or its job.json"
+            raise DamagedFile(f"{place} {why} cannot be read: {broken}.") from broken
         if known != FORMAT:
             raise DamagedFile(f"{place} has format {known}, and this tokenlight reads {FORMAT}.")
 

@@ -13,17 +13,17 @@ from logging import getLogger
 from typing import Any
 
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.scale.engine import TRIES, Outcome, TaskWorker, Work, lost
+from tokenlight.scale.engine import TRIES, Engine, Outcome, TaskWorker, Work, lost
 
 MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds several
 
 
 def results(
-    job: Work, tasks: Sequence[Any], *, workers: int, device: str, gpus: float, address: str | None
+    engine: Engine, job: Work, tasks: Sequence[Any], device: str
 ) -> Generator[Outcome, None, None]:
     """The outcome of each task, as they come in; closing the iterator ends the actors."""
-    ray = _ray()
-    began = _connect(ray, workers, gpus, address)
+    ray, gpus = _ray(), engine.gpus_per_worker if device.startswith("cuda") else 0.0
+    began = _connect(ray, engine.crew, gpus, engine.address)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's words on its own future
@@ -31,7 +31,7 @@ def results(
             context.enable_progress_bars = False
             context.max_errored_blocks = -1  # what is lost is told below, task by task
             rows = ray.data.range(len(tasks), override_num_blocks=min(len(tasks), MOST_BLOCKS))
-            size = min(workers, len(tasks))
+            size = min(engine.crew, len(tasks))
             done = rows.map_batches(
                 TaskWorker,
                 fn_constructor_args=(job, tasks, device),

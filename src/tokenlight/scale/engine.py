@@ -139,10 +139,7 @@ class Engine:
         if self.kind == "ray":
             from tokenlight.scale import cluster
 
-            gpus = self.gpus_per_worker if device.startswith("cuda") else 0.0
-            return cluster.results(
-                job, tasks, workers=self.crew, device=device, gpus=gpus, address=self.address
-            )
+            return cluster.results(self, job, tasks, device)
         return local_results(job, tasks, workers=self.crew, device=device)
 
 

@@ -1,41 +1,80 @@
 """Which of a paper's claims hold on our numbers, which do not, and which no number here can decide."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from tokenlight.bench.entries import Claim
 from tokenlight.bench.report.comparison import SuiteReport
-from tokenlight.bench.report.values import Panel, Verdict, digits
+from tokenlight.bench.report.values import Panel, digits
 from tokenlight.data.attribution import Attribution
+from tokenlight.errors import few
 from tokenlight.files.documents import json_of
 from tokenlight.metrics._interval import Interval, mean_interval
 
 ALIKE = 1e-3  # of a metric: a control that is no further away is the same
+HOLDS = {
+    "holds": "holds",
+    "weakly": "holds, but within chance",
+    "ties": "a tie",
+    "undecided": "undecided: behind, but within chance",
+    "fails": "does not hold",
+    "untestable": "cannot be tested here",
+}
+# What became of a claim on one panel: its title, a key of HOLDS or "not run", and why.
+Verdict = tuple[str, str, str]
+
+
+def claims(report: SuiteReport) -> list[tuple[str, str, str]]:
+    """For each claim of the suite: the claim, a verdict in a word or two, and the detail."""
+    asked = [one for one in report.suite.expect if one.cannot or one.better]
+    found = [(one.claim, list(Judge(report).verdicts(one))) for one in asked]
+    return [(claim, _verdict(own), _detail(own)) for claim, own in found if own]
+
+
+def _verdict(verdicts: Sequence[Verdict]) -> str:
+    kinds = [verdict for _, verdict, _ in verdicts]
+    found = Counter(one for one in kinds if one not in ("not run", "untestable"))
+    if not found:
+        return HOLDS["untestable"] if "untestable" in kinds else "not run"
+    if len(found) == 1:
+        (only,) = found
+        return "holds weakly" if only == "weakly" else HOLDS[only].partition(":")[0]
+    good, open_ones = found["holds"] + found["weakly"], found["ties"] + found["undecided"]
+    if not found["fails"] and not (good and open_ones):
+        return "holds weakly" if good else "undecided"
+    words = f"holds on {good} of {found.total()}"
+    return f"{words}, undecided on {open_ones}" if open_ones else words
+
+
+def _detail(verdicts: Sequence[Verdict]) -> str:
+    told = []
+    for kind, words in HOLDS.items():
+        alike = [(panel, why) for panel, verdict, why in verdicts if verdict == kind]
+        told += [f"{panel}: {words} ({why})".removeprefix(": ") for panel, why in alike]
+    missing = [panel for panel, verdict, _ in verdicts if verdict == "not run"]
+    return "; ".join([*told, f"not run: {few(missing, 6)}"] if missing else told)
 
 
 @dataclass(frozen=True)
-class Claims:
-    """The claims of a run's suite. Methods are compared text by text: what is hard for both falls out."""
+class Judge:
+    """Compares methods text by text: what is hard for both falls out of the difference."""
 
     report: SuiteReport
 
-    def verdicts(self) -> dict[str, list[Verdict]]:
-        """For each claim what became of it on every panel it speaks of."""
-        asked = [one for one in self.report.suite.expect if one.cannot or one.better]
-        return {claim.claim: list(self._of(claim)) for claim in asked}
-
-    def _of(self, claim: Claim) -> Iterator[Verdict]:
+    def verdicts(self, claim: Claim) -> Iterator[Verdict]:
+        """What becomes of a claim on every panel it speaks of."""
         if claim.cannot:
-            yield Verdict("", "untestable", claim.cannot)
+            yield "", "untestable", claim.cannot
             return
         for panel in self.report.panels:
             if claim.data and panel.data not in claim.data:
                 continue
             if claim.highest:
-                yield Verdict(panel.title, *self._read(claim, panel))
+                yield panel.title, *self._read(claim, panel)
             elif claim.metric in panel.metrics:
-                yield Verdict(panel.title, *self._compared(claim, panel))
+                yield panel.title, *self._compared(claim, panel)
 
     def _read(self, claim: Claim, panel: Panel) -> tuple[str, str]:
         """Of the kept text: which of its tokens has the highest score, which the lowest."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tokenlight import registry
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.report.values import MethodCost, Panel, Ranking, Score
+from tokenlight.bench.report.values import Panel, Score
 from tokenlight.bench.store import RunFolder
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.tables import Tables, merged
@@ -82,8 +82,8 @@ class SuiteReport:
         return next(labels, self.suite.metrics[0].label)
 
     @cached_property
-    def costs(self) -> list[MethodCost]:
-        """One line a method: means over all texts it explained; measuring costs every method the same."""
+    def costs(self) -> list[dict[str, Any]]:
+        """One row a method: what it costs a text (measuring costs all the same), and how faithful it is."""
         spent: dict[str, list[Mapping[str, Any]]] = {}
         for part in self.run.manifests() if self.timings else ():
             name = self.suite.row_of.get(part["method"], part["method"])
@@ -93,36 +93,37 @@ class SuiteReport:
             texts = sum(part["examples"] for part in parts)
             scores = [panel.score(method, self.faithful) for panel in self.panels]
             means = [score.mean for score in scores if score.mean is not None]
-            seconds, forwards, backwards = (
-                sum(part[f"explain_{key}"] for part in parts) / texts
+            costs = {
+                key: sum(part[f"explain_{key}"] for part in parts) / texts
                 for key in ("seconds", "forwards", "backwards")
-            )
+            }
             value = fmean(means) if means else None
-            found.append(MethodCost(method, seconds, forwards, backwards, value, texts))
+            found.append({"method": method, **costs, "value": value, "texts": texts})
         return found
 
     @cached_property
-    def rankings(self) -> list[Ranking]:
-        """Rank correlation with the printed order, wherever three methods or more have both numbers."""
-        found = (self._ranking(panel, metric) for panel in self.panels for metric in panel.metrics)
-        return [one for one in found if one is not None]
-
-    def _ranking(self, panel: Panel, metric: str) -> Ranking | None:
+    def rankings(self) -> list[dict[str, Any]]:
+        """Rank correlation with the printed order, wherever three methods or more have both numbers; the
+        paper's best, and its place here."""
         from scipy.stats import kendalltau, spearmanr
 
-        both = {
-            method: (score.mean, score.published)
-            for method, row in panel.rows.items()
-            if (score := row[metric]).mean is not None and score.published is not None
-        }
-        ours, printed = ([pair[side] for pair in both.values()] for side in (0, 1))
-        if len(both) < FEWEST or len(set(ours)) < 2 or len(set(printed)) < 2:
-            return None
-        sign = -1.0 if self.better.get(metric) == "lower" else 1.0
-        best = max(both, key=lambda name: sign * both[name][1])
-        place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
-        tau, rho = (float(test(ours, printed).statistic) for test in (kendalltau, spearmanr))
-        return Ranking(panel.title, metric, len(both), tau, rho, best, place)
+        found = []
+        for panel, metric in [(one, metric) for one in self.panels for metric in one.metrics]:
+            both = {
+                method: (score.mean, score.published)
+                for method, row in panel.rows.items()
+                if (score := row[metric]).mean is not None and score.published is not None
+            }
+            ours, printed = ([pair[side] for pair in both.values()] for side in (0, 1))
+            if len(both) < FEWEST or len(set(ours)) < 2 or len(set(printed)) < 2:
+                continue
+            sign = -1.0 if self.better.get(metric) == "lower" else 1.0
+            best = max(both, key=lambda name: sign * both[name][1])
+            place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
+            tau, rho = (float(test(ours, printed).statistic) for test in (kendalltau, spearmanr))
+            row = {"panel": panel.title, "metric": metric, "methods": len(both), "best": best}
+            found.append({**row, "kendall": tau, "spearman": rho, "place": place})
+        return found
 
     def _panel(self, cells: Sequence[Cell]) -> Panel:
         model, data = cells[0].model, cells[0].data

@@ -202,15 +202,15 @@ class Artist:
                 for (label, own), colour in zip(weights, cycle(charts.CLOUD_COLOURS), strict=False):
                     if any(weight > 0 for weight in own.values()):
                         cloud = charts.small(charts.cloud(own, colour=colour))
-                        drawn[f"{panel.title}, {method}, {label}"] = cloud
+                        drawn[f"{method}, {label} ({panel.title})"] = cloud
         return drawn
 
     def _frontier(self) -> Any:
         milliseconds, passes = {}, {}
         for one in self.report.costs:
-            if one.value is not None:
-                milliseconds[one.method] = (1000 * one.seconds, one.value)
-                passes[one.method] = (one.forwards + one.backwards, one.value)
+            if (value := one["value"]) is not None:
+                milliseconds[one["method"]] = (1000 * one["seconds"], value)
+                passes[one["method"]] = (one["forwards"] + one["backwards"], value)
         if len(passes) < 2:
             return None
         panels = {

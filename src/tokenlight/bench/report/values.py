@@ -123,35 +123,3 @@ class Panel:
             end = {"higher": max, "lower": min}.get(way, lambda _: None)
             best, best_printed = (end(known) if known else None for known in (ours, printed))
             yield Column(metric, ARROWS[way], bool(printed), best, best_printed)
-
-
-class Verdict(NamedTuple):
-    """What became of a claim on one panel: holds, weakly (no more than chance gives), ties, undecided
-    (behind by no more than chance gives), fails, untestable, or not run."""
-
-    panel: str
-    verdict: str
-    words: str
-
-
-class Ranking(NamedTuple):
-    """How the order of the methods agrees with the published one, on one panel by one metric."""
-
-    panel: str
-    metric: str
-    methods: int
-    kendall: float
-    spearman: float
-    best: str  # the paper's best
-    place: int  # its place here
-
-
-class MethodCost(NamedTuple):
-    """What one method costs a text, and how faithful it is; means over what was run."""
-
-    method: str
-    seconds: float
-    forwards: float
-    backwards: float
-    value: float | None
-    texts: int

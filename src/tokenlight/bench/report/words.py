@@ -1,6 +1,5 @@
 """The report in plain words: what was run, what holds, what does not, what can be compared."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,21 +8,12 @@ from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench.entries import MetricEntry
-from tokenlight.bench.report.claims import Claims
 from tokenlight.bench.report.comparison import NOTHING, SuiteReport
-from tokenlight.bench.report.values import Panel, Verdict
+from tokenlight.bench.report.values import Panel
 from tokenlight.metrics._ranking import removal_orders
 
 MOST = 6  # names in a sentence
 FEW = 100  # texts below which a mean is not worth a verdict
-HOLDS = {
-    "holds": "holds",
-    "weakly": "holds, but within chance",
-    "ties": "a tie",
-    "undecided": "undecided: behind, but within chance",
-    "fails": "does not hold",
-    "untestable": "cannot be tested here",
-}
 
 
 def what_was_run(report: SuiteReport) -> list[str]:
@@ -92,48 +82,16 @@ def why_not(panel: Panel) -> str:
     return f"{NOTHING}: {panel.skipped_since}" if panel.skipped_since else NOTHING
 
 
-def claims(report: SuiteReport) -> list[tuple[str, str, str]]:
-    """For each claim of the suite: the claim, a verdict in a word or two, and the detail."""
-    return [
-        (claim, _verdict(verdicts), _detail(verdicts))
-        for claim, verdicts in Claims(report).verdicts().items()
-        if verdicts
-    ]
-
-
-def _verdict(verdicts: Sequence[Verdict]) -> str:
-    found = Counter(one.verdict for one in verdicts)
-    good, bad = found["holds"] + found["weakly"], found["fails"]
-    open_ones = found["ties"] + found["undecided"]
-    asked = good + bad + open_ones
-    if not asked:
-        return HOLDS["untestable"] if found["untestable"] else "not run"
-    for verdict, words in HOLDS.items():
-        if found[verdict] == asked:
-            return {"weakly": "holds weakly"}.get(verdict, words.partition(":")[0])
-    if not bad and not (good and open_ones):
-        return "holds weakly" if good else "undecided"
-    return f"holds on {good} of {asked}" + (f", undecided on {open_ones}" if open_ones else "")
-
-
-def _detail(verdicts: Sequence[Verdict]) -> str:
-    told = []
-    for verdict, words in HOLDS.items():
-        alike = (one for one in verdicts if one.verdict == verdict)
-        told += [f"{one.panel}: {words} ({one.words})".removeprefix(": ") for one in alike]
-    missing = [one.panel for one in verdicts if one.verdict == "not run"]
-    return "; ".join([*told, f"not run: {_names(missing)}"] if missing else told)
-
-
 def order(report: SuiteReport) -> str:
     """One sentence on how far our order of methods is the printed one; none where none is printed."""
-    rho = [one.spearman for one in report.rankings]
+    rho = [one["spearman"] for one in report.rankings]
     if not rho:
         return "No order can be compared." if report.suite.published else ""
+    first = sum(one["place"] == 1 for one in report.rankings)
     return (
         f"The order of the methods against the printed one, {_count(len(rho), 'column')}: mean rank "
         f"correlation (Spearman) {fmean(rho):+.2f}, from {min(rho):+.2f} to {max(rho):+.2f}; the paper's "
-        f"best method is first here in {sum(one.place == 1 for one in report.rankings)}."
+        f"best method is first here in {first} of them."
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from tokenlight.bench.report import words
+from tokenlight.bench.report.claims import claims
 from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.figures import Artist, Drawing
 from tokenlight.bench.report.values import digits
@@ -136,7 +137,7 @@ def _rendered(report: SuiteReport, name: str, escape: Callable[[str], str], **mo
     marks = TEX_MARKS if name.endswith(".tex.j2") else {}
     made = environment("tokenlight.bench.report", finalize=finalize, **marks)
     title = report.suite.title or report.suite.name
-    known = {"report": report, "words": words, "digits": digits, "title": title}
+    known = {"report": report, "words": words, "judged": claims, "digits": digits, "title": title}
     return made.get_template(name).render(known, **more)
 
 
