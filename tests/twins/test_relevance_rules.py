@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenlight.relevance import rules
-from tokenlight.relevance.rules import RuleCase
+from tokenlight.relevance import epsilon, rules
+from tokenlight.relevance.epsilon import EPSILON, epsilon_divide
+from tokenlight.relevance.rules import RuleCase, safe_divide
 
 SIZES = st.integers(1, 4)
 SEEDS = st.integers(0, 2**31 - 1)
@@ -50,15 +52,25 @@ def sd(a, b):
     return a / (b + 1e-9 if b + 1e-9 != 0 else 1e-9)
 
 
+def ed(a, b):
+    return a / (b + (-EPSILON if b < 0 else EPSILON))
+
+
 # --- division -------------------------------------------------------------------------------------
 
 
 @given(st.floats(-10, 10), st.one_of(st.floats(-1e-6, 1e-6), st.floats(-10, 10), st.just(-1e-9)))
 def test_safe_division_is_the_specified_one(a, b):
-    found = rules.safe_divide(
+    found = safe_divide(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
+    assert float(found) == sd(a, b)
+
+
+@given(st.floats(-10, 10), st.floats(-10, 10))
+def test_epsilon_division_pushes_the_denominator_away_from_zero(a, b):
+    found = epsilon_divide(
         torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
     )
-    assert float(found) == sd(a, b)
+    assert float(found) == ed(a, b)
 
 
 # --- linear ---------------------------------------------------------------------------------------
@@ -104,6 +116,18 @@ def test_separate_z_plus_gives_each_pair_of_signs_the_whole(seed, rows, ins, out
                 for i in range(ins):
                     twin[r, i] += part(x[r, i]) * part(w[j, i]) * sd(relevance[r, j], z)
     close(answer(rules.z_plus_separate, relevance, given_case)[0], twin)
+
+
+@given(SEEDS, SIZES, SIZES, SIZES)
+def test_epsilon_leaves_the_bias_its_part(seed, rows, ins, outs):
+    x, w, b, relevance, given_case = linear_case(seed, rows, ins, outs)
+    twin = np.zeros_like(x)
+    for r in range(rows):
+        for j in range(outs):
+            y = sum(x[r, i] * w[j, i] for i in range(ins)) + b[j]
+            for i in range(ins):
+                twin[r, i] += x[r, i] * w[j, i] * ed(relevance[r, j], y)
+    close(answer(epsilon.epsilon, relevance, given_case)[0], twin)
 
 
 def add_twin(a, b, relevance):
@@ -167,9 +191,14 @@ def test_the_add_rule_spreads_a_broadcast_term(seed, rows, width):
 @given(SEEDS, SIZES, SIZES)
 def test_plain_sums_share_in_proportion(seed, rows, width):
     a, b, relevance = numbers(seed, (rows, width), (rows, width), (rows, width))
-    ours = answer(rules.proportional_add, relevance, case(a + b, a, b))
-    for found, term in zip(ours, (a, b), strict=True):
-        close(found, np.vectorize(lambda t, r, s: t * sd(r, s))(term, relevance, a + b))
+    for rule, divide in (
+        (rules.proportional_add, sd),
+        (partial(rules.proportional_add, divide=epsilon_divide), ed),
+    ):
+        ours = answer(rule, relevance, case(a + b, a, b))
+        for found, term in zip(ours, (a, b), strict=True):
+            twin = np.vectorize(lambda t, r, s, d=divide: t * d(r, s))(term, relevance, a + b)
+            close(found, twin)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, st.booleans(), st.booleans())
@@ -178,27 +207,31 @@ def test_pooling_shares_in_proportion(seed, batch, tokens, width, kept, is_mean)
         seed, (batch, tokens, width), (batch, 1, width) if kept else (batch, width)
     )
     pooled = (x.mean if is_mean else x.sum)(axis=1, keepdims=kept)
-    detail = [] if kept else [1], tokens if is_mean else 1
-    found = answer(rules.proportional_total, relevance, case(pooled, x, detail=detail))[0]
-    flat, out = relevance.reshape(batch, width), pooled.reshape(batch, width)
-    for b in range(batch):
-        for t in range(tokens):
-            for k in range(width):
-                part = x[b, t, k] / (tokens if is_mean else 1)
-                close(found[b, t, k], np.array(part * sd(flat[b, k], out[b, k])))
+    for rule, divide in (
+        (rules.proportional_total, sd),
+        (partial(rules.proportional_total, divide=epsilon_divide), ed),
+    ):
+        given_case = case(pooled, x, detail=([] if kept else [1], tokens if is_mean else 1))
+        found = answer(rule, relevance, given_case)[0]
+        flat, out = relevance.reshape(batch, width), pooled.reshape(batch, width)
+        for b in range(batch):
+            for t in range(tokens):
+                for k in range(width):
+                    part = x[b, t, k] / (tokens if is_mean else 1)
+                    close(found[b, t, k], np.array(part * divide(flat[b, k], out[b, k])))
 
 
 # --- products -------------------------------------------------------------------------------------
 
 
-def product_twin(x, y, relevance):
+def product_twin(x, y, relevance, divide):
     """What each factor of one matrix product contributed, in full."""
     z = x @ y
     first, second = np.zeros_like(x), np.zeros_like(y)
     for j in range(x.shape[0]):
         for p in range(y.shape[1]):
             for i in range(x.shape[1]):
-                share = x[j, i] * y[i, p] * sd(relevance[j, p], z[j, p])
+                share = x[j, i] * y[i, p] * divide(relevance[j, p], z[j, p])
                 first[j, i] += share
                 second[i, p] += share
     return first, second
@@ -209,17 +242,24 @@ def test_products_halve(seed, heads, rows, inner, columns):
     x, y, relevance = numbers(
         seed, (heads, rows, inner), (heads, inner, columns), (heads, rows, columns)
     )
-    found = answer(rules.halved_product, relevance, case(x @ y, x, y))
-    for h in range(heads):
-        for ours, twin in zip(found, product_twin(x[h], y[h], relevance[h]), strict=True):
-            close(ours[h], twin / 2)
+    given_case = case(x @ y, x, y)
+    for rule, divide in (
+        (rules.halved_product, sd),
+        (partial(rules.halved_product, divide=epsilon_divide), ed),
+    ):
+        found = answer(rule, relevance, given_case)
+        for h in range(heads):
+            for ours, twin in zip(
+                found, product_twin(x[h], y[h], relevance[h], divide), strict=True
+            ):
+                close(ours[h], twin / 2)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, st.sampled_from([0, 1]))
 def test_a_constant_factor_takes_nothing(seed, rows, inner, columns, active):
     x, y, relevance = numbers(seed, (rows, inner), (inner, columns), (rows, columns))
     found = answer(rules.halved_product, relevance, case(x @ y, x, y, active=[active]))
-    close(found[active], product_twin(x, y, relevance)[active])
+    close(found[active], product_twin(x, y, relevance, sd)[active])
     assert found[1 - active] is None
 
 
@@ -229,11 +269,28 @@ def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
     (relevance,) = numbers(seed + 1, (batch, rows, columns))
     output = np.einsum("bij,bkj->bik", x, y)
     given_case = case(output, x, y, detail=("bij", "bkj", "bik"))
-    found = answer(rules.halved_product, relevance, given_case)
-    for b in range(batch):
-        first, second = product_twin(x[b], y[b].T, relevance[b])
-        close(found[0][b], first / 2)
-        close(found[1][b], second.T / 2)
+    for rule, divide in (
+        (rules.halved_product, sd),
+        (partial(rules.halved_product, divide=epsilon_divide), ed),
+    ):
+        found = answer(rule, relevance, given_case)
+        for b in range(batch):
+            first, second = product_twin(x[b], y[b].T, relevance[b], divide)
+            close(found[0][b], first / 2)
+            close(found[1][b], second.T / 2)
+
+
+@given(SEEDS, SIZES, SIZES, SIZES)
+def test_constant_attention_gives_all_to_the_values(seed, rows, inner, columns):
+    x, y, relevance = numbers(seed, (rows, inner), (inner, columns), (rows, columns))
+    twin = product_twin(x, y, relevance, ed)[1]
+    none, values = answer(epsilon.second_only_product, relevance, case(x @ y, x, y))
+    assert none is None
+    close(values, twin)
+    written = case(x @ y, x, y, detail=("ij", "jp", "ip"))
+    none, values = answer(epsilon.second_only_product, relevance, written)
+    assert none is None
+    close(values, twin)
 
 
 @given(SEEDS, SIZES, SIZES)
@@ -253,7 +310,60 @@ def test_what_passes_relevance_passes_all_of_it(seed, rows, width):
 
 
 @given(SEEDS, SIZES, SIZES)
+def test_a_constant_term_keeps_what_it_brought(seed, rows, width):
+    x, constant, relevance = numbers(seed, (rows, width), width, (rows, width))
+    y = x + constant
+    found = answer(epsilon.epsilon_shifted, relevance, case(y, x, constant, active=[0]))[0]
+    twin = np.vectorize(lambda term, r, s: term * ed(r, s))(x, relevance, y)
+    close(found, np.where(constant == 0, relevance, twin))
+    number = answer(epsilon.epsilon_shifted, relevance, case(x + 1, x, None, active=[0]))[0]
+    close(number, np.vectorize(lambda term, r: term * ed(r, term + 1))(x, relevance))
+
+
+@given(SEEDS, SIZES, SIZES)
 def test_a_zero_factor_lets_nothing_through(seed, rows, width):
     x, factor, relevance = numbers(seed, (rows, width), (rows, width), (rows, width))
     found = answer(rules.scaled, relevance, case(x * factor, x, factor, active=[0]))[0]
     np.testing.assert_array_equal(found, np.where(factor == 0, 0, relevance))
+
+
+@given(SEEDS, SIZES, SIZES, st.booleans())
+def test_the_softmax_is_expanded_to_first_order(seed, rows, width, masks):
+    x, relevance = numbers(seed, (rows, width), (rows, width))
+    if masks:
+        x[:, 0] = np.finfo(float).min
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    s = powers / powers.sum(axis=1, keepdims=True)
+    twin = np.zeros_like(x)
+    for r in range(rows):
+        for i in range(width):
+            if s[r, i] > 0:
+                twin[r, i] = x[r, i] * (relevance[r, i] - s[r, i] * math.fsum(relevance[r]))
+    if masks and width == 1:
+        return  # a row with nothing but a masked key
+    close(answer(epsilon.softmax_taylor, relevance, case(s, x, detail=-1))[0], twin)
+
+
+@given(SEEDS, SIZES, st.integers(2, 5), st.booleans())
+def test_a_norm_with_constant_deviation_is_linear(seed, rows, width, weighted):
+    x, relevance, gamma, beta = numbers(seed, (rows, width), (rows, width), width, width)
+    x = x + np.arange(width)  # a row of equal numbers has no deviation
+    gamma = gamma if weighted else np.ones(width)
+    deviation = np.sqrt(x.var(axis=1) + 1e-5)
+    output = gamma * (x - x.mean(axis=1, keepdims=True)) / deviation[:, None] + beta
+    twin = np.zeros_like(x)
+    for r in range(rows):
+        for i in range(width):
+            for j in range(width):
+                slope = gamma[j] / deviation[r] * ((i == j) - 1 / width)
+                twin[r, i] += x[r, i] * slope * ed(relevance[r, j], output[r, j])
+    given_case = case(output, x, gamma if weighted else None, beta, detail=(True, 1e-5), active=[0])
+    close(answer(epsilon.norm_linear, relevance, given_case)[0], twin)
+
+
+@given(SEEDS, SIZES, SIZES)
+def test_a_norm_without_a_mean_passes_relevance(seed, rows, width):
+    x, relevance = numbers(seed, (rows, width), (rows, width))
+    given_case = case(x, x, None, None, detail=(False, 0.0))
+    found = answer(epsilon.norm_linear, relevance, given_case)[0]
+    np.testing.assert_array_equal(found, relevance)

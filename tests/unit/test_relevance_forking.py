@@ -20,10 +20,16 @@ from tokenlight.capture.rerun import Flow
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.relevance.fork import carrying
 from tokenlight.relevance.rules import STABILISER, WITHOUT_RULE, Operation
-from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
+from tokenlight.relevance.rulesets import (
+    ATTNLRP_RULES,
+    CHEFER,
+    CHEFER_ORIG,
+    CP_LRP_RULES,
+    MASK_LRP_GPT2,
+)
 from tokenlight.relevance.tracing import forked
 
-SETS = [CHEFER, CHEFER_ORIG, MASK_LRP_GPT2]
+SETS = [CHEFER, CHEFER_ORIG, ATTNLRP_RULES, CP_LRP_RULES, MASK_LRP_GPT2]
 
 
 class Calling(nn.Module):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tokenlight.relevance.fork import carrying
-from tokenlight.relevance.rules import Operation, RuleCase, RuleSet
-from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG
+from tokenlight.relevance.rules import Operation, RuleCase, RuleSet, passed
+from tokenlight.relevance.rulesets import ATTNLRP_RULES, CHEFER, CHEFER_ORIG
 from tokenlight.relevance.tracing import forked
 
 
@@ -63,6 +63,10 @@ def test_a_hidden_key_gets_nothing_and_spoils_nothing(rules, hidden):
     assert (found[..., 2] == 0).all()
 
 
+def test_attnlrp_has_its_own_rule():
+    assert ATTNLRP_RULES.rules[Operation.SOFTMAX] is not CHEFER.rules[Operation.SOFTMAX]
+
+
 def clone_of(uses, rules):
     """Relevance of x, made by a norm, that ``uses`` linear maps read: one number each way."""
     torch.manual_seed(0)
@@ -89,8 +93,10 @@ def test_a_value_that_several_operations_read_is_divided_as_in_the_official_clon
     assert abs(found[0, 0, 0]) < 0.8 * abs(arrived[0, 0, 0])
 
 
-@pytest.mark.parametrize(("uses", "divides"), [(1, True), (2, False)])
-def test_a_value_read_once_or_by_other_rules_is_not_divided(uses, divides):
-    value, arrived, found = clone_of(uses, RuleSet("plain", CHEFER.rules, divides_clones=divides))
+@pytest.mark.parametrize(("uses", "rules"), [(1, CHEFER), (2, ATTNLRP_RULES)])
+def test_a_value_read_once_or_by_other_rules_is_not_divided(uses, rules):
+    passing = {**rules.rules, Operation.NORM: passed}
+    plain = RuleSet("plain", passing, divides_clones=rules.divides_clones)
+    value, arrived, found = clone_of(uses, plain)
     torch.testing.assert_close(found, arrived, rtol=1e-12, atol=0)
     assert value[0, 0, 0] == 3e-9

@@ -19,6 +19,7 @@ READING = [
     "att_gradcam", "cam", "grads", "attention_flow", ("attcat", {"attn_reduce": "cls"}), "transatt",
     ("transatt", {"start_layer": 1, "rules": "orig"}), "lrp", "partial_lrp", "mask_lrp",
     ("mask_lrp", {"preset": "paper"}), ("mask_lrp", {"heads": [[1, 0, 1, 0], [0, 1, 1, 0]]}),
+    ("attnlrp", {"way": "rules"}), ("cp_lrp", {"way": "rules"}),
     ["gae", "attcat", "transatt", "grad_x_input"],
 ]  # fmt: skip
 AFTER_SOURCE = ["gae", "rollout", "raw_att", "attcat", ["gae", "attcat"]]

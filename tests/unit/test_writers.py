@@ -282,8 +282,10 @@ def test_trust_asks_whether_another_text_in_the_batch_moves_the_scores(
 
 
 def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> None:
-    for method in ("transatt", "gradcam", "decoded_gradcam", "att_grads", "lrp"):
-        with pytest.raises(UnsupportedModel, match=f"{method} has no form for BartFor"):
+    by_rules = ("attnlrp", {"way": "rules"})
+    for method in ("transatt", "gradcam", "decoded_gradcam", "att_grads", "lrp", by_rules):
+        name = method if isinstance(method, str) else method[0]
+        with pytest.raises(UnsupportedModel, match=f"{name} has no form for BartFor"):
             bart.explain(SOURCE, method, Continuation(WRITTEN))
 
 

@@ -214,7 +214,7 @@ def send(recording: Recording, targets: Sequence[ResolvedTarget], route: Route) 
     at, weights = terms_of(logits, targets)
     seed = torch.zeros_like(logits)
     value = torch.ones_like(at[0], dtype=logits.dtype) if weights is None else weights
-    seed[at] = value
+    seed[at] = value * logits.detach()[at] if route.rules.starts_at_value else value
     rewritten = route.rules.rewrites_gradients
     hidden = recording.hidden[-1:] if route.top_only else recording.hidden
     attention: Sequence[Tensor] = [own.context for own in recording.unkept] or recording.attention

@@ -1,7 +1,7 @@
 """What the methods built on relevance propagation share."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,37 +22,78 @@ HALF = (
     "computed in {}: relevance is divided by sums that nearly cancel, so these are not the numbers of "
     "float32: load the model in float32, or take attnlrp"
 )
+BESIDE = (
+    "an adapter stands beside its weights and is not merged: these rules share relevance between the "
+    "two, so merging it (merge_and_unload) gives other scores for the same model, but not of attnlrp"
+)
 ENCODER = "relevance goes through the encoder: what the decoder reads of the text is in no score"
 
 
 class InputRelevance(Method):
-    """Relevance at h^0 by ``rules`` that are a rewritten gradient, which is linear: a sum of logits goes
-    down at once. It has no meter: neither its softmax nor biases conserve."""
+    """Relevance at h^0 by a rewritten gradient, which is linear: a sum of logits goes down at once. It has
+    no meter: neither its softmax nor biases conserve. ``way="rules"`` goes rule by rule."""
 
-    after_source = True
-    needs = frozenset({Site.RELEVANCE_GRADIENT})
-    rules: ClassVar[RuleSet]
+    way: Literal["gradient", "rules"] = "gradient"
+    by_gradient: ClassVar[RuleSet]
+    by_rules: ClassVar[RuleSet]
+
+    @property
+    def needs(self) -> frozenset[Site]:
+        return frozenset({Site.RELEVANCE if self.way == "rules" else Site.RELEVANCE_GRADIENT})
+
+    @property
+    def after_source(self) -> bool:  # type: ignore[override]  # as its option has it
+        return self.way == "gradient"
 
     def note(self, tape: Tape) -> str | None:
-        return _of_encoder(tape)
+        return notes(tape, divides=self.way == "rules")
 
-    def __call__(self, tape: Tape) -> Tensor:
+    def flow(self, tape: Tape) -> Flow:
+        """The relevance of a tape; followed once."""
         model = tape.recording.live.model
         if model.config.model_type == "gpt_oss":
             raise UnsupportedModel(
                 f"{type(model).__name__} writes its gate out, x · σ(αx), within its experts, where it is "
                 f"not known as one activation: {self.name} would be far off. Use integrated_gradients."
             )
-        found = tape.relevance(Route(self.rules)).hidden
+        return tape.relevance(Route(self.by_rules if self.way == "rules" else self.by_gradient))
+
+    def __call__(self, tape: Tape) -> Tensor:
+        return weighted(tape.terms, self.of_logits) if self.way == "rules" else self.of_logits(tape)
+
+    def of_logits(self, tape: Tape) -> Tensor:
+        """Of the sum of a tape's logits; by rules, of one alone."""
+        found = self.flow(tape).hidden
         if tape.recording.parts is None:
             return found[0].sum(dim=-1)
         return torch.cat([own.sum(dim=-1) for own in found], dim=1)  # the source, then the written
 
+    def extras(self, tape: Tape) -> Extras:
+        return meter(tape, self.flow) if self.way == "rules" else None
 
-def _of_encoder(tape: Tape) -> str | None:
-    """That a decoder has a share that is in no score."""
-    encodes = tape.recording.live.model.config.is_encoder_decoder
-    return ENCODER if encodes and tape.recording.parts is None else None
+
+def notes(tape: Tape, *, divides: bool) -> str | None:
+    """That a decoder has a share that is in no score; that where relevance ``divides``, half precision, or an
+    adapter beside the weights, gives other numbers."""
+    model, dtype = tape.recording.live.model, tape.recording.logits.dtype
+    one_part = tape.recording.parts is None
+    found = [ENCODER] if model.config.is_encoder_decoder and one_part else []
+    if divides and dtype.itemsize < 4:
+        found.append(HALF.format(str(dtype).removeprefix("torch.")))
+    layers = (module for module in model.modules() if hasattr(module, "base_layer"))  # of PEFT
+    if divides and any(getattr(layer, "merged", None) is False for layer in layers):
+        found.append(BESIDE)
+    return "; ".join(found) or None
+
+
+def meter(tape: Tape, flow: Callable[[Tape], Flow]) -> Answer:
+    """``conservation``: relevance at h^0 … h^L over relevance at the output, for each example;
+    1 means that nothing was lost or made. Several logits: their weighted mean."""
+    flows = [(weights.abs(), flow(single)) for weights, single in tape.terms]
+    whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
+    kept = torch.stack([w[:, None] * own.conservation for w, own in flows]).sum(dim=0)
+    found = Fetched(kept / whole[:, None])
+    return Answer(found, lambda figures: [{"conservation": own} for own in figures.tolist()])
 
 
 class RuledRelevance(Method):
@@ -74,10 +115,7 @@ class RuledRelevance(Method):
         return {**options, "rules": "gpt2_official"} if conv1d else options
 
     def note(self, tape: Tape) -> str | None:
-        """That half precision gives other numbers, or that a decoder has a share."""
-        dtype = tape.recording.logits.dtype
-        half = HALF.format(str(dtype).removeprefix("torch.")) if dtype.itemsize < 4 else None
-        return "; ".join(filter(None, (_of_encoder(tape), half))) or None
+        return notes(tape, divides=True)
 
     def route(self, tape: Tape, **gated: Any) -> Route:
         """The way down; an answer's row is laid over all tokens if ``qa_relevance`` says so."""
@@ -98,13 +136,7 @@ class RuledRelevance(Method):
         """Of one logit alone."""
 
     def extras(self, tape: Tape) -> Extras:
-        """``conservation``: relevance at h^0 … h^L over relevance at the output, for each example;
-        1 means that nothing was lost or made. Several logits: their weighted mean."""
-        flows = [(weights.abs(), self.flow(single)) for weights, single in tape.terms]
-        whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
-        kept = torch.stack([w[:, None] * flow.conservation for w, flow in flows]).sum(dim=0)
-        meter = Fetched(kept / whole[:, None])
-        return Answer(meter, lambda found: [{"conservation": own} for own in found.tolist()])
+        return meter(tape, self.flow)
 
     @staticmethod
     def rollout(tape: Tape, relevance: Sequence[Tensor], *, row_normalize: bool) -> Tensor:

@@ -1,7 +1,7 @@
 """AttnLRP: layer-wise relevance with rules made for attention."""
 
 from tokenlight.methods._relevance import InputRelevance
-from tokenlight.relevance.rulesets import ATTNLRP
+from tokenlight.relevance.rulesets import ATTNLRP, ATTNLRP_RULES
 
 
 class AttentionAwareRelevance(InputRelevance):
@@ -15,9 +15,11 @@ class AttentionAwareRelevance(InputRelevance):
     activations leave half to each factor (attention: V 1/2, Q and K 1/4; a mixture of experts: half to
     an expert's output, half to its router's weight), the softmax is its own gradient; biases keep what
     they brought. No n × n map is held. Achtibat et al., ICML 2024.
-    Differs from the paper: relevance ends at h^0, after the embeddings' own sum and norm; there is no
-    epsilon in any denominator.
+    Differs from the paper: relevance ends at h^0, after the embeddings' own sum and norm.
+    ``way="rules"`` sends relevance rule by rule, as the paper writes it, with its code's epsilon (1e-6)
+    in every denominator: slow, and equal in the limit of no epsilon.
     """
 
     cites = "achtibat2024attnlrp"
-    rules = ATTNLRP
+    by_gradient = ATTNLRP
+    by_rules = ATTNLRP_RULES

@@ -1,7 +1,7 @@
 """CP-LRP: relevance with attention maps and deviations held constant."""
 
 from tokenlight.methods._relevance import InputRelevance
-from tokenlight.relevance.rulesets import CP_LRP
+from tokenlight.relevance.rulesets import CP_LRP, CP_LRP_RULES
 
 
 class ConservativeRelevance(InputRelevance):
@@ -15,8 +15,9 @@ class ConservativeRelevance(InputRelevance):
     Differs from the paper: activations pass relevance unchanged (slope: output over input, 0 where
     the input is below 1e-12), as in the comparison of Achtibat et al. 2024, where the paper takes
     gradient × input; gates, which it does not treat, halve it, a router's weights of experts among
-    them; relevance ends at h^0.
+    them; relevance ends at h^0. ``way="rules"``: as in attnlrp.
     """
 
     cites = "ali2022xai"
-    rules = CP_LRP
+    by_gradient = CP_LRP
+    by_rules = CP_LRP_RULES

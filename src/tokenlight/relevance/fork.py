@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.rules import Operation, Parts, RuleCase, RuleSet, stabilised
-from tokenlight.relevance.rulesets import norm_scale
+from tokenlight.relevance.slopes import norm_scale
 
 # Operations that only move numbers: autograd's own backward carries relevance through them.
 _STRUCTURAL = {

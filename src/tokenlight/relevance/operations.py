@@ -95,7 +95,7 @@ def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Read
 
 
 def _softmax(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Read:
-    return None if dim is None else Call(On.SOFTMAX, (input,))
+    return None if dim is None else Call(On.SOFTMAX, (input,), dim)
 
 
 def _activation(input: Any, *others: Any, **named: Any) -> Read:

@@ -43,19 +43,22 @@ class RuleCase:
 # Relevance of the output in, relevance of the operands out (None, or left out behind the last: takes no
 # part). An operand that was broadcast may be answered in the output's shape: autograd sums it back.
 Rule = Callable[[Tensor, RuleCase], Sequence[Tensor | None]]
+Divide = Callable[[Tensor, Tensor], Tensor]
 # Which operands are activations in, the share of its own gradient that each keeps out.
 Split = Callable[[tuple[bool, ...]], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """A table operation → rule. ``divides_clones``: relevance of a value that several operations read is
-    divided by it and multiplied again (Chefer et al.'s Clone). ``rewrites_gradients``: what goes down is
-    the gradient, and relevance is value × gradient; ``rules`` then answer with gradients, ``splits``
-    scale them, and any other operation keeps its own."""
+    """A table operation → rule. ``starts_at_value``: from the explained logit itself, so that scores share
+    it out (the epsilon family), not from one. ``divides_clones``: relevance of a value that several
+    operations read is divided by it and multiplied again (Chefer et al.'s Clone). ``rewrites_gradients``:
+    what goes down is the gradient, and relevance is value × gradient; ``rules`` then answer with
+    gradients, ``splits`` scale them, and any other operation keeps its own."""
 
     name: str
     rules: Mapping[Operation, Rule]
+    starts_at_value: bool = False
     divides_clones: bool = False
     rewrites_gradients: bool = False
     splits: Mapping[Operation, Split] = field(default_factory=dict)
@@ -141,22 +144,25 @@ def gpt2_official(relevance: Tensor, case: RuleCase) -> Parts:
     return (features * torch.matmul(safe_divide(relevance, product), weight) / 2,)
 
 
-def halved_product(relevance: Tensor, case: RuleCase) -> Parts:
+def halved_product(relevance: Tensor, case: RuleCase, divide: Divide = safe_divide) -> Parts:
     r"""Half of the relevance to each factor of :math:`Z = XY`.
 
     .. math:: S = R/Z,\quad R_X = \tfrac12 X\odot SY^\top,\quad R_Y = \tfrac12 Y\odot X^\top S
 
-    Chefer et al., CVPR 2021. A factor that is a constant takes nothing, its half goes to the other.
+    Chefer et al., CVPR 2021; with denominators stabilised by the sign AttnLRP, proposition 3.3. A
+    factor that is a constant takes nothing, its half goes to the other.
     """
-    parts = contributions(relevance / sum(case.active), case)
+    parts = contributions(relevance / sum(case.active), case, divide)
     return tuple(part if own else None for part, own in zip(parts, case.active, strict=True))
 
 
-def contributions(relevance: Tensor, case: RuleCase) -> tuple[Tensor, Tensor]:
+def contributions(
+    relevance: Tensor, case: RuleCase, divide: Divide = safe_divide
+) -> tuple[Tensor, Tensor]:
     """What each factor of a product contributed, each summing to the whole relevance: of a matrix
     product, or of the einsum whose indices (first, second, output) ``detail`` holds."""
     first, second = case.operands
-    share = safe_divide(relevance, case.output)
+    share = divide(relevance, case.output)
     if case.detail is None:
         return first * torch.matmul(share, second.mT), second * torch.matmul(first.mT, share)
     left, right, out = case.detail
@@ -192,9 +198,9 @@ def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor, Tensor]:
     return shared[0].reshape(relevance.shape), shared[1].reshape(relevance.shape)
 
 
-def proportional_add(relevance: Tensor, case: RuleCase) -> Parts:
-    r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``."""
-    share = safe_divide(relevance, case.output)
+def proportional_add(relevance: Tensor, case: RuleCase, divide: Divide = safe_divide) -> Parts:
+    r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``; the epsilon rule."""
+    share = divide(relevance, case.output)
     return tuple(term * share for term in case.operands)
 
 
@@ -221,11 +227,11 @@ def proportional_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor]:
     return (stabilised(relevance, scores.clamp(min=torch.finfo(scores.dtype).min)),)
 
 
-def proportional_total(relevance: Tensor, case: RuleCase) -> Parts:
+def proportional_total(relevance: Tensor, case: RuleCase, divide: Divide = safe_divide) -> Parts:
     r""":math:`R_i = x_i\,R/\sum_j x_j` along the summed axes; a mean is a sum of :math:`x_j/n`.
     ``detail``: the axes that are gone, lowest first, and n (1 of a sum)."""
     (features,), (axes, count) = case.operands, case.detail
-    share = safe_divide(relevance, case.output)
+    share = divide(relevance, case.output)
     for axis in axes:
         share = share.unsqueeze(axis)
     return (features * share / count,)
