@@ -17,7 +17,7 @@ from tokenlight import Explainer, Question, Tokens
 from tokenlight.capture import turns
 from tokenlight.capture.altered import rescaled
 from tokenlight.capture.rewired import rewired
-from tokenlight.errors import UnsupportedModel
+from tokenlight.errors import BadInput, UnsupportedModel
 
 TOKENIZER = tiny_tokenizer()
 TEXTS = ["the film is not very charming", "a dull plot"]
@@ -72,6 +72,46 @@ def elsewhere(model):
 
 
 class TestSharedParts:
+    def test_threads_that_would_wait_for_each_other_for_ever_are_refused(self, monkeypatch):
+        """Models in a chain, and a hook that explains the first while the last is explained."""
+        monkeypatch.setattr(turns, "PATIENCE", 0.2)
+        first, middle, last = tiny_bert(), tiny_bert(), tiny_bert()
+        lent(first, middle)
+        last.classifier = middle.classifier
+        for model in (first, middle, last):
+            Explainer(model, TOKENIZER).explain(TEXTS)  # so each has its locks, in this order
+        begun, go_on = threading.Event(), threading.Event()
+        refused = []
+
+        def nested():
+            with rewired(last, attention="own", gradients=False):
+                begun.set()
+                go_on.wait(5)
+                try:
+                    with rewired(first, attention="own", gradients=False):
+                        pass
+                except BadInput as why:
+                    refused.append(str(why))
+
+        def crossing():
+            begun.wait(5)
+            lowest = turns.locks_of([first.bert])
+            with turns.taken(lowest):
+                go_on.set()
+                with rewired(middle, attention="own", gradients=False):
+                    pass
+
+        threads = [threading.Thread(target=work) for work in (nested, crossing)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=20)
+            assert not thread.is_alive()
+        assert len(refused) == 1
+        assert "explain one after the other" in refused[0]
+        with rewired(first, attention="own", gradients=False):
+            pass  # nothing is left held
+
     @pytest.mark.parametrize("holding", [rewired, rescaled])
     @pytest.mark.parametrize("pair", SHARING)
     @pytest.mark.parametrize("order", [1, -1])

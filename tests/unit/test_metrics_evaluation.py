@@ -137,6 +137,7 @@ def test_an_evaluation_is_saved_whole(explainer, tmp_path):
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["methods"]["attcat"]["aopc"]["count"] == 4
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len(found.to_pandas()) == 8
 
 
 def test_the_report_escapes_what_it_shows(explainer):

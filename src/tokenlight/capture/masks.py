@@ -18,11 +18,11 @@ from tokenlight.data.tokens import TokenRow
 QUESTIONS = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
 
 
-class _Thread(threading.local):
+class _Known(threading.local):
     known: tuple[torch.Size, bool] | None = None
 
 
-_thread = _Thread()
+_thread = _Known()
 _guard = threading.Lock()
 _asked: dict[str, Any] = {}  # as transformers has them, while any thread is within
 _within: list[int] = []  # threads

@@ -11,6 +11,9 @@ from weakref import ReferenceType, ref
 
 from torch import nn
 
+from tokenlight.errors import BadInput
+
+PATIENCE = 60.0  # seconds
 Numbered = tuple[int, threading.RLock]
 _guard = threading.Lock()
 _numbers = count()
@@ -20,7 +23,7 @@ _held: dict[int, tuple[ReferenceType[Any], Numbered]] = {}
 
 class _Here(threading.local):
     between: Callable[[], None] | None = None
-    holds = 0  # models
+    holds: tuple[int, ...] = ()  # numbers of locks
 
 
 _here = _Here()
@@ -41,11 +44,20 @@ def locks_of(parts: Iterable[Any]) -> list[Numbered]:
 
 @contextmanager
 def taken(locks: Sequence[Numbered]) -> Iterator[None]:
-    """Within: all ``locks`` are held, taken in their order."""
+    """Within: all ``locks`` are held, taken in their order. A thread that holds some already (a hook that
+    explains another model) cannot keep to the order, and is refused rather than left waiting for ever."""
+    mine = _here.holds
     with ExitStack() as undo:
-        for _, lock in locks:
-            undo.enter_context(lock)
-        undo.enter_context(lent([_here], holds=_here.holds + 1))
+        for number, lock in locks:
+            waits = PATIENCE if any(number < held for held in mine) else -1
+            if not lock.acquire(timeout=waits):
+                raise BadInput(
+                    "this model shares a part with one that another thread explains, and that thread "
+                    "waits for a model that is explained around this call, in a hook; explain one "
+                    "after the other."
+                )
+            undo.callback(lock.release)
+        undo.enter_context(lent([_here], holds=(*mine, *(number for number, _ in locks))))
         yield
 
 

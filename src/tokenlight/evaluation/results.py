@@ -25,6 +25,8 @@ from tokenlight.metrics._metric import ARROWS, Measured, Metric, MetricSummary
 from tokenlight.metrics._ranking import Agreement, removal_orders
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tokenlight.explainer import Explainer
 
 FEW = 20  # texts below which intervals are rough
@@ -185,6 +187,12 @@ class Evaluation:
                 row[f"{key}.skipped"] = record.skipped.get(key)
             found.append(row)
         return found
+
+    def to_pandas(self) -> DataFrame:
+        """The rows as a data frame."""
+        pandas: Any = MissingExtra.importing("pandas", "bench", "to_pandas()")
+        frame: DataFrame = pandas.DataFrame.from_records(self.rows)
+        return frame
 
     def table(self) -> str:
         """Methods × metrics as text: mean [low, high]; the arrow says which way is better."""
