@@ -170,3 +170,17 @@ def test_a_pass_that_asks_the_device_is_left_plain_and_torch_goes_on():
         explainer.explain(tokens, "attcat", target=1)
     assert list(explainer.live.replays._known.values()).count(replay.NEVER) >= 1
     assert torch.rand(3, device="cuda").isfinite().all()
+
+
+def test_a_call_is_cut_into_packs_when_it_returns_unless_its_passes_cannot_be_replayed():
+    kept = replay.Replays(torch.nn.Linear(1, 1), torch.bfloat16)
+    methods = ("attcat",)
+    assert [kept.returns(("call", *methods), methods) for _ in range(4)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    kept._known[((64, 128), methods)] = replay.NEVER
+    assert not kept.returns(("call", *methods), methods)
+    assert [kept.returns(("call", "gae"), ("gae",)) for _ in range(3)] == [False, False, True]

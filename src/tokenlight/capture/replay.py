@@ -28,8 +28,13 @@ from tokenlight.relevance.tracing import modules_of
 OFTEN, NEVER = 2, -1  # plain passes of a shape before one is recorded; one that cannot be
 MOST = 32  # passes of one model that are kept
 # By this share of the largest numbers of a replayed pass may differ: some kernels add up in any order, and
-# a sum may round the other way.
-TOLERANCE = {torch.bfloat16: 2e-3, torch.float16: 3e-4, torch.float32: 1e-6, torch.float64: 1e-13}
+# a sum may round the other way, in half precision by a unit in the last place.
+TOLERANCE = {
+    torch.bfloat16: 2**-7,
+    torch.float16: 2**-10,
+    torch.float32: 1e-6,
+    torch.float64: 1e-13,
+}
 TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 
 
@@ -97,10 +102,13 @@ class Replays:
             self._known.clear()
             self._pool = None
 
-    def returns(self, key: Hashable) -> bool:
-        """Whether this has come as often as it takes to be recorded."""
+    def returns(self, key: Hashable, methods: Hashable) -> bool:
+        """Whether this has come as often as it takes to be recorded, and no pass of ``methods`` cannot be."""
         with self._guard:
             seen = self._known.get(key, 0)
+            never = (known for known, found in self._known.items() if found == NEVER)
+            if any(isinstance(known, tuple) and methods in known for known in never):
+                return False
             self._count(key, seen)
             return isinstance(seen, int) and seen >= OFTEN
 

@@ -92,7 +92,7 @@ def in_turns(live: LiveModel, rows: Sequence[TokenRow], how: How) -> How:
     turn = max(LEAST, -(-tokens // TURNS))
     if turn >= min(tokens, how.batch_tokens) or not _repeatable(live, rows, how):
         return how
-    returns = live.replays.returns((len(rows), tokens, *how.methods))
+    returns = live.replays.returns((len(rows), tokens, *how.methods), tuple(how.methods))
     return replace(how, batch_tokens=turn) if returns else how
 
 
