@@ -350,7 +350,7 @@ def test_a_wrong_file_is_told_before_a_model_is_loaded(tokenlight, tmp_path):
     place = tmp_path / "reviews.csv"
     place.write_bytes("review\ncafé\n".encode("latin1"))
     for arguments, message in (
-        (("--file", tmp_path / "revews.csv"), "Did you mean"),
+        (("--file", tmp_path / "revews.csv"), "revews.csv does not exist"),
         (("--file", place), "line 2 of reviews.csv is not UTF-8"),
     ):
         code, _, errors = tokenlight("explain", *arguments, "-m", "/no/such/model")

@@ -141,7 +141,7 @@ def test_a_name_a_ranking_and_a_rival_continuation(tokenlight, models, tmp_path)
         ("writer", [PROMPT, "--pair", "x"], "--continue WORDS or --generate N"),
         ("writer", [PROMPT, "--token", "film"], "--token film asks for one token's label"),
         ("writer", [PROMPT, "--target", "all"], "'all' would be 150 explanations"),
-        ("writer", [PROMPT, "--target", "charming"], "--continue ' charming', which explains"),
+        ("writer", [PROMPT, "--target", "charming"], "--continue WORDS for each of them"),
         ("writer", [PROMPT, "--generate", "0"], "--generate 0 writes nothing"),
         ("writer", ["--question", "who", "--context", "we"], "give TEXT or --chat"),
         ("filler", [PROMPT, "--pair", "x"], "--target WORD and --rather-than WORD"),

@@ -375,7 +375,7 @@ class TestOtherKindsOfModel:
         ("head", "says"),
         [
             (BertForMultipleChoice, "BertForMultipleChoice has a head"),
-            (BertForNextSentencePrediction, "it takes models that classify texts"),
+            (BertForNextSentencePrediction, "tokenlight takes models that classify texts"),
         ],
     )
     def test_heads_we_do_not_take_are_refused_by_name(self, head, says):

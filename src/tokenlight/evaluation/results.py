@@ -119,6 +119,14 @@ class Evaluation:
         return found
 
     @cached_property
+    def skipped(self) -> dict[str, dict[str, int]]:
+        """For each metric: reason to the number of explanations left out for it."""
+        found: dict[str, Counter[str]] = {}
+        for key, reason in (pair for record in self.records for pair in record.skipped.items()):
+            found.setdefault(key, Counter())[reason] += 1
+        return {key: dict(counts) for key, counts in found.items()}
+
+    @cached_property
     def left_out(self) -> list[Omission]:
         """Texts not explained or not measured; what many methods or texts have in common stands once."""
         return together(omissions(self.records, self.refusals))
