@@ -68,7 +68,7 @@ def test_without_use_for_labels_they_are_not_read(tmp_path):
          "the label with label='COLUMN'."),
         ("a.csv", "review,stars\na,1\n", {"text": "zzz"}, "only review, stars. Name the column"),
         ("a.csv", "review;label\na;1\n", {}, "has no column 'text', only review;label. Name the column"),
-        ("a.csv", "a,b,c\nx,y,z\n", {"text": "a+b+c"}, "a + b + c are 3 columns"),
+        ("a.csv", "a,b,c\nx,y,z\n", {"text": "a+b+c"}, "a+b+c are 3 columns"),
     ],
 )  # fmt: skip
 def test_a_column_that_is_not_there_is_told_with_the_remedy(tmp_path, name, content, how, message):

@@ -327,7 +327,7 @@ def test_the_matrix_is_as_wide_as_it_is_said_to_be() -> None:
 
 
 def test_what_cannot_be_read_or_written_is_refused_in_words(bart: Explainer) -> None:
-    with pytest.raises(BadInput, match="does not say where the one ends"):
+    with pytest.raises(BadInput, match="does not say where it ends"):
         bart.explain(Tokens.from_ids([[3, 4, 5]]), "grad_x_input")
     with pytest.raises(TextTooLong, match="the continuation has 60 tokens"):
         bart.explain(SOURCE, "grad_x_input", Continuation("cat " * 60))

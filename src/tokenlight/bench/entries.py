@@ -18,11 +18,8 @@ LAYERS = "layers"  # in `each`: every layer of the model, the embedding first
 # YAML reads 2024 as a number, which is a fine text; what it does not know is a mistake.
 STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
-
 # One text is a list of one.
-Texts = Annotated[
-    tuple[str, ...], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
-]
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda it: [it] if isinstance(it, str) else it)]
 
 
 def _number(given: Any) -> Any:

@@ -73,7 +73,6 @@ class Cell:
 
     @property
     def names(self) -> dict[str, str]:
-        """Of its model, data set and method."""
         return {"model": self.model, "data": self.data, "method": self.method}
 
     @property
@@ -119,7 +118,6 @@ class Plan:
                     yield Part(cell.number, first, min(size, cell.examples - first))
 
     def metrics_for(self, data: str) -> dict[str, Metric]:
-        """The metrics measured on a data set, by their labels."""
         own = (one for one in self.metrics if not one.data or data in one.data)
         return {one.label: registry.build("metrics", one.name, one.options) for one in own}
 
@@ -150,9 +148,7 @@ def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -
         return data.hub
     looked = ", nor in ".join(map(str, folders))
     hub = ", and --offline asks no hub" if data.hub and folder is None else ""
-    raise BadInput(
-        f"data set {data.name}: {data.local} is not in {looked}{hub}; give --data DIR with it"
-    )
+    raise BadInput(f"data set {data.name}: {data.local} is not in {looked}{hub}; give --data DIR")
 
 
 def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> list[Example]:
@@ -163,9 +159,8 @@ def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> l
         if not found:
             raise BadInput(f"data set {data.name}: no example has a label of {data.classes}")
     if data.task and (task := task_of(found[0])) != data.task:
-        raise BadInput(
-            f"data set {data.name}: the suite says {data.task}, but its examples are for {task}"
-        )
+        said = f"the suite says {data.task}, but its examples are for {task}"
+        raise BadInput(f"data set {data.name}: {said}")
     most = min(given for given in (data.size, limit, len(found)) if given is not None)
     if most == len(found) or data.sample == "first":
         return found[:most]
@@ -175,14 +170,11 @@ def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> l
 
 def relabelled(examples: Sequence[Example], labels: Sequence[str], data: DataSet) -> list[Example]:
     """``labels``: for each label of the data set the model's own; empty where they are the same."""
-    own: dict[Any, str | int] = {
-        i: int(name) if name.isdigit() else name for i, name in enumerate(labels)
-    }
+    own: dict[Any, Any] = {i: int(o) if o.isdigit() else o for i, o in enumerate(labels)}
     given = {one.label for one in examples if one.label is not None}
     if labels and (others := given - own.keys()):
-        raise BadInput(
-            f"data set {data.name}: the model names {len(labels)} labels; one has {others.pop()!r}"
-        )
+        said = f"the model names {len(labels)} labels; one has {others.pop()!r}"
+        raise BadInput(f"data set {data.name}: {said}")
     return [replace(one, label=own.get(one.label)) if labels else one for one in examples]
 
 

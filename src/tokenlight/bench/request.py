@@ -95,9 +95,8 @@ class _Planning:
         for name, data in wanted.items():
             try:
                 sources[name] = plans.source(data, suite, request.data, offline=request.offline)
-                examples[name] = plans.examples_of(
-                    data, sources[name], seed=suite.seed, limit=request.limit
-                )
+                seed, limit = suite.seed, request.limit
+                examples[name] = plans.examples_of(data, sources[name], seed=seed, limit=limit)
             except TokenlightError as missing:
                 told = str(missing).removesuffix(".")
                 self.problems.append(told if name in told else f"data set {name}: {told}")
@@ -252,28 +251,23 @@ def _settings(suite: Suite, plan: Plan) -> dict[str, Any]:
     cells = [cell for cell in plan.cells if cell.runs]
     weights = {place: folder_digest(place) for place in sorted({c.checkpoint for c in cells})}
     options = [one.options for one in cells] + [one.options for one in plan.metrics]
-    named = {
-        key: sorted({str(one[key]) for one in options if one.get(key)})
+    heads, lms, corpora = (
+        sorted({str(one[key]) for one in options if one.get(key)})
         for key in ("heads", "lm", "corpus")
-    }
+    )
+    libraries = {name: version_of(name) for name in LIBRARIES}
+    models = {f"{c.model}/{c.data}": f"{c.checkpoint} {weights[c.checkpoint]}" for c in cells}
     return {
         "suite": suite.digest(),
         "limit": plan.limit,
         "batch tokens": plan.batch_tokens,
         "examples a part": plan.slice,
         "device": plan.device.partition(":")[0],
-        "versions": {
-            "tokenlight": VERSION,
-            "python": platform.python_version(),
-            **{name: version_of(name) for name in LIBRARIES},
-        },
+        "versions": {"tokenlight": VERSION, "python": platform.python_version(), **libraries},
         "data": {name: digest_of(where) for name, where in plan.sources.items()},
         "parsed text": digest_of(plan.conllu) if plan.conllu else "",
-        "heads files": {place: digest_of(place) for place in named["heads"]},
-        "models": {
-            f"{cell.model}/{cell.data}": f"{cell.checkpoint} {weights[cell.checkpoint]}"
-            for cell in cells
-        },
-        "language models": {place: folder_digest(place) for place in named["lm"]},
-        "corpora": {place: digest_of(place) for place in named["corpus"]},
+        "heads files": {place: digest_of(place) for place in heads},
+        "models": models,
+        "language models": {place: folder_digest(place) for place in lms},
+        "corpora": {place: digest_of(place) for place in corpora},
     }

@@ -34,23 +34,20 @@ class RunFolder:
     @classmethod
     def open(cls, folder: str | Path) -> "RunFolder":
         """Read a run's folder; DamagedFile where it is none."""
-        place = Path(folder)
+        place, file = Path(folder), Path(folder, "suite.yaml")
         try:
             manifest = json_in(place / "run.json")
             if manifest["format"] != FORMAT:
                 raise ValueError(f"its format is {manifest['format']!r:.20}, not {FORMAT}")
             plan = TypeAdapter(Plan).validate_python(manifest["plan"])
         except (OSError, ValueError, KeyError, TypeError) as broken:
-            raise DamagedFile(
-                f"{place} holds no benchmark run that can be read ({broken!r}); give another folder."
-            ) from broken
-        suite, _ = read_suite(place / "suite.yaml")
+            wrong = f"{place} holds no benchmark run that can be read ({broken!r})"
+            raise DamagedFile(f"{wrong}; give another folder.") from broken
+        suite, _ = read_suite(file)
         # Unnamed, the copy would be called as its file is: `suite`.
         suite = replace(suite, name=str(manifest.get("suite", suite.name)))
         if suite.digest() != manifest.get("digest"):
-            raise DamagedFile(
-                f"{place / 'suite.yaml'} is not the suite that this run was begun with; put it back."
-            )
+            raise DamagedFile(f"{file} is not the suite that this run was begun with; put it back.")
         return cls(place, suite, plan, manifest)
 
     @classmethod
@@ -99,7 +96,6 @@ class RunFolder:
         return self.place(part).exists()
 
     def write(self, part: Part, rows: Iterable[Mapping[str, Any]], said: Mapping[str, Any]) -> None:
-        """Write a part with what its manifest says of how it was made."""
         manifest = {
             **self._belonging(part),
             "checkpoint": self.cells[part.cell].checkpoint,
@@ -165,9 +161,8 @@ def refuse_foreign(folder: Path) -> None:
     # A run that was stopped in its first moment has no more than these.
     found = {one.name for one in there if one.name[0] != "."} - {"suite.yaml", "heads"}
     if found:
-        raise BadInput(
-            f"{folder} holds other things ({few(sorted(found), 3)}); give another folder with -o."
-        )
+        told = few(sorted(found), 3)
+        raise BadInput(f"{folder} holds other things ({told}); give another folder with -o.")
 
 
 def status(folder: str | Path) -> list[tuple[Cell, Counter[Any], str]]:

@@ -40,10 +40,8 @@ class SuiteRefused(TokenlightError):
     def __init__(self, name: str, problems: list[str]) -> None:
         self.problems = tuple(dict.fromkeys(problems))
         count = len(self.problems)
-        listed = "".join(f"\n  - {problem}" for problem in self.problems)
-        super().__init__(
-            f"the suite {name} has {count} problem{'s' * (count != 1)}; nothing was run:{listed}"
-        )
+        said = f"the suite {name} has {count} problem{'s' * (count != 1)}; nothing was run:"
+        super().__init__("\n  - ".join((said, *self.problems)))
 
 
 @dataclass(frozen=True, config=entries.STRICT)
@@ -212,9 +210,8 @@ def _unknown(key: str, kind: str = "") -> str:
 def _reached(content: Any, place: tuple[Any, ...]) -> tuple[Any, ...]:
     """As much of a place as there is: not a key that is missing, nor what is inside of no mapping."""
     for depth, step in enumerate(place):
-        if not isinstance(content, dict | list) or (
-            isinstance(content, dict) and step not in content
-        ):
+        missing = isinstance(content, dict) and step not in content
+        if missing or not isinstance(content, dict | list):
             return place[:depth]
         content = content[step]
     return place

@@ -55,10 +55,8 @@ def write(run: RunFolder) -> Tables:
     tables, cells = merged(run), []
     for cell in run.cells:
         options = json.dumps(cell.options, ensure_ascii=False, sort_keys=True, default=str)
-        told = {"options": options if cell.options else "", "status": "run"}
-        cells.append(
-            asdict(cell) | told | ({} if cell.runs else {"status": "not run", "examples": 0})
-        )
+        status = {"status": "run"} if cell.runs else {"status": "not run", "examples": 0}
+        cells.append(asdict(cell) | {"options": options if cell.options else ""} | status)
     content: dict[str, tuple[Sequence[str], list[dict[str, Any]]]] = {
         "cells": (CELLS, cells),
         "scores": (SCORES, tables.scores),
@@ -72,19 +70,14 @@ def write(run: RunFolder) -> Tables:
 
 
 def _add(tables: Tables, run: RunFolder, cell: Cell) -> None:
-    names = cell.names
-    metrics = run.plan.metrics_for(cell.data)
+    names, metrics = cell.names, run.plan.metrics_for(cell.data)
     rows = list(run.rows(**names))
     if not rows:
         return
     failed = [row for row in rows if row["error"] is not None]
-    tables.failures.extend(
-        {**names, "example": row["example"], "error": row["error"]} for row in failed
-    )
-    kept = [field.name for field in fields(Record)]
-    records = tuple(
-        Record.from_dict({name: row[name] for name in kept}) for row in rows if row["error"] is None
-    )
+    tables.failures.extend({key: row[key] for key in FAILURES} for row in failed)
+    kept, fine = [one.name for one in fields(Record)], (r for r in rows if r["error"] is None)
+    records = tuple(Record.from_dict({name: row[name] for name in kept}) for row in fine)
     corpora = [c for one in metrics.values() if (c := getattr(one, "corpus", None)) is not None]
     counted = frequencies_for(tokenizer_of(cell.checkpoint) if corpora else None, metrics)
     for corpus in corpora:

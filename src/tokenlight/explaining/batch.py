@@ -125,8 +125,7 @@ def queue_batch(
 ) -> "Batch":
     """All that the device shall do for a batch, ``alone`` or one of several; it is waited for where a
     target, or a method, must know what the model says before it can go on."""
-    whole = how.explain_mask == "none"
-    masked = rows if whole else [session.masked(row, how) for row in rows]
+    masked = rows if how.explain_mask == "none" else [session.masked(row, how) for row in rows]
     live, read = session.live, (rows, masked)
     if recompute or maps_are_large(live, masked, how):
         batch = _queued(session, read, targets, how, recompute=True)
@@ -156,9 +155,8 @@ def _queued(
     """``read``: the rows as they are, and as they are explained."""
     (rows, masked), live = read, session.live
     sites: Sites = frozenset().union(*(method.sites for method in how.methods))
-    recording = record(
-        live, masked, sites, budget=how.batch_tokens, recompute=recompute, given=given
-    )
+    budget = how.batch_tokens
+    recording = record(live, masked, sites, budget=budget, recompute=recompute, given=given)
     if repeating():
         recording = replace(recording, rows=Unread(masked))
     # With [CLS] hidden a model says something else: the prediction is that of the text as it is.
@@ -252,11 +250,8 @@ class Batch:
         chosen = targets or chosen
         if len(scores) < len(how.methods):
             live, asked = self.session.live, iter(scores)
-            nothing = real.new_empty(0, dtype=live.dtype)
-            unasked = Recording(
-                tuple(rows), real, nothing, own.logits, (), (), (), frozenset(), live, 0
-            )
-            tape = Tape(unasked, chosen)
+            seen = tuple(rows), real, real.new_empty(0, dtype=live.dtype), own.logits
+            tape = Tape(Recording(*seen, (), (), (), frozenset(), live, 0), chosen)
             scores = [
                 next(asked) if method.sites else Queued(method, method.scores(tape), tape)
                 for method in how.methods
@@ -268,9 +263,8 @@ class Batch:
         session, rows = self.session, self.own.rows
         sites = frozenset[Site]().union(*(method.sites for method in self.how.methods))
         logits = self.own.read(session.live, sites)
-        said = logits
-        if self.plain.logits is not self.own.logits:
-            said = self.plain.read(session.live, frozenset())
+        alike = self.plain.logits is self.own.logits
+        said = logits if alike else self.plain.read(session.live, frozenset())
         seen = session, rows, logits, said, self.own.sunk
         found: dict[tuple[int, int], BatchColumns] = {}
         for turn, (targets, scores, checks) in enumerate(self.queued):
@@ -306,7 +300,6 @@ class BatchColumns:
     extras: Sequence[dict[str, Any]] | None
 
     def fields(self, i: int) -> dict[str, Any]:
-        """All that the Attribution of one example holds."""
         row, values, shared = self.rows[i], self.logits[i], self.shared
         sunk = (SUNK,) if self.sunk else ()
         return {
@@ -344,13 +337,12 @@ def shared_by(
 
 def method_by_method(groups: list[list[Attribution]], methods: int) -> list[Attribution]:
     """The explanations of several rows of one text, each method's together."""
+    sized = [(group, len(group) // methods) for group in groups]
     return [
         attribution
         for number in range(methods)
-        for group in groups
-        for attribution in group[
-            number * len(group) // methods : (number + 1) * len(group) // methods
-        ]
+        for group, size in sized
+        for attribution in group[number * size : (number + 1) * size]
     ]
 
 

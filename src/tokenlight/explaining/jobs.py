@@ -36,8 +36,8 @@ def together(session: Session, texts: Sequence[Any], how: How) -> list[TokenRow 
     """Texts as the model will read them, all by one call of the tokenizer; None for each that has a way of
     its own, or that is refused: read alone, it says why."""
     rows: list[TokenRow | None] = [None] * len(texts)
-    ways = session.live.head.reads, how.long
-    if len(texts) < 2 or ways[0] not in ("text", "mask", "token") or ways[1] == "stride":
+    reads = session.live.head.reads in ("text", "mask", "token")
+    if len(texts) < 2 or not reads or how.long == "stride":
         return rows
     written = [None if isinstance(text, TokenRow) else text for text in texts]
     for place, whole in enumerate(encoded_together(written, session.tokenizer)):
@@ -72,8 +72,7 @@ def check_target(session: Session, target: Any) -> None:
         if head.reads != "next":
             raise BadTarget(f"{name} does not write on: {head.does}.")
         tokens = target.tokens
-        whole = isinstance(tokens, int) and not isinstance(tokens, bool)
-        if target.text is None and not (whole and tokens >= 1):
+        if target.text is None and (type(tokens) is not int or tokens < 1):
             asked = way(f"Continuation(tokens={tokens!r})", f"--generate {tokens}")
             raise BadTarget(f"{asked} writes nothing; give 1 or more.")
     elif isinstance(target, TokenTarget) and head.reads not in ("mask", "token"):
@@ -94,7 +93,11 @@ def read(session: Session, text: Any, how: How, whole: Encoding = None) -> Token
     else:
         check_kind(session, text)
         if session.live.writes_from_source:
-            row = begun(_source(session, text, how), _start(session), session.tokenizer)
+            # A decoder begins with its start token, and a first one its generation config forces.
+            model = session.live.model
+            forced = getattr(model.generation_config, "forced_bos_token_id", None)
+            start = (model.config.decoder_start_token_id, *([] if forced is None else [forced]))
+            row = begun(_source(session, text, how), start, session.tokenizer)
         elif session.live.head.reads == "next":
             row = encode_prompt(text, session.tokenizer, limit=session.max_tokens, long=how.long)
         else:
@@ -132,36 +135,28 @@ def check_kind(session: Session, text: object) -> None:
 def _read_ids(session: Session, given: TokenRow, how: How) -> TokenRow:
     """A row of ids given instead of a text: padding dropped, ids checked, cut to fit."""
     if session.live.writes_from_source and given.source is None:
-        raise BadInput(
-            f"{name_of(session)} reads a source and writes after it, and a row of ids "
-            "does not say where the one ends; give the text."
-        )
+        why = "reads a source, and a row of ids does not say where it ends; give the text"
+        raise BadInput(f"{name_of(session)} {why}.")
     if session.live.sight is not None:
         return session.live.sight.checked(given)
     row = trimmed(given, session.pad_id)
     session.live.check_ids(min(row.ids), max(row.ids))
     types, count = row.token_types or (0,), session.token_types
     if count is not None and not 0 <= min(types) <= max(types) < count:
-        raise BadInput(
-            f"token_type_ids run from {min(types)} to {max(types)}, but this model knows 0 to {count - 1}."
-        )
+        given_as = f"token_type_ids run from {min(types)} to {max(types)}"
+        raise BadInput(f"{given_as}, but this model knows 0 to {count - 1}.")
     return _fitting(session, named(row, session.tokenizer), how)
 
 
 def _fitting(session: Session, row: TokenRow, how: How) -> TokenRow:
-    """The row, cut to what the model reads where that is asked for: special tokens stay, and the
-    beginning of each part; of a prompt, as ever, the end."""
+    """The row, cut where asked for: special tokens stay, and each part's beginning; of a prompt the end."""
     limit, head = session.max_tokens, session.live.head
     if limit is None or len(row) <= limit:
         return row
-    said = f"the row has {len(row)} tokens but this model reads at most {limit}."
-    if session.tokenizer is None:
-        raise TextTooLong(f"{said} Give fewer: without a tokenizer it is not known which to cut.")
-    if how.long != "truncate":
-        windows = "" if how.long == "error" else " Windows are made of texts, not of ids."
+    if session.tokenizer is None or how.long != "truncate":
         raise TextTooLong(
-            f"{said}{windows} Give {long_way('truncate')} (explain {limit} of the tokens; what is cut is "
-            f"recorded), the text itself with {long_way('stride')}, or fewer ids."
+            f"the row has {len(row)} tokens but this model reads at most {limit}. Give fewer ids, the text "
+            f"itself with {long_way('stride')}, or, with a tokenizer, {long_way('truncate')}."
         )
     parts: Sequence[int | None] = segments_of(row)
     texts = 1 + max((part for part in parts if part is not None), default=0)
@@ -173,7 +168,6 @@ def _fitting(session: Session, row: TokenRow, how: How) -> TokenRow:
 
 
 def _pictured(session: Session, given: Any, how: How) -> TokenRow:
-    """A picture as a model of patches will read it."""
     patches, does = session.live.patches, session.live.head.does
     assert patches is not None
     image = given.image if isinstance(given, TokenRow) else None
@@ -186,15 +180,13 @@ def _pictured(session: Session, given: Any, how: How) -> TokenRow:
     if image is None:
         return patches.read(opened(given, session.tokenizer, patches.patch))
     if image.patch != patches.patch or len(given) != len(patches.read(image)):
-        raise BadInput(
-            f"the picture was cut into patches of {image.patch[1]} × {image.patch[0]} for another model; "
-            f"this one cuts {patches.patch[1]} × {patches.patch[0]}. Explain the picture itself."
-        )
+        there, here = ("{1} × {0}".format(*one) for one in (image.patch, patches.patch))
+        given_as = f"the picture was cut into patches of {there} for another model"
+        raise BadInput(f"{given_as}; this one cuts {here}. Explain the picture itself.")
     return given  # type: ignore[no-any-return]  # a row
 
 
 def _sighted(session: Session, given: Any, how: How, continuation: str | None = None) -> TokenRow:
-    """A picture with its text as a language model of both will read it."""
     sight = session.live.sight
     assert sight is not None
     if how.explain_mask != "none" or how.token_types == "zeros" or how.long == "stride":
@@ -208,9 +200,6 @@ def _sighted(session: Session, given: Any, how: How, continuation: str | None = 
     # The last token of a continuation is never read, only foretold.
     limit = None if session.max_tokens is None else session.max_tokens + (continuation is not None)
     return sight.typed(reader.row(picture, limit, continuation))
-
-
-# --- a language model's own words ---------------------------------------------------------------
 
 
 def _continued(session: Session, text: Any, target: Continuation, how: How) -> list[Job]:
@@ -248,10 +237,9 @@ def _continued(session: Session, text: Any, target: Continuation, how: How) -> l
 def _spanned(whole: TokenRow, words: str) -> list[int]:
     """The places of the written tokens that reach into ``words``."""
     text, last = whole.texts[-1], len(whole.texts) - 1
-    if text.count(words) != 1:
-        raise BadTarget(
-            f"the span {words!r} occurs {text.count(words)} times in what was written ({text!r}); give one."
-        )
+    if (times := text.count(words)) != 1:
+        where = f"{times} times in what was written ({text!r})"
+        raise BadTarget(f"the span {words!r} occurs {where}; give one.")
     begin = text.index(words)
     spans = zip(whole.segments, whole.spans, strict=True)
     return [
@@ -283,10 +271,8 @@ def _written_on(session: Session, row: TokenRow, tokens: int) -> TokenRow:
             advance(1)
     if not written:
         give = way("Continuation('…') or explain 'predicted'", "--continue TEXT or no --generate")
-        raise BadInput(
-            f"{name_of(session)} writes nothing after this prompt: its likeliest next token ends the "
-            f"text. Give {give}."
-        )
+        why = "its likeliest next token ends the text"
+        raise BadInput(f"{name_of(session)} writes nothing after this prompt: {why}. Give {give}.")
     return extended(row, written, session.tokenizer, kind)
 
 
@@ -295,13 +281,6 @@ def _source(session: Session, text: Any, how: How) -> TokenRow:
     if isinstance(text, Context):
         return encode_prompt(text, session.tokenizer, limit=limit, long=how.long, ends=True)
     return encode(text, session.tokenizer, limit=limit, long=how.long)
-
-
-def _start(session: Session) -> tuple[int, ...]:
-    """What the decoder begins with: its start token, and a first one its generation config forces."""
-    model = session.live.model
-    forced = getattr(model.generation_config, "forced_bos_token_id", None)
-    return (model.config.decoder_start_token_id, *(() if forced is None else (forced,)))
 
 
 def _after_source(session: Session, text: Any, target: Continuation, how: How) -> TokenRow:

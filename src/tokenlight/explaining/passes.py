@@ -46,6 +46,7 @@ from tokenlight.explaining.session import Session
 from tokenlight.inputs.encode import encode
 from tokenlight.methods._method import Method
 
+TwoPasses = tuple[tuple[Any, Any], tuple[Any, Any]]  # texts, and the targets asked of them
 INSTEAD = "instead"  # the name of what might have been written
 # What methods may read for their scores to be the same; attention received, for one, is a mean over all.
 ALIKE = frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT, Site.RELEVANCE_GRADIENT})
@@ -99,7 +100,6 @@ def _vector(session: Session, row: TokenRow) -> np.ndarray:
 
 
 def _both(first: Attribution, second: Attribution) -> Attribution:
-    """The two halves side by side."""
     shared = {k: v for k, v in first.extras.items() if k in second.extras and v == second.extras[k]}
     row = first.row.joined(
         second.row,  # for reading; no model ever read them so
@@ -112,9 +112,7 @@ def _both(first: Attribution, second: Attribution) -> Attribution:
     return _merged(first, second, 0, 1.0, row=row, extras=extras)
 
 
-def two_passes(
-    session: Session, text: Any, target: Any
-) -> tuple[tuple[Any, Any], tuple[Any, Any]] | None:
+def two_passes(session: Session, text: Any, target: Any) -> TwoPasses | None:
     """The two texts and the two targets whose difference is asked for; None where one pass answers."""
     if isinstance(target, Above):
         return _ranked(session, text, target)
@@ -125,7 +123,7 @@ def two_passes(
     return ((text, text), (written[0], written[1])) if written else None
 
 
-def _ranked(session: Session, text: Any, target: Above) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def _ranked(session: Session, text: Any, target: Above) -> TwoPasses:
     head, label = session.live.head, target.label
     if not isinstance(text, tuple) or len(text) != 2 or head.reads not in ("text", "pair"):
         given = way(f"Above({target.than[:20]!r})", "--above")
@@ -133,9 +131,7 @@ def _ranked(session: Session, text: Any, target: Above) -> tuple[tuple[Any, Any]
         raise BadTarget(f"{given} compares two second texts of a pair; give {give}. {head.does}.")
     if label == "predicted" and len(head.labels) > 1:
         give, outputs = way("Above(…, label=…)", "--target LABEL"), few(head.labels, 6)
-        raise BadTarget(
-            f"this model has several outputs ({outputs}); say which of them ranks: {give}."
-        )
+        raise BadTarget(f"this model has outputs {outputs}; say which of them ranks: {give}.")
     return (text, (text[0], target.than)), (label, label)
 
 

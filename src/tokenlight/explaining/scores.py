@@ -30,10 +30,9 @@ class Queued:
     def __init__(self, method: Method, raw: torch.Tensor, tape: Tape) -> None:
         batch, tokens = tape.recording.real.shape
         if raw.ndim not in (2, 3) or (raw.shape[0], raw.shape[-1]) != (batch, tokens):
-            raise BadInput(
-                f"{method.name} gives scores of shape {tuple(raw.shape)} for {batch} texts of up to "
-                f"{tokens} tokens; a method gives batch × token, or batch × layer × token."
-            )
+            said = f"{tuple(raw.shape)} for {batch} texts of up to {tokens} tokens"
+            kinds = "batch × token, or batch × layer × token"
+            raise BadInput(f"{method.name} gives scores of shape {said}; a method gives {kinds}.")
         self.name, self.dtype = method.name, tape.recording.logits.dtype
         self.values = Fetched(raw)
         self.note, self.extras = method.note(tape), method.extras(tape)

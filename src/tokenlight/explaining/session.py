@@ -37,8 +37,7 @@ class Session:
         self.processor = tokenizer if hasattr(tokenizer, "image_processor") else None
         tokenizer = getattr(self.processor, "tokenizer", tokenizer)
         self.live = LiveModel(model, tokenizer, *held[2:])
-        self.model = model
-        self.tokenizer = tokenizer
+        self.model, self.tokenizer = model, tokenizer
         own = str(getattr(self.live.model.config, "_name_or_path", ""))
         self.name = name or own or type(self.live.model).__name__
         self._defaults: dict[str, tuple[str, ...]] = {}  # by kind of input: what explain() takes
@@ -66,14 +65,12 @@ class Session:
 
     def verify(self, row: TokenRow, how: How) -> None:
         """Before the first use of a model, or of its attention: does it compute what it should?"""
-        if self.live.writes_from_source:
-            for method in how.methods:
-                if method.needs - ENTERED and not method.after_source:
-                    raise UnsupportedModel(
-                        f"{method.name} has no form for {type(self.live.model).__name__}, whose decoder "
-                        "writes after a source; use integrated_gradients, attnlrp, attcat, gae or "
-                        "occlusion."
-                    )
+        for method in how.methods if self.live.writes_from_source else ():
+            if method.needs - ENTERED and not method.after_source:
+                raise UnsupportedModel(
+                    f"{method.name} has no form for {type(self.live.model).__name__}, whose decoder writes "
+                    "after a source; use integrated_gradients, attnlrp, attcat, gae or occlusion."
+                )
         sites: Sites = frozenset().union(*(method.sites for method in how.methods))
         fused = Site.RELEVANCE_GRADIENT in sites
         self.live.verify(row, maps=bool(sites - UNLISTENED), seam=fused)
@@ -96,9 +93,9 @@ class Session:
         if how.token_types == "zeros" and row.token_types is not None:
             row = dataclasses.replace(row, token_types=(0,) * len(row))
         if self.live.ends:
-            ends, both = self.live.ends, zip(row.special, row.ids, strict=True)
-            special = (own or i in ends for own, i in both)
-            row = dataclasses.replace(row, special=tuple(special))
+            both = zip(row.special, row.ids, strict=True)
+            special = tuple(own or i in self.live.ends for own, i in both)
+            row = dataclasses.replace(row, special=special)
         if not any(self.masked(row, how).attention):
             raise BadInput("every token of the text is masked out; no token is left to explain.")
         return row

@@ -43,14 +43,14 @@ def answered(texts: Iterator[Any], explain: Explain, budget: int) -> Iterator[At
 def windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
     """Those that are read together. Their number follows from the texts and the device alone, never from
     the clock: the same texts give the same numbers."""
+    most = budget * LETTERS_A_TOKEN * PACKS
     for size in chain(SIZES, repeat(max(SIZES[-1], budget // TEXT_TOKENS))):
-        window, letters, full = list[Any](), 0, False
+        window, letters = list[Any](), 0
         try:
             for text in islice(texts, size):
                 window.append(text)
                 letters += len(text) if isinstance(text, str) else LETTERS
-                full = letters >= budget * LETTERS_A_TOKEN * PACKS
-                if full:
+                if letters >= most:
                     break
         except Exception:  # the user's own: what came before it is answered first
             if window:
@@ -58,7 +58,7 @@ def windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
             raise
         if window:
             yield window
-        if len(window) < size and not full:
+        if len(window) < size and letters < most:
             return
 
 

@@ -28,10 +28,9 @@ def masked(session: Session, row: TokenRow, target: Any) -> Job:
     places = [place for place, i in enumerate(row.ids) if i == mask]
     if len(places) != 1:
         name = getattr(session.tokenizer, "mask_token", None) or "the mask token"
-        one = way("TokenTarget(number, …)", "--token NUMBER")
         raise BadInput(
             f"a masked token is filled in, and the text has {len(places)}: write {name} once where the word "
-            f"is to be, or name one by its number: {one}."
+            f"is to be, or name one by its number: {way('TokenTarget(number, …)', '--token NUMBER')}."
         )
     return replace(row, at=places[0]), target
 
@@ -96,9 +95,7 @@ def _asked(session: Session, row: TokenRow, firsts: list[int], label: Any) -> Jo
 
 
 def _logits_at(session: Session, row: TokenRow, places: Sequence[int]) -> list[np.ndarray]:
-    """What the model says of each of these tokens."""
-    rows = [replace(row, at=place) for place in places]
-    return list(stream_logits(session.live, rows))
+    return list(stream_logits(session.live, [replace(row, at=place) for place in places]))
 
 
 def _words(row: TokenRow) -> list[list[int]]:

@@ -57,9 +57,7 @@ class Columns:
                     f"{_flag(kind)}{pair}."
                 )
         if len(names) > 2:
-            raise BadInput(
-                f"{' + '.join(names)} are {len(names)} columns; name one, or two, with {_flag('text')}."
-            )
+            raise BadInput(f"{text} are {len(names)} columns; name 1 or 2 with {_flag('text')}.")
         truth = label or next((name for name in LABELS if name in row and name not in names), None)
         free = [name for name in MARKS if marks and name not in (*names, truth)]
         marked = next((name for name in free if row.get(name) not in (None, "")), None)
@@ -91,10 +89,8 @@ def given_text(row: Mapping[str, Any], columns: Columns, *, named: bool, where: 
             raise BadInput(f"{where} has no text: its {name!r} is null. Write one, or take it out.")
         if not isinstance(cell, str):  # a number, a list or whatever else is not taken for one
             kind = KINDS.get(type(cell), f"of type {type(cell).__name__}")
-            raise BadInput(
-                f"{where}: its {name!r} is {kind} ({shown(cell)}), not a text. Name the column of the "
-                f"text with {_flag('text')}, or write a text there."
-            )
+            given = f"its {name!r} is {kind} ({shown(cell)}), not a text"
+            raise BadInput(f"{where}: {given}. Name the column of the text with {_flag('text')}.")
     if not named and columns.text == QUESTION:
         return Question(question=row["question"], context=row["context"])
     first, *second = (row[name] for name in columns.text)
@@ -117,9 +113,8 @@ def marked(
             raise TypeError(cell)
         pairs = answers_of(cell) if name == "answers" else [(_whole(a), _whole(b)) for a, b in cell]
     except (TypeError, ValueError, LookupError) as wrong:
-        raise BadInput(
-            f"{where}: its {name!r} is {shown(row[name])}, not {MARKS[name]}. Mend or rename it."
-        ) from wrong
+        said = f"its {name!r} is {shown(row[name])}, not {MARKS[name]}"
+        raise BadInput(f"{where}: {said}. Mend or rename it.") from wrong
     last = given.context if isinstance(given, Question) else given
     last = last if isinstance(last, str) else last[1]
     size, unit, words = len(last), "characters", list[tuple[int, int]]()
@@ -128,10 +123,8 @@ def marked(
         size, unit, pairs = len(words), "words", [(a, b) for a, b in pairs if a < b]
     for first, end in pairs:
         if not 0 <= first <= end <= size:
-            raise BadInput(
-                f"{where}: its {name!r} marks {first} to {end}, but the text has {size} {unit}. Marks "
-                "are counted from 0, the end one behind the last."
-            )
+            said = f"its {name!r} marks {first} to {end}, but the text has {size} {unit}"
+            raise BadInput(f"{where}: {said}. Count from 0, the end one behind the last.")
     return tuple((words[a][0], words[b - 1][1]) if words else (a, b) for a, b in pairs)
 
 

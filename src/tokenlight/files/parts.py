@@ -1,9 +1,7 @@
-"""A folder of finished parts: one runner in it, the settings it was begun with, and parts that count
-only whole.
+"""A folder of finished parts: one runner in it, and the settings it was begun with.
 
 A part is one file of JSON lines, the last of which is its manifest: what it belongs to, how it was made,
-and the hash of the lines before. It is written beside and renamed, so a stop at any moment leaves whole
-parts only.
+and the hash of the lines before. It is written beside and renamed: a stop leaves whole parts only.
 """
 
 import hashlib
@@ -75,9 +73,8 @@ def locked(folder: Path, workers: int) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             stream.seek(0)
-            raise BadInput(
-                f"{folder} is being worked in by another run ({stream.read()}); wait for it, or stop it."
-            ) from None
+            told = f"{folder} is being worked in by another run ({stream.read()})"
+            raise BadInput(f"{told}; wait for it, or stop it.") from None
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {socket.gethostname()}, {workers} workers")
         stream.flush()
@@ -109,8 +106,7 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any], place: str = "") 
     """In words, each setting that differs."""
     found: list[str] = []
     for key in dict.fromkeys((*before, *now)):
-        old, new = before.get(key), now.get(key)
-        where = f"{place}{key}"
+        old, new, where = before.get(key), now.get(key), f"{place}{key}"
         if isinstance(old, dict) and isinstance(new, dict):
             found += changed(old, new, f"{where} ")
         elif old != new:
@@ -129,17 +125,13 @@ def claim(what: str, folder: Folder, name: str, settings: Mapping[str, Any]) -> 
     try:
         before = {**json_of(found.decode())}
     except (ValueError, TypeError) as broken:
-        raise DamagedFile(
-            f"{folder.place}/{name} is damaged ({broken}); delete the folder to begin anew."
-        ) from broken
+        wrong = f"{folder.place}/{name} is damaged ({broken})"
+        raise DamagedFile(f"{wrong}; delete the folder to begin anew.") from broken
     refuse_other(f"{folder.place} holds {what}", before, json.loads(now))
 
 
 def refuse_other(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on in a folder that was begun with other settings; ``what`` is in it."""
-    different = changed(before, now)
-    if different:
-        told = f"{'; '.join(different[:4])}{' …' * (len(different) > 4)}"
-        raise BadInput(
-            f"{what} with other settings: {told}. Do not mix them: give another folder with -o."
-        )
+    if different := changed(before, now):
+        why = f"{'; '.join(different[:4])}{' …' * (len(different) > 4)}"
+        raise BadInput(f"{what} with other settings: {why}. So give another folder with -o.")

@@ -35,10 +35,7 @@ REASON = {"refused": "string"}
 # Columns that hold a field as an Attribution has it, and where it stands there.
 FIELDS = {
     **{one: one for one in ("scores", "method", "model", "notes")},
-    **{
-        one: f"row.{one}"
-        for one in ("ids", "attention", "token_types", "pieces", "special", "texts")
-    },
+    **{o: f"row.{o}" for o in ("ids", "attention", "token_types", "pieces", "special", "texts")},
     **{one: f"prediction.{one}" for one in ("labels", "probabilities")},
     **{"prediction": "prediction.label", "target": "target.name"},
 }
@@ -114,9 +111,8 @@ def attribution_of(row: Mapping[str, Any]) -> Attribution:
         spans = zip(row["starts"], row["ends"], strict=True)
         values["row"]["spans"] = [None if own[0] == NOWHERE else list(own) for own in spans]
     except (KeyError, TypeError, ValueError) as broken:
-        raise DamagedFile(
-            f"this row is no explanation, or one of another version ({broken!r}); explain it again."
-        ) from broken
+        why = "is no explanation, or one of another version"
+        raise DamagedFile(f"this row {why} ({broken!r}); explain it again.") from broken
     return Attribution.from_dict(values)
 
 
@@ -131,12 +127,11 @@ class Explanations(Sequence[Attribution]):
         self.folder = Folder(place)
         try:
             self.job: dict[str, Any] = json.loads(self.folder.read("job.json") or b"")
-            known = self.job["format"]
+            if self.job["format"] != FORMAT:
+                raise ValueError(f"its format is {self.job['format']}, not {FORMAT}")
         except (OSError, ValueError, KeyError, TypeError) as broken:
             why = "is a folder without explanations, or its job.json"
             raise DamagedFile(f"{place} {why} cannot be read: {broken}.") from broken
-        if known != FORMAT:
-            raise DamagedFile(f"{place} has format {known}, and this tokenlight reads {FORMAT}.")
 
     def __repr__(self) -> str:
         return f"<Explanations of {len(self)} texts in {self.folder.place}>"
@@ -156,8 +151,7 @@ class Explanations(Sequence[Attribution]):
         return self.dataset.to_table(columns=columns).to_pandas()
 
     @cached_property
-    def _ends(self) -> list[int]:
-        """How many rows there are up to the end of each file."""
+    def _ends(self) -> list[int]:  # how many rows there are up to the end of each file
         return list(accumulate(_asked(one, "count_rows") for one in self._files))
 
     @cached_property

@@ -117,12 +117,9 @@ def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
         return Explanations(str(path))
     try:
         content = json_in(place)
-    except (OSError, ValueError) as broken:
-        gone = isinstance(broken, FileNotFoundError)
-        wrong = "does not exist" if gone else f"is not an attribution file: {broken}"
-        raise DamagedFile(f"{place} {wrong}.") from broken
-    entries = content if isinstance(content, list) else [content]
-    try:
+        entries = content if isinstance(content, list) else [content]
         return [Attribution.from_dict(entry) for entry in entries]
-    except TokenlightError as broken:
-        raise DamagedFile(f"{place} is damaged: {broken}") from broken
+    except (OSError, ValueError, TokenlightError) as broken:
+        gone = isinstance(broken, FileNotFoundError)
+        wrong = "does not exist" if gone else f"is not an attribution file, or damaged: {broken}"
+        raise DamagedFile(f"{place} {wrong.removesuffix('.')}.") from broken

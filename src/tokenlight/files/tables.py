@@ -166,9 +166,8 @@ def _json_lines(place: Path) -> Numbered:
         try:
             row = json_of(line["text"])
         except ValueError as broken:
-            raise DamagedFile(
-                f"line {number} of {place.name} is not valid JSON: {broken}."
-            ) from broken
+            where = f"line {number} of {place.name}"
+            raise DamagedFile(f"{where} is not valid JSON: {broken}.") from broken
         if not isinstance(row, dict):
             raise BadInput(f"line {number} of {place.name} is not a JSON object.")
         yield number, row
@@ -196,15 +195,12 @@ def _separated(place: Path, sign: str) -> Numbered:
     for number, row in enumerate(rows, 1):
         if len(row) > len(names):
             kind = "tabs" if sign == "\t" else "commas"
-            raise BadInput(
-                f"row {number} of {place.name} has {len(row)} cells, the header {len(names)}; put quotes "
-                f"around a text with {kind}."
-            )
+            where = f"row {number} of {place.name} has {len(row)} cells, the header {len(names)}"
+            raise BadInput(f"{where}; put quotes around a text with {kind}.")
         yield number, dict(zip_longest(names, row))
 
 
 def _cells(place: Path, sign: str) -> Iterator[list[str]]:
-    """The cells of each line that is not empty."""
     reader = csv.reader(lines_of(place), delimiter=sign, strict=True)
     row: list[str] | None = []
     while row is not None:
@@ -213,10 +209,9 @@ def _cells(place: Path, sign: str) -> Iterator[list[str]]:
         try:
             row = next(reader, None)
         except csv.Error as broken:
-            raise DamagedFile(
-                f"the row of {place.name} that begins in line {first} cannot be read: {broken}. Put the "
-                'whole text in quotes, and write a quote within it twice ("").'
-            ) from broken
+            where = f"the row of {place.name} that begins in line {first} cannot be read: {broken}"
+            mend = 'Put the whole text in quotes, and write a quote within it twice ("")'
+            raise DamagedFile(f"{where}. {mend}.") from broken
         finally:
             csv.field_size_limit(before)
         if row:
@@ -224,11 +219,9 @@ def _cells(place: Path, sign: str) -> Iterator[list[str]]:
 
 
 def _refuse_doubles(names: Sequence[str], place: Path) -> None:
-    doubles = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
-    if doubles:
-        raise BadInput(
-            f"{place.name} has more than one column named {', '.join(map(repr, doubles))}; rename one."
-        )
+    if doubles := [one for one in dict.fromkeys(names) if one and names.count(one) > 1]:
+        told = ", ".join(map(repr, doubles))
+        raise BadInput(f"{place.name} has more than one column named {told}; rename one.")
 
 
 def _parquet(place: Path) -> Numbered:
@@ -246,9 +239,7 @@ def _parquet(place: Path) -> Numbered:
         raise
     except (pyarrow.ArrowException, ValueError, OverflowError) as broken:
         # The last two: times that Python's calendar does not have.
-        raise DamagedFile(
-            f"{place.name} is not a Parquet file, or a value of it cannot be read: {broken}."
-        ) from broken
+        raise OSError(f"it is not a Parquet file, or a value of it is odd: {broken}") from broken
 
 
 def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
@@ -260,8 +251,7 @@ def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
             "installed; give a file (.jsonl, .csv, .parquet), or: pip install datasets"
         ) from missing
     path, _, part = name.partition(":")
-    loaded = datasets.load_dataset(path, part or None, split=split or "validation")
-    return iter(loaded)
+    return iter(datasets.load_dataset(path, part or None, split=split or "validation"))
 
 
 READERS: dict[str, Callable[[Path], Numbered]] = {

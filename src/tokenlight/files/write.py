@@ -44,9 +44,7 @@ def json_text(content: Any, **how: Any) -> str:
     try:
         return json.dumps(content, allow_nan=False, **{"ensure_ascii": False, **how})
     except ValueError as odd:
-        raise NotFinite(
-            "NaN or infinity arose, which JSON cannot hold; use a wider dtype."
-        ) from odd
+        raise NotFinite("NaN or infinity, which JSON cannot hold; use a wider dtype.") from odd
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]], end: str = "\n") -> str:
@@ -80,8 +78,7 @@ def parquet_bytes(table: Any, **how: Any) -> bytes:
 
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink, **how)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def write_parquet(place: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -184,19 +181,18 @@ class Folder:
         """Write a file: beside and renamed on a disk, in one upload elsewhere."""
         if self.here is not None:
             write_bytes(self.here / name, content)
-            return
-        system, base = filesystem(self.place)
-        system.pipe_file(f"{base}/{name}", content)
+        else:
+            system, base = filesystem(self.place)
+            system.pipe_file(f"{base}/{name}", content)
 
     @as_of_a_disk()
     def read(self, name: str) -> bytes | None:
         """A file's bytes; None where there is none."""
         system, base = filesystem(self.place)
         try:
-            content: bytes = system.cat_file(f"{base}/{name}")
+            return bytes(system.cat_file(f"{base}/{name}"))
         except FileNotFoundError:
             return None
-        return content
 
     @as_of_a_disk()
     def sizes(self, below: str) -> dict[str, int]:
