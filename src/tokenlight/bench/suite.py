@@ -112,7 +112,7 @@ def find(name: str | Path) -> Path:
     place = Path(name)
     if place.suffix in (".yaml", ".yml") or place.is_file():
         if not place.is_file():
-            raise DamagedFile(f"the suite {place} does not exist.")
+            raise DamagedFile(f"the suite {place} does not exist; check its name.")
         return place
     if str(name) not in shipped():
         raise UnknownName.among("suite (a name, or a path to a .yaml file)", str(name), shipped())

@@ -126,7 +126,11 @@ def placed_rows(
     place = Path(source)
     is_file = ending_of(place) in ENDINGS or place.exists()
     if is_file and not place.is_file():
-        wrong = "is a folder or a device; give a file" if place.exists() else "does not exist"
+        wrong = (
+            "is a folder or a device; give a file"
+            if place.exists()
+            else "does not exist; check its name"
+        )
         raise DamagedFile(f"{place} {wrong}.")
     rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
     kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
