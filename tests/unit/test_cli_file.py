@@ -431,7 +431,7 @@ def test_evaluate_looks_for_the_file_before_it_imports_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "error: no-such.csv does not exist.\n"
+    assert done.stderr == "error: no-such.csv does not exist; check its name.\n"
 
 
 def test_missing_labels_are_asked_for_in_flags(tokenlight, classifier, reviews, tmp_path):

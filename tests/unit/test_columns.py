@@ -108,7 +108,7 @@ def test_utf16_is_no_utf8_and_neither_is_a_cut_file(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_refused_and_so_is_a_folder(tmp_path):
-    with pytest.raises(DamagedFile, match=r"zzz.csv does not exist.$"):
+    with pytest.raises(DamagedFile, match=r"zzz.csv does not exist; check its name.$"):
         read(tmp_path / "zzz.csv")
     with pytest.raises(DamagedFile, match="is a folder or a device; give a file"):
         read(tmp_path)
