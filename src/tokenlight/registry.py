@@ -49,9 +49,8 @@ class Registered:
         for option, (low, high) in _ranges(cls).items():
             value = getattr(self, option)
             if isinstance(value, int | float) and not low <= value <= high:
-                raise BadInput(
-                    f"option {option}={value} of {self.name} cannot be: give {low} to {high:,}."
-                )
+                given = f"option {option}={value} of {self.name}"
+                raise BadInput(f"{given} cannot be: give {low} to {high:,}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")

@@ -156,7 +156,7 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
         (["--file", "b.csv"], "b.csv does not exist"),
         (["--question", "q"], "--question and --context (or --document) belong together"),
         (["a", "--question", "q", "--context", "c"], "--question does not go with TEXT"),
-        (["a", "--csv", "table.txt"], "the name of this file must end in .csv"),
+        (["a", "--csv", "table.txt"], "the name of a file must end in .csv"),
         (["a", "--html", "-"], "must end in .html"),
         (
             ["a", "--rather-than", "negative", "--target", "all"],
@@ -168,7 +168,7 @@ def test_what_is_unexpected_keeps_its_traceback(monkeypatch):
         (["a", "--method", "best", "--method", "gae"], "--method best chooses one method"),
         (["a", "--fill", "blur"], "--fill blur needs --image FILE"),
         (["a", "--fill", "mean"], "--fill mean needs --image FILE"),
-        (["a", "--no-answer"], "give --question and --context with it"),
+        (["a", "--no-answer"], "give --question and --context too"),
         (["a", "--occurrence", "1"], "give --token WORD, or the words of a"),
         (
             ["a", "-m", "m", "--token", "3", "--occurrence", "1"],

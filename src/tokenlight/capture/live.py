@@ -192,9 +192,8 @@ class LiveModel:
     def check_ids(self, low: int, high: int) -> None:
         """Refuse ids outside the vocabulary: on a GPU they do not raise but kill its context."""
         if low < 0 or high >= self.vocabulary:
-            raise BadInput(
-                f"token ids run from {low} to {high}, but this model knows 0 to {self.vocabulary - 1}."
-            )
+            known = f"but this model knows 0 to {self.vocabulary - 1}"
+            raise BadInput(f"token ids run from {low} to {high}, {known}.")
 
     def filler(self, rows: Sequence[Any]) -> int | None:
         """The padding id; of a model without one, the lowest that no row uses, if any; none for pictures."""
@@ -238,9 +237,8 @@ class LiveModel:
             with lent(self.sight.keeping if self.sight else [], rope_deltas=None):
                 return self.model(**given, return_dict=True, **flags)
         except (ValueError, AssertionError, NotImplementedError) as refusal:
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} itself refuses this pass: {refusal}"
-            ) from refusal
+            name = type(self.model).__name__
+            raise UnsupportedModel(f"{name} itself refuses this pass: {refusal}") from refusal
 
     def run(
         self,

@@ -270,9 +270,8 @@ def _launched(live: LiveModel, rows: list[Variant], budget: int) -> tuple[Packs,
     ids = np.concatenate([row.ids for row in rows])
     longest = max(max(row.source or 0, len(row) - (row.source or 0)) for row in rows)
     if live.max_tokens is not None and longest > live.max_tokens:
-        raise TextTooLong(
-            f"a changed text has {longest} tokens but this model reads at most {live.max_tokens}."
-        )
+        most = f"this model reads at most {live.max_tokens}"
+        raise TextTooLong(f"a changed text has {longest} tokens but {most}.")
     live.check_ids(int(ids.min()), int(ids.max()))
     live.verify(rows[0].row, maps=False)  # is it proof against padding?
     lengths, kinds = [len(row) for row in rows], [kind_of(row) for row in rows]

@@ -173,9 +173,7 @@ def target_of(given: Mapping[str, Any], *, answers: bool) -> Any:
         answer = this if named else None
         this = SpanTarget(answer=answer, occurrence=times, no_answer=given["no_answer"])
         return this if rival is None else Contrast(this, rival)
-    refuse(
-        given["no_answer"], "--no-answer is of a question; give --question and --context with it."
-    )
+    refuse(given["no_answer"], "--no-answer is of a question; give --question and --context too.")
     if writes:
         together = rival is None and bool(given["by"])
         this = Continuation(written, 20 if tokens is None else tokens, together=together)

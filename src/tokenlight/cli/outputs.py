@@ -46,9 +46,7 @@ class Output:
         self.files = {e: p for e, p in self.files.items() if e != ".json" or not self.as_json}
         for ending, place in self.files.items():
             if place.suffix.lower() != ending:
-                raise BadInput(
-                    f"--{ending[1:]} {place}: the name of this file must end in {ending}."
-                )
+                raise BadInput(f"--{ending[1:]} {place}: the name of a file must end in {ending}.")
         if ".parquet" in self.files:
             MissingExtra.check(["pyarrow"], "bench", "--parquet")
 
@@ -57,11 +55,9 @@ class Output:
         if self.as_json:
             # In characters that standard output has.
             ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-            listed = ",\n".join(
-                json_text(a.to_dict(), ensure_ascii=ascii) for a in self._filed(found)
-            )
+            texts = (json_text(a.to_dict(), ensure_ascii=ascii) for a in self._filed(found))
             before = "" if self._alone(found) else ",\n" if self.shown else "[\n"
-            sys.stdout.write(before + listed)
+            sys.stdout.write(before + ",\n".join(texts))
         elif where:
             head = Text("\n" * bool(self.shown) + in_line(where), style="bold")
             if (truth := true_label(found[0])) is not None:

@@ -140,9 +140,8 @@ def _answer_characters(target: SpanTarget, row: TokenRow) -> tuple[int, int]:
             f"the answer {answer!r} is not in the context; give words exactly as they are written there, "
             f"or {way('no_answer=True', '--no-answer')}."
         )
-    start = one_place(
-        starts, target.occurrence, f"the answer {answer!r}", "the context", "characters"
-    )
+    what = f"the answer {answer!r}"
+    start = one_place(starts, target.occurrence, what, "the context", "characters")
     return start, start + len(answer)
 
 

@@ -140,9 +140,8 @@ class Evaluation:
             for key in self.metrics
         }
         unsteady = [said for steady, said in removal_orders(self.metrics, means) if not steady]
-        return tuple(
-            filter(None, (cut_in_words(cut_texts(self.records, self.refusals)), *unsteady))
-        )
+        cut = cut_in_words(cut_texts(self.records, self.refusals))
+        return tuple(filter(None, (cut, *unsteady)))
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -204,9 +203,7 @@ class Evaluation:
 
     def table(self) -> str:
         """Methods × metrics as text: mean [low, high]; the arrow says which way is better."""
-        better = {
-            k: v["better"] for part in self.by_method.values() for k, v in part.summary.items()
-        }
+        better = {k: v["better"] for own in self.by_method.values() for k, v in own.summary.items()}
         lines = [["method", "n", *(f"{key} {ARROWS[way]}".rstrip() for key, way in better.items())]]
         for name, part in self.by_method.items():
             texts = str(len({record.text for record in part.records}))

@@ -35,8 +35,7 @@ def is_auto(method: Any) -> bool:
 @cache
 def table(name: str = "default.json") -> dict[str, Any]:
     """What was measured: ``kinds`` (method, texts, means) and the method ``otherwise``."""
-    found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-    return found
+    return {**json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))}
 
 
 def kind_of(session: Session, given: Any) -> str:

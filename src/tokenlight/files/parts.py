@@ -50,10 +50,8 @@ def _opened(place: Path, belonging: Mapping[str, Any]) -> tuple[str, dict[str, A
         said = {**json_of(last)}
     except (OSError, ValueError, TypeError) as broken:
         raise DamagedFile(f"{place} is damaged: {broken}; {AGAIN}.") from broken
-    if other := [key for key, value in belonging.items() if said.get(key) != value]:
-        raise DamagedFile(
-            f"{place} is of another part or run ({', '.join(other)} differ); {AGAIN}."
-        )
+    if odd := [key for key, value in belonging.items() if said.get(key) != value]:
+        raise DamagedFile(f"{place} is of another part or run ({', '.join(odd)} differ); {AGAIN}.")
     return lines + end, said
 
 

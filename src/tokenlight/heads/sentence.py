@@ -56,9 +56,8 @@ def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
         try:
             found.append(_sentence(lines))
         except (ValueError, IndexError) as broken:
-            raise DamagedFile(
-                f"the sentence at line {numbers[0]} of {place} is garbled: {broken}."
-            ) from broken
+            where = f"line {numbers[0]} of {place}"
+            raise DamagedFile(f"the sentence at {where} is garbled: {broken}.") from broken
     if not found:
         raise DamagedFile(f"{place} holds no sentence.")
     return found

@@ -83,9 +83,7 @@ class PictureReader:
             laid = Laid(text, (((0, len(text)), "prompt"),))
         if laid.text.count(self.mark) != 1:
             marks = f"{laid.text.count(self.mark)} marks of a picture ({self.mark})"
-            raise BadInput(
-                f"the prompt has {marks}, and one is given; write it once, or not at all."
-            )
+            raise BadInput(f"the prompt has {marks}, and one is given; write it once or never.")
         return laid
 
     def _processed(

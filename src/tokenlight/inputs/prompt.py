@@ -182,9 +182,7 @@ def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
     """A chat in its template; ``pictured``: its first message begins with an image."""
     if not chat.template and not getattr(tokenizer, "chat_template", None):
         own = way("Chat(…, template=…)", "a template with --chat-template FILE")
-        raise UnsupportedModel(
-            f"this model's tokenizer has no chat template; give one text, or {own}."
-        )
+        raise UnsupportedModel(f"the model's tokenizer has no chat template; give a text or {own}.")
     messages = [dict(message) for message in chat.messages]
     for number, message in enumerate(messages if pictured else ()):  # contents in a list
         written = {"type": "text", "text": message["content"]}

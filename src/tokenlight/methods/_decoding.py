@@ -199,6 +199,5 @@ def _fitting(live: LiveModel, model: Any, tokenizer: Any) -> Any:
         why = "gives token ids other meanings than this model's tokenizer does"
     else:
         return head
-    raise UnsupportedModel(
-        f"the language model {_name_of(model)} {why}; give the one it was tuned from."
-    )
+    given = f"the language model {_name_of(model)}"
+    raise UnsupportedModel(f"{given} {why}; give the one it was tuned from.")

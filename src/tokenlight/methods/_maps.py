@@ -52,9 +52,8 @@ def reduced(matrix: Tensor, tape: Tape, how: Reduce, *, zero_readout: bool = Tru
 def require_block(start_layer: int, blocks: int) -> None:
     """Refuse a ``start_layer`` that is none of a model's blocks."""
     if not 0 <= start_layer < blocks:
-        raise BadInput(
-            f"start_layer={start_layer} leaves no block: this model has {blocks} (0 to {blocks - 1})."
-        )
+        has = f"this model has {blocks} (0 to {blocks - 1})"
+        raise BadInput(f"start_layer={start_layer} leaves no block: {has}.")
 
 
 class AttentionGradientMethod(Method):

@@ -27,9 +27,8 @@ class PointingGame(Metric):
     def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
         row, spans = case.attribution.row, case.spans or ()
         parts = {part for part, _, _ in spans}
-        places = np.array(
-            [i for i in case.original.rankable if row.segments[i] in parts], dtype=int
-        )
+        own = [i for i in case.original.rankable if row.segments[i] in parts]
+        places = np.array(own, dtype=int)
         gold = marked_tokens(row, spans)
         if not gold[places].any():
             raise BadInput("no token of this text is marked.")

@@ -109,9 +109,7 @@ def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:
     folder = Path(place, hub.get("subfolder") or "")
     # transformers makes up an empty vocabulary where a folder has none: every word would be unknown.
     if folder.is_dir() and not any(any(folder.glob(file)) for file in TOKENIZERS):
-        raise BadInput(
-            f"{name} has no tokenizer; tokenizer.save_pretrained(folder) saves it there."
-        )
+        raise BadInput(f"{name} has no tokenizer; tokenizer.save_pretrained(folder) saves one.")
     with opening(name, "the tokenizer (tokenizer.json, tokenizer_config.json …)"):
         try:
             return AutoTokenizer.from_pretrained(place, **SAFE, **fetching(hub))

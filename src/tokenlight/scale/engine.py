@@ -215,9 +215,8 @@ class _Process:
         self.pipe, theirs = context.Pipe()
         self.task: int | None = None
         self.exit: int | None = None
-        self.process = context.Process(
-            target=_serve, args=(theirs, job, tasks, device), daemon=True
-        )
+        given = theirs, job, tasks, device
+        self.process = context.Process(target=_serve, args=given, daemon=True)
         self.process.start()
         theirs.close()
 

@@ -99,9 +99,7 @@ class TextFiles:
                 raise BadInput(f"{source} holds no text; give files with at least one row.")
             kept = pyarrow.unify_schemas([one[2] for one in full], promote_options="permissive")
         except pyarrow.ArrowException as differ:
-            raise BadInput(
-                f"a column to keep has several types ({differ}); give it one type."
-            ) from differ
+            raise BadInput(f"a kept column has several types ({differ}); give it one.") from differ
         return cls(tuple(one[0] for one in seen), text, full[0][1], kept, limit)
 
     def blocks(self, size: int) -> list[Block]:

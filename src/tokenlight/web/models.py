@@ -128,9 +128,8 @@ def load(
         name = shown_name(given)
         if explainer.live.head.reads not in ("text", "next"):
             served_are = "classifiers of texts, models that answer questions, and language models"
-            raise UnsupportedModel(
-                f"{name} cannot be served: the page is for {served_are}; explain it in Python."
-            )
+            why = f"the page is for {served_are}; explain it in Python"
+            raise UnsupportedModel(f"{name} cannot be served: {why}.")
         explainer.name = name
         keep_secret(_paths(given, explainer))
         mask = maps.pop(name, None)

@@ -197,9 +197,8 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
         records += measure(served.explainer, own, metrics, numbers, labels=labels, progress=False)
     if not records:
         raise Refusal(*refused[0]["error"].values())
-    omitted = (
-        Failure(one["text"], names[one["method"]], one["error"]["message"]) for one in refused
-    )
+    told = ((one["text"], names[one["method"]], one["error"]["message"]) for one in refused)
+    omitted = (Failure(*one) for one in told)
     named, omissions = short_names(records, omitted)
     evaluation = Evaluation(named, metrics, asked.seed, refusals=omissions)
     return {

@@ -105,9 +105,8 @@ class Panel:
 
     @property
     def texts(self) -> int:
-        return max(
-            (one.count or 0 for row in self.rows.values() for one in row.values()), default=0
-        )
+        counts = (one.count or 0 for row in self.rows.values() for one in row.values())
+        return max(counts, default=0)
 
     def score(self, method: str, metric: str) -> Score:
         """A method's score, empty where there is none."""
