@@ -178,6 +178,7 @@ def test_shapley_values_sum_to_what_the_target_gains():
     with torch.no_grad():
         gain = EXPLAINER.model(**ids).logits[0, 2] - EXPLAINER.model(**empty).logits[0, 2]
     np.testing.assert_allclose(found.scores.sum(), float(gain), atol=1e-9)
+    assert found.extras["sampling"]["orders"] == 25
     assert found.scores[0] == found.scores[-1] == 0
 
 

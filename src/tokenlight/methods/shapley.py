@@ -16,10 +16,10 @@ class Shapley(_presence.UnitMethod):
 
     :math:`P_s(i)` are the tokens before i in order s; in :math:`x_P`, ``token``, the others are the
     token ``baseline``. Of larger ``units`` the tokens share what it brings. Special tokens always stay
-    and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)` exactly, and ``extras["units"]`` has a
-    95 % interval for each larger unit. Captum's ShapleyValueSampling with draws that belong to the text;
-    ``preset="captum"`` draws Captum's own, those of a text explained alone after
-    ``torch.manual_seed(seed)``.
+    and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)` exactly; ``extras["sampling"]`` has
+    the largest standard error of one, ``extras["units"]`` a 95 % interval for each larger unit. Captum's
+    ShapleyValueSampling with draws that belong to the text; ``preset="captum"`` draws Captum's own,
+    those of a text explained alone after ``torch.manual_seed(seed)``.
     Differs from the paper: nothing.
     """
 
@@ -40,9 +40,12 @@ class Shapley(_presence.UnitMethod):
         found = []
         for row, gains in zip(tape.rows, self.found(tape), strict=True):
             spread = gains.std(axis=0, ddof=1) if len(gains) > 1 else np.ptp(gains)
-            mean, error = gains.mean(axis=0), 1.96 * spread / len(gains) ** 0.5
-            found.append(self.interval(row, mean - error, mean + error))
-        return found if self.units != "token" else None
+            error, mean = spread / len(gains) ** 0.5, gains.mean(axis=0)
+            largest = float(np.max(error, initial=0.0))
+            found.append({"sampling": {"orders": len(gains), "standard_error": largest}})
+            if self.units != "token":
+                found[-1] |= self.interval(row, mean - 1.96 * error, mean + 1.96 * error)
+        return found
 
     def measured(self, tape: Tape) -> list[np.ndarray]:
         """What each brought when it joined."""
