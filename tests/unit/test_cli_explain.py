@@ -355,3 +355,15 @@ def test_the_best_method_is_chosen_from_the_command_line(
     code, output, _ = tokenlight("explain", "Charming film", "-m", classifier, "--method", "best")
     assert code == 0
     assert "method='best'" in output
+
+
+def test_a_files_name_is_explained_with_a_word_about_its_content(
+    tokenlight, classifier, tmp_path, monkeypatch
+):
+    (tmp_path / "good").write_text("a fine film")
+    monkeypatch.chdir(tmp_path)
+    code, shown, told = tokenlight("explain", "good", "--model", classifier)
+    assert code == 0
+    assert "good" in shown
+    assert "is a file here, and its name is explained; give --file FILE" in told
+    assert "is a file here" not in tokenlight("explain", "film", "--model", classifier)[2]

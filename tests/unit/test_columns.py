@@ -287,3 +287,12 @@ def test_minus_one_is_the_label_of_that_name_and_refused_where_there_is_none():
     assert read_labels([-1, 1, None], Head("classification", ("-1", "1"))) == (0, 1, None)
     with pytest.raises(UnknownName, match="unknown label '-1'. Known: bad, good. .*no label"):
         read_labels([-1, 1], Head("classification", ("bad", "good")))
+
+
+def test_a_text_file_whose_lines_end_in_a_carriage_return_alone_is_refused(tmp_path):
+    place = tmp_path / "old.txt"
+    place.write_bytes(b"a dull plot\ra great film\r")
+    with pytest.raises(DamagedFile, match=r"line 1 of old.txt holds a carriage return"):
+        list(placed_rows(place))
+    place.write_bytes(b"a dull plot\r\na great film\r\n")
+    assert [row["text"] for _, row in placed_rows(place)] == ["a dull plot", "a great film"]

@@ -35,7 +35,7 @@ def given(tmp_path, bert_folder):
         (("--document", "a.txt"), "--file does not go with --document"),
         (("--chat-template", "a.j2"), "-o does not go with --chat-template"),
         (("--json", "a.json"), "-o does not go with --json"),
-        (("-x", "gae"), "it has one --method"),
+        (("-x", "gae"), "not by attcat and gae: give one --method"),
     ],
 )
 def test_options_that_contradict_a_folder_are_refused(given, tokenlight, tmp_path, options, said):  # noqa: F811

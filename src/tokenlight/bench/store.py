@@ -41,7 +41,8 @@ class RunFolder:
                 raise ValueError(f"its format is {manifest['format']!r:.20}, not {FORMAT}")
             plan = TypeAdapter(Plan).validate_python(manifest["plan"])
         except (OSError, ValueError, KeyError, TypeError) as broken:
-            wrong = f"{place} holds no benchmark run that can be read ({broken!r})"
+            why = "there is no run.json" if isinstance(broken, FileNotFoundError) else repr(broken)
+            wrong = f"{place} holds no benchmark run that can be read ({why})"
             raise DamagedFile(f"{wrong}; give another folder.") from broken
         suite, _ = read_suite(file)
         # Unnamed, the copy would be called as its file is: `suite`.

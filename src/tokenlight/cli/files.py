@@ -93,8 +93,9 @@ def _answered(
 
 def explain_into_folder(given: Mapping[str, Any], methods: Any, target: Any) -> None:
     """Explain the texts of --file into the folder -o."""
-    several = methods == "best" or len(methods) > 1
-    refuse(several, "a folder holds one row a text, so it has one --method: name one, not best.")
+    names = ["best"] if methods == "best" else [name for name, _ in methods]
+    said = f"a folder holds one row a text, by one method, not by {' and '.join(names)}: "
+    refuse(methods == "best" or len(names) > 1, f"{said}give one --method, and each a folder.")
     gpus, workers, here = given["gpus_per_worker"], given["workers"], given["engine"] != "ray"
     usual = "cuda" if gpus or (here and torch.cuda.is_available()) else "cpu"
     device = given["device"] or usual

@@ -109,6 +109,10 @@ def _texts(given: Mapping[str, Any]) -> Any:
 
 def _read(text: str) -> str:
     if text != "-":
+        # A file's name is a text like any other, but its content was more likely meant.
+        if os.path.isfile(text):  # which, unlike Path, takes a text too long or too odd for a name
+            many = "--file FILE for its texts, or - < FILE for one."
+            tell(f"note: {text!r} is a file here, and its name is explained; give {many}", "yellow")
         return text
     try:
         content = sys.stdin.buffer.read().decode("utf-8")

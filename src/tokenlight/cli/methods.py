@@ -138,7 +138,7 @@ def _ordered(kind: Kind) -> list[tuple[str, str]]:
         return [(name, "") for name in names]
     found, texts = [*recommended()], measured()["texts"]
     heads = {
-        found[0]: f"recommended: most faithful on {texts:,} texts (AOPC; random scores "
+        found[0]: f"recommended: best mean rank by AOPC on {texts:,} texts (random scores "
         f"{measured()['means']['random']:.2f})"
     }
     usable = registry.usable(kind)

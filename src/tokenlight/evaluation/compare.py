@@ -136,8 +136,9 @@ def compare(
     labels_a, labels_b = a.explainer.labels, b.explainer.labels
     if labels_a != labels_b:
         raise BadInput(
-            f"the two models have different labels ({', '.join(labels_a)}; {', '.join(labels_b)}), "
-            "so their predictions cannot be compared."
+            f"the two models have different labels ({', '.join(labels_a) or 'none'}; "
+            f"{', '.join(labels_b) or 'none'}), so their predictions cannot be compared; give two "
+            "classifiers with the same labels."
         )
     if is_auto(method):  # one method for both sides
         method = a.explainer.default_method()

@@ -121,5 +121,6 @@ def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
         return [Attribution.from_dict(entry) for entry in entries]
     except (OSError, ValueError, TokenlightError) as broken:
         gone = isinstance(broken, FileNotFoundError)
-        wrong = "does not exist" if gone else f"is not an attribution file, or damaged: {broken}"
+        other = f"is not an attribution file (.json, as save() writes it), or damaged: {broken}"
+        wrong = "does not exist; check its name" if gone else other
         raise DamagedFile(f"{place} {wrong.removesuffix('.')}.") from broken

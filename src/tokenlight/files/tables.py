@@ -165,6 +165,17 @@ def _lines(place: Path) -> Numbered:
             yield number, {"text": line.rstrip("\r\n")}
 
 
+def _texts(place: Path) -> Numbered:
+    """A text a line; other programs take a bare carriage return for the end of one."""
+    for number, row in _lines(place):
+        if "\r" in row["text"]:
+            raise DamagedFile(
+                f"line {number} of {place.name} holds a carriage return without a line feed; save the "
+                "file with one kind of line end."
+            )
+        yield number, row
+
+
 def _json_lines(place: Path) -> Numbered:
     for number, line in _lines(place):
         try:
@@ -264,6 +275,6 @@ READERS: dict[str, Callable[[Path], Numbered]] = {
     ".csv": partial(_separated, sign=","),
     ".tsv": partial(_separated, sign="\t"),
     ".parquet": _parquet,
-    ".txt": _lines,
+    ".txt": _texts,
 }
 ENDINGS = tuple(READERS)
