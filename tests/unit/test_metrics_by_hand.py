@@ -383,6 +383,8 @@ def test_token_overlap():
     # ln(2 / 2) = 0: a word of every text has no weight, but stands in the lists
     logged = explainer.evaluate([one, two], ("token_overlap", {"k": 3})).summary
     assert logged["token_overlap"]["mean"] == pytest.approx(1 / 3)
+    logged = explainer.evaluate([one, two], ("token_overlap", {"k": 3, "tokens": "positive"}))
+    assert logged.summary["token_overlap"]["mean"] == 0
 
 
 def test_token_overlap_lists_words_that_speak_against_a_class_last():
@@ -393,6 +395,8 @@ def test_token_overlap_lists_words_that_speak_against_a_class_last():
     for k, shared in ((2, 0), (3, 1)):  # {11, 22} and {20, 10}; with the third 10 and 21
         summary = explainer.evaluate([one, two], ("token_overlap", plain | {"k": k})).summary
         assert summary["token_overlap"]["mean"] == shared
+    found = explainer.evaluate([one, two], ("token_overlap", plain | {"tokens": "positive"}))
+    assert found.summary["token_overlap"]["mean"] == 0  # word 10 speaks against class 1
 
 
 @pytest.mark.parametrize(("normalize", "total", "decoded"), [("none", 1, 1), ("l1", 8, 5)])

@@ -311,6 +311,14 @@ def test_a_chat_begins_with_the_picture():
     assert found.row.special == (False,) * 20 + (True,)
 
 
+def test_a_mapping_of_an_image_and_a_text_is_read_too(llava):
+    explainer = Explainer(llava.model.float(), llava_processor())
+    one = explainer.explain({"image": CATS, "text": QUESTION}, "grad_x_input")
+    two = explainer.explain(Picture(CATS, text=QUESTION), "grad_x_input")
+    llava.model.double()
+    assert np.array_equal(one.scores, two.scores)
+
+
 def test_words_and_the_whole_picture_are_units(llava):
     by_word = llava.explain(pictured(), ("occlusion", {"units": "word"}))
     assert len(by_word.by("word")) == 20

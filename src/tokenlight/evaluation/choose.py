@@ -47,17 +47,19 @@ def best(
     *,
     candidates: Sequence[str] | None = None,
     seed: int = 0,
+    refresh: bool = False,
 ) -> BestMethod:
     """Choose by mean AOPC on a sample of ``texts``: every candidate on every text, however long it takes.
 
     Methods that fall short of the highest mean by less than a tenth of what lies between it and random
     scores tie with it, and the cheapest of them is taken. A choice among the default
     candidates on eight texts or more, one of which beats random, is kept in a file under the model's name
-    and read from there the next time, unless more texts are at hand than it was made on.
+    and read from there the next time, unless more texts are at hand than it was made on
+    (``refresh=True`` measures anew).
     """
     MissingExtra.check(["scipy"], "bench", "method='best', which measures with intervals,")
     key = f"{explainer.name}@{weight_digest(explainer)}"  # a retrained model is chosen for anew
-    kept = _kept().get(key) if candidates is None else None
+    kept = _kept().get(key) if candidates is None and not refresh else None
     if kept is not None and kept["texts"] >= min(len(texts), SAMPLE):
         chosen = BestMethod(**kept)
         return replace(chosen, reason=f"{chosen.reason}; measured earlier, maybe on other texts")

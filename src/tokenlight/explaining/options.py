@@ -84,6 +84,8 @@ def tabled(inputs: Any, column: str | None) -> Any:
     if column is not None:
         kind = type(inputs).__name__
         raise BadInput(f"text={column!r} names a column, but a {kind} has none; give a data frame.")
+    if isinstance(inputs, Mapping) and {*inputs} == {"image", "text"}:
+        return Picture(inputs["image"], text=inputs["text"])
     if isinstance(inputs, Mapping) and "input_ids" in inputs:  # what a tokenizer returned
         names = ("input_ids", "attention_mask", "token_type_ids")
         values: list[Any] = [inputs.get(name) for name in names]

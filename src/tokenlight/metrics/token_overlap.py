@@ -26,7 +26,8 @@ class TokenOverlap(Metric):
     runs over k = 10, 20, …, 100. ``idf``: ``log`` is ln(N / max(df, 1)), ``smooth`` is
     ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from ``corpus``, a file of texts or
     what ``tokenlight idf`` counted in one (.json), else from the explained texts. Hou & Castañón 2023.
-    ``normalize="l1"`` divides each text's scores by their L1 sum. Differs from the paper: it takes df from
+    ``normalize="l1"`` divides each text's scores by their L1 sum; ``tokens="positive"`` keeps types of
+    positive weight alone, so that a list may be shorter than k. Differs from the paper: it takes df from
     50,000 Wikipedia articles and gives no formula for idf; C counts the classes that some text was predicted
     as, v runs over the types in their texts, and a decoded method's score of a type counts once a text.
     """
@@ -35,6 +36,7 @@ class TokenOverlap(Metric):
     idf: Rarity = "log"
     normalize: Literal["none", "l1"] = "none"
     report: Literal["share", "count"] = "share"
+    tokens: Literal["all", "positive"] = "all"
     corpus: str | None = None
     cites = "hou2023decoding"
     better = "lower"
@@ -96,6 +98,7 @@ class TokenOverlap(Metric):
                 often = (times * (labels == label))[rows]
                 sums = np.bincount(columns, weights * often, len(tokens)) * factor
                 may = np.bincount(columns, often, len(tokens)) > 0  # those in the class's texts
+                may &= (sums > 0) | (self.tokens == "all")
                 order = np.argsort(-sums, kind="stable")  # strongest first, equal ones by token id
                 ranked.append(order[may[order]].tolist())
             return [_overlap(ranked, k, share=self.report == "share") for k in ks]
