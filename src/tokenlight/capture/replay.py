@@ -28,13 +28,8 @@ from tokenlight.relevance.tracing import modules_of
 OFTEN, NEVER = 2, -1  # plain passes of a shape before one is recorded; one that cannot be
 MOST = 32  # passes of one model that are kept
 # By this share of the largest numbers of a replayed pass may differ: some kernels add up in any order, and
-# a sum may round the other way, in half precision by a unit in the last place.
-TOLERANCE = {
-    torch.bfloat16: 2**-7,
-    torch.float16: 2**-10,
-    torch.float32: 1e-6,
-    torch.float64: 1e-13,
-}
+# a sum may round the other way.
+TOLERANCE = {torch.bfloat16: 2e-3, torch.float16: 3e-4, torch.float32: 1e-6, torch.float64: 1e-13}
 TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 
 
