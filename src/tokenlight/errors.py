@@ -21,6 +21,17 @@ class TokenlightError(Exception):
         long = rf"\S{{{LONGEST_WORD + 1},}}"
         super().__init__(re.sub(long, lambda word: f"{word[0][:200]}…{word[0][-100:]}", message))
 
+    @classmethod
+    @contextmanager
+    def telling(cls, said: str, *troubles: type[Exception], end: str = ".") -> Iterator[None]:
+        """Within: such troubles become this error, whose message is ``said``, their own words, ``end``."""
+        try:
+            yield
+        except TokenlightError:
+            raise
+        except troubles as trouble:
+            raise cls(f"{said}{trouble}{end}") from trouble
+
 
 def short(text: str, most: int) -> str:
     """A text of at most ``most`` characters; a dot of three stands for what was longer."""

@@ -130,10 +130,9 @@ def load(name: str | Path) -> Suite:
 def read(place: Path) -> tuple[Suite, list[str]]:
     """A suite with all that is wrong with its file: what could be read is there nevertheless."""
     yaml = MissingExtra.importing("yaml", "bench", "a suite")
-    try:
+    troubles = OSError, ValueError, yaml.YAMLError
+    with DamagedFile.telling(f"{place} is no readable YAML: ", *troubles, end=""):
         content = yaml_of(text_of(place, LARGEST))
-    except (OSError, ValueError, yaml.YAMLError) as broken:
-        raise DamagedFile(f"{place} is no readable YAML: {broken}") from broken
     if not isinstance(content, dict):
         raise BadInput(f"{place} holds no suite: it must be a mapping with data, models, methods.")
     return from_dict(content, name=place.stem, folder=str(place.parent.resolve()))

@@ -7,7 +7,7 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import product
 from logging import getLogger
 from pathlib import Path
@@ -94,16 +94,10 @@ def spare(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | 
             raise BadInput(f"{option} {place} would overwrite {name} {given}; give another name.")
 
 
-@contextmanager
-def reading(option: str, place: Path, what: str) -> Iterator[None]:
+def reading(option: str, place: Path, what: str) -> AbstractContextManager[None]:
     """A file that cannot be read, or holds something else, is refused in words."""
-    try:
-        yield
-    except TokenlightError:
-        raise
-    except (OSError, ValueError) as broken:
-        said = f"{option} {place} is no readable UTF-8 file of {what}: {broken}."
-        raise BadInput(said) from broken
+    said = f"{option} {place} is no readable UTF-8 file of {what}: "
+    return BadInput.telling(said, OSError, ValueError)
 
 
 @contextmanager

@@ -114,10 +114,8 @@ def _read(text: str) -> str:
             many = "--file FILE for its texts, or - < FILE for one."
             tell(f"note: {text!r} is a file here, and its name is explained; give {many}", "yellow")
         return text
-    try:
+    with BadInput.telling("standard input is not UTF-8 text: ", UnicodeDecodeError):
         content = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as broken:
-        raise BadInput(f"standard input is not UTF-8 text: {broken}.") from broken
     return content.removesuffix("\n").removesuffix("\r")
 
 

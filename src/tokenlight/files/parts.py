@@ -17,7 +17,7 @@ from tokenlight.errors import BadInput, DamagedFile, short
 from tokenlight.files.documents import json_of
 from tokenlight.files.write import Folder, write_text
 
-AGAIN = "the same command makes it again"
+AGAIN = "; the same command makes it again."
 
 
 def write_part(place: Path, rows: Iterable[Mapping[str, Any]], said: Mapping[str, Any]) -> None:
@@ -30,13 +30,11 @@ def write_part(place: Path, rows: Iterable[Mapping[str, Any]], said: Mapping[str
 def read_part(place: Path, belonging: Mapping[str, Any]) -> list[Any]:
     """The rows of a part; DamagedFile where they are not as they were written, or of another."""
     lines, said = _opened(place, belonging)
-    try:
+    with DamagedFile.telling(f"{place} is damaged: ", ValueError, KeyError, end=AGAIN):
         if said["sha256"] != _hash(lines):
             raise ValueError("its lines are not those that its manifest names")
         # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
         return [json_of(line) for line in lines.split("\n")[:-1]]
-    except (ValueError, KeyError) as broken:
-        raise DamagedFile(f"{place} is damaged: {broken}; {AGAIN}.") from broken
 
 
 def manifest_of(place: Path, belonging: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,13 +43,11 @@ def manifest_of(place: Path, belonging: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _opened(place: Path, belonging: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    try:
+    with DamagedFile.telling(f"{place} is damaged: ", OSError, ValueError, TypeError, end=AGAIN):
         lines, end, last = place.read_text("utf-8").removesuffix("\n").rpartition("\n")
         said = {**json_of(last)}
-    except (OSError, ValueError, TypeError) as broken:
-        raise DamagedFile(f"{place} is damaged: {broken}; {AGAIN}.") from broken
     if odd := [key for key, value in belonging.items() if said.get(key) != value]:
-        raise DamagedFile(f"{place} is of another part or run ({', '.join(odd)} differ); {AGAIN}.")
+        raise DamagedFile(f"{place} is of another part or run ({', '.join(odd)} differ){AGAIN}")
     return lines + end, said
 
 
@@ -120,11 +116,9 @@ def claim(what: str, folder: Folder, name: str, settings: Mapping[str, Any]) -> 
     if found is None:
         folder.write(name, now.encode())
         return
-    try:
+    end = "); delete the folder to begin anew."
+    with DamagedFile.telling(f"{folder.place}/{name} is damaged (", ValueError, TypeError, end=end):
         before = {**json_of(found.decode())}
-    except (ValueError, TypeError) as broken:
-        wrong = f"{folder.place}/{name} is damaged ({broken})"
-        raise DamagedFile(f"{wrong}; delete the folder to begin anew.") from broken
     refuse_other(f"{folder.place} holds {what}", before, json.loads(now))
 
 

@@ -200,7 +200,6 @@ def _asked(file: Any, question: str, **how: Any) -> Any:
     """What a method of a file gives; a damaged one is named."""
     import pyarrow
 
-    try:
+    troubles, end = (pyarrow.ArrowException, OSError), "); delete it, run again."
+    with DamagedFile.telling(f"{file.path} is damaged (", *troubles, end=end):
         return getattr(file, question)(**how)
-    except (pyarrow.ArrowException, OSError) as broken:
-        raise DamagedFile(f"{file.path} is damaged ({broken}); delete it, run again.") from broken

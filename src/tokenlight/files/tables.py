@@ -151,12 +151,9 @@ def numbered_rows(place: Path) -> Numbered:
             f"cannot read {place.name}: the ending {ending_of(place)!r} is not one of "
             f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)."
         )
-    try:
+    troubles = OSError, EOFError, zlib.error, csv.Error
+    with DamagedFile.telling(f"{place.name} cannot be read: ", *troubles):
         yield from reader(place)
-    except TokenlightError:
-        raise
-    except (OSError, EOFError, zlib.error, csv.Error) as broken:
-        raise DamagedFile(f"{place.name} cannot be read: {broken}.") from broken
 
 
 def _lines(place: Path) -> Numbered:
@@ -178,25 +175,21 @@ def _texts(place: Path) -> Numbered:
 
 def _json_lines(place: Path) -> Numbered:
     for number, line in _lines(place):
-        try:
+        where = f"line {number} of {place.name}"
+        with DamagedFile.telling(f"{where} is not valid JSON: ", ValueError):
             row = json_of(line["text"])
-        except ValueError as broken:
-            where = f"line {number} of {place.name}"
-            raise DamagedFile(f"{where} is not valid JSON: {broken}.") from broken
         if not isinstance(row, dict):
-            raise BadInput(f"line {number} of {place.name} is not a JSON object.")
+            raise BadInput(f"{where} is not a JSON object.")
         yield number, row
 
 
 def _json_list(place: Path) -> Numbered:
     with unpacked(place) as stream:
         text = stream.read(BYTES + 1)
-    try:
+    with DamagedFile.telling(f"{place.name} is not valid JSON: ", ValueError):
         if len(text) > BYTES:
             raise ValueError(f"it has more than {BYTES:,} bytes; one object a line is .jsonl")
         content = json_of(text.decode("utf-8-sig"))
-    except ValueError as broken:
-        raise DamagedFile(f"{place.name} is not valid JSON: {broken}.") from broken
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise BadInput(f"{place.name} is not a list of JSON objects; one object a line is .jsonl.")
     yield from enumerate(content, 1)

@@ -93,10 +93,8 @@ def filesystem(place: str) -> tuple[Any, str]:
     """The file system of a path or URL, and the path in it."""
     import fsspec.core
 
-    try:
+    with BadInput.telling(f"{place} cannot be reached: ", ImportError, ValueError, OSError):
         found: tuple[Any, str] = fsspec.core.url_to_fs(place)
-    except (ImportError, ValueError, OSError) as missing:
-        raise BadInput(f"{place} cannot be reached: {missing}.") from missing
     return found
 
 
@@ -124,14 +122,13 @@ class StoredFile:
     def at(cls, root: str, path: str) -> "StoredFile":
         """The file as it is now."""
         system, _ = filesystem(root)
-        try:
-            with as_of_a_disk():
-                system.invalidate_cache()
+        with DamagedFile.telling(f"{path} cannot be read: ", OSError), as_of_a_disk():
+            system.invalidate_cache()
+            try:
                 return cls(root, path, system.size(path), system.ukey(path))
-        except FileNotFoundError as missing:
-            raise DamagedFile(f"{path} does not exist (any more); put it back.") from missing
-        except OSError as broken:
-            raise DamagedFile(f"{path} cannot be read: {broken}.") from broken
+            except FileNotFoundError as missing:
+                gone = f"{path} does not exist (any more); put it back."
+                raise DamagedFile(gone) from missing
 
     @property
     def name(self) -> str:
@@ -148,17 +145,14 @@ class StoredFile:
 def files_at(source: str, endings: tuple[str, ...]) -> list[StoredFile]:
     """The files that a path, folder, glob or URL names, in order; of a folder those with these endings."""
     system, path = filesystem(source)
-    try:
-        with as_of_a_disk():
-            is_folder = system.isdir(path)
-            if is_folder:
-                found = [one for one in system.find(path) if one.lower().endswith(endings)]
-                found = [one for one in found if not re.search("/[._]", one[len(path) :])]
-            else:
-                found = [path] if system.exists(path) else system.glob(path)
-                found = [one for one in found if not system.isdir(one)]
-    except OSError as refused:
-        raise BadInput(f"{source} cannot be read: {refused}.") from refused
+    with BadInput.telling(f"{source} cannot be read: ", OSError), as_of_a_disk():
+        is_folder = system.isdir(path)
+        if is_folder:
+            found = [one for one in system.find(path) if one.lower().endswith(endings)]
+            found = [one for one in found if not re.search("/[._]", one[len(path) :])]
+        else:
+            found = [path] if system.exists(path) else system.glob(path)
+            found = [one for one in found if not system.isdir(one)]
     if not found:
         what = f"no file in it ends in {', '.join(endings)}" if is_folder else "no such file"
         raise DamagedFile(f"{source}: {what}.")

@@ -114,13 +114,9 @@ def head_mask(given: Any) -> HeadMask:
 
 def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of a heads file."""
-    try:
+    way_out = f". Write one with: tokenlight heads MODEL --conllu FILE -o {path}"
+    with DamagedFile.telling(f"{path} is not a heads file: ", OSError, ValueError, end=way_out):
         content = json_in(Path(path))
-    except (OSError, ValueError) as broken:
-        raise DamagedFile(
-            f"{path} is not a heads file: {broken}. Write one with: tokenlight heads MODEL --conllu "
-            f"FILE -o {path}"
-        ) from broken
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFile(f"{path} is not a heads file of format {FORMAT}.")
     return content

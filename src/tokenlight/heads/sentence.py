@@ -41,11 +41,10 @@ class ParsedSentence:
 def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
     """The sentences of a CoNLL-U file, plain or ``.gz`` (universaldependencies.org/format)."""
     place = Path(path)
-    try:
+    troubles = UnicodeDecodeError, OSError, EOFError
+    with DamagedFile.telling(f"{place} is not a CoNLL-U file: ", *troubles):
         raw = place.read_bytes()
         text = (gzip.decompress(raw) if place.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (UnicodeDecodeError, OSError, EOFError) as broken:
-        raise DamagedFile(f"{place} is not a CoNLL-U file: {broken}.") from broken
     found: list[ParsedSentence] = []
     # Not splitlines: it cuts at characters that words may hold, such as U+2028.
     numbered = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
@@ -53,11 +52,9 @@ def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
         numbers, lines = zip(*block, strict=True)
         if not written or all(line[0] == "#" for line in lines):
             continue
-        try:
+        where = f"the sentence at line {numbers[0]} of {place}"
+        with DamagedFile.telling(f"{where} is garbled: ", ValueError, IndexError):
             found.append(_sentence(lines))
-        except (ValueError, IndexError) as broken:
-            where = f"line {numbers[0]} of {place}"
-            raise DamagedFile(f"the sentence at {where} is garbled: {broken}.") from broken
     if not found:
         raise DamagedFile(f"{place} holds no sentence.")
     return found

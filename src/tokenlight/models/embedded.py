@@ -129,13 +129,9 @@ def _files_of(task: str) -> dict[str, dict[str, Any]]:
 
 
 def _read(file_name: str) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json_in(FOLDER / file_name)
-    except (OSError, ValueError) as broken:
-        raise DamagedFile(
-            f"{FOLDER / file_name} cannot be read ({broken}), so the embedded models cannot be checked. "
-            f"{_WAYS_BACK}"
-        ) from broken
+    place, end = FOLDER / file_name, f"), so the embedded models cannot be checked. {_WAYS_BACK}"
+    with DamagedFile.telling(f"{place} cannot be read (", OSError, ValueError, end=end):
+        content: dict[str, Any] = json_in(place)
     return content
 
 
@@ -143,11 +139,8 @@ def digest_of(where: str) -> str:
     """SHA-256 of a file; a hub's name stands for itself."""
     if not os.path.isfile(where):  # Path refuses a name that is too long
         return where
-    try:
-        with open(where, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as broken:
-        raise TokenlightError(f"{where} cannot be read: {broken}.") from broken
+    with TokenlightError.telling(f"{where} cannot be read: ", OSError), open(where, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def folder_digest(place: str) -> str:

@@ -71,12 +71,9 @@ def _reachable(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
         return  # "auto" and its like
-    try:
+    begin = ". Begin one there with: ray start --head"
+    with BadInput.telling(f"no Ray cluster at {address}: ", OSError, end=begin):
         socket.create_connection((host, int(port)), timeout=10).close()
-    except OSError as refused:
-        raise BadInput(
-            f"no Ray cluster at {address}: {refused}. Begin one there with: ray start --head"
-        ) from refused
 
 
 def _connect(ray: Any, workers: int, gpus: float, address: str | None) -> bool:

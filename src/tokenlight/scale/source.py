@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError, meant
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, meant
 from tokenlight.files.columns import Columns
 from tokenlight.files.rows import OWN, PLACE
 from tokenlight.files.tables import ENDINGS, ending_of, numbered_rows
@@ -38,11 +38,9 @@ class Source:
         import pyarrow.parquet
 
         how: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
-        try:
+        said = f"{self.file.path} is not a readable Parquet file: "
+        with DamagedFile.telling(said, pyarrow.ArrowException, OSError):
             return pyarrow.parquet.ParquetFile(self.file.open(), **how)
-        except (pyarrow.ArrowException, OSError) as broken:
-            why = f"{self.file.path} is not a readable Parquet file: {broken}."
-            raise DamagedFile(why) from broken
 
     def chunks(self, names: Sequence[str] = ()) -> Iterator[Any]:
         """Its rows as Arrow batches of the columns ``names``; of a text file, as lists of (number, row)."""
@@ -92,14 +90,13 @@ class TextFiles:
         for name in set(keep) & {*PLACE, *OWN}:
             raise BadInput(f"--keep {name}: the output has a column of this name; rename yours.")
         files = files_at(source, (*ENDINGS, *(f"{e}.gz" for e in ENDINGS)))
-        try:
+        said, end = "a kept column has several types (", "); give it one."
+        with BadInput.telling(said, pyarrow.ArrowException, end=end):
             seen = [_inspected(file, text, keep) for file in files]
             full = [one for one in seen if one[0].rows]
             if not full:
                 raise BadInput(f"{source} holds no text; give files with at least one row.")
             kept = pyarrow.unify_schemas([one[2] for one in full], promote_options="permissive")
-        except pyarrow.ArrowException as differ:
-            raise BadInput(f"a kept column has several types ({differ}); give it one.") from differ
         return cls(tuple(one[0] for one in seen), text, full[0][1], kept, limit)
 
     def blocks(self, size: int) -> list[Block]:
@@ -167,12 +164,8 @@ class Reader:
         """The rows of a block, each with its number in the file, and an Arrow table of what is kept."""
         source = self.texts.sources[block.source]
         StoredFile.at(source.file.root, source.file.path)  # says so, where it is gone
-        try:
+        with DamagedFile.telling(f"{source.file.path} cannot be read: ", OSError):
             parts = list(self._parts(block, source))
-        except TokenlightError:
-            raise
-        except OSError as broken:
-            raise DamagedFile(f"{source.file.path} cannot be read: {broken}.") from broken
         if StoredFile.at(source.file.root, source.file.path) != source.file:
             raise BadInput(
                 f"{source.file.path} was changed while the job ran; put it back as it was, or begin anew."
