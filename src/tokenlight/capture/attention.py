@@ -4,8 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,6 +12,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from tokenlight.capture.kernels import by_kernel
 from tokenlight.capture.transfer import repeating
 
 _blind = WeakTensorKeyDictionary()
@@ -46,6 +45,11 @@ class Mask:
     def plain(self) -> bool:
         """Whether no table says who sees whom: everybody sees all, or what stands before."""
         return self.allowed is None and self.added is None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """As a kernel takes it."""
+        return {"allowed": self.allowed, "added": self.added, "causal": self.causal}
 
     @property
     def active(self) -> bool:
@@ -83,7 +87,7 @@ def attention_map(query: Tensor, key: Tensor, mask: Mask, how: Scoring) -> Tenso
 class Unkept:
     """A map that is not kept: what it is made of, keys and values as the model has them (perhaps fewer than
     queries), and ``context``, its product with the values. What arrives at the one on the way back follows
-    from what arrives at the other."""
+    from what arrives at the other. ``sums``: the log-sum-exp of each row, where a kernel told it."""
 
     mask: Mask
     how: Scoring
@@ -91,6 +95,7 @@ class Unkept:
     key: Tensor
     value: Tensor
     context: Tensor
+    sums: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,6 +116,17 @@ class Unkept:
     def slope(self, arrived: Tensor) -> Tensor:
         """The gradient at the map, of the one that ``arrived`` at the product."""
         return torch.matmul(arrived, self.values.mT)
+
+    def head_means(self, arrived: Tensor | None) -> Tensor | None:
+        """Means over heads, ``mean batch query key``, by a kernel that writes no map, where there is one: of
+        the map; with what ``arrived`` also of the map times its gradient, and of what is positive there."""
+        if not self.how.plain:
+            return None
+        given = self.query, self.key, self.value, self.how.scaling
+        found: Tensor | None = by_kernel(
+            "means_kernel.head_means", *given, **self.mask.parts, sums=self.sums, arrived=arrived
+        )
+        return found
 
 
 def _softmaxed(scores: Tensor, mask: Mask, how: Scoring, first: int) -> Tensor:
@@ -166,32 +182,11 @@ def received(
     its work (the row sums that :func:`attend_fast` gives) and which leaves the heads apart (``batch
     head key``: summed in one step for all layers), else in chunks.
     """
-    fits = query.is_cuda and query.dtype in KERNEL_TYPES and how.plain
-    kernel = _kernel() if fits else None
-    if kernel is None:
-        return received_in_chunks(query, key, mask, how, weights)
-    try:
-        with torch.no_grad():
-            found: Tensor = kernel.received(
-                query.detach(), key.detach(), weights, how.scaling,
-                allowed=mask.allowed, added=mask.added, causal=mask.causal, sums=sums,
-            )  # fmt: skip
-    except kernel.OutOfResources:  # of a device with less memory beside its cores
-        return received_in_chunks(query, key, mask, how, weights)
-    return found
-
-
-KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)
-
-
-@cache
-def _kernel() -> Any:
-    """The kernel, where Triton is installed to compile it."""
-    if find_spec("triton") is None:
-        return None
-    from tokenlight.capture import received_kernel
-
-    return received_kernel
+    found: Tensor | None = None
+    if how.plain:
+        given = query, key, weights, how.scaling
+        found = by_kernel("received_kernel.received", *given, **mask.parts, sums=sums)
+    return received_in_chunks(query, key, mask, how, weights) if found is None else found
 
 
 def received_in_chunks(

@@ -9,7 +9,7 @@ Triton alone compiles this; ``seam.received_in_chunks`` is its twin, and serves 
 """
 
 # mypy: ignore-errors
-# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917, N803, N806
+# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917, N803, N806
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.runtime.errors import OutOfResources
 
-__all__ = ["OutOfResources", "received"]
 SHORT = 512  # tokens: a row of scores stays in registers
 KEYS = 1 << 17  # bytes: the keys of a head stay in shared memory
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _scores(
+def scores(
     Q, K, rows, cols, b, h, n, scale, mask, added, ms, PLAIN: tl.constexpr, CAUSAL: tl.constexpr
 ):
     """Scores in base two, −∞ where a query may not look. ``PLAIN``: every entry is seen."""
@@ -45,7 +43,7 @@ def _scores(
 
 
 @triton.jit
-def _tile(x, places, D: tl.constexpr, n, width, stride):
+def tile(x, places, D: tl.constexpr, n, width, stride):
     """Rows ``places`` of a ``token width`` table, zero beyond both."""
     d = tl.arange(0, D)
     inside = (places[:, None] < n) & (d[None, :] < width)
@@ -60,12 +58,12 @@ def _short(
 ):  # fmt: skip
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     cols = tl.arange(0, BN)
-    K = tl.trans(_tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
+    K = tl.trans(tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
     total = tl.zeros([BN], tl.float32)
     for first in range(0, n, BM):
         rows = first + tl.arange(0, BM)
-        Q = _tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
-        s = _scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
+        Q = tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
         most = tl.max(s, 1)
         e = tl.exp2(s - tl.where(most == -float("inf"), 0.0, most)[:, None])
         whole = tl.sum(e, 1)
@@ -82,14 +80,14 @@ def _log_sums(
 ):  # fmt: skip
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    Q = _tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
+    Q = tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
     most = tl.full([BM], -float("inf"), tl.float32)
     whole = tl.zeros([BM], tl.float32)
     last = tl.minimum(n, (tl.program_id(0) + 1) * BM) if CAUSAL else n
     for first in range(0, last, BN):
         cols = first + tl.arange(0, BN)
-        K = tl.trans(_tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
-        s = _scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
+        K = tl.trans(tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
         new = tl.maximum(most, tl.max(s, 1))
         base = tl.where(new == -float("inf"), 0.0, new)
         whole = whole * tl.exp2(most - base) + tl.sum(tl.exp2(s - base[:, None]), 1)
@@ -108,7 +106,7 @@ def _columns(
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     j = tl.program_id(0)
     cols = j * BN + tl.arange(0, BN)
-    K = tl.trans(_tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
+    K = tl.trans(tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
     q, sums, weights = (
         q + b * qs[0] + h * qs[1],
         sums + tl.program_id(1).to(tl.int64) * sn,
@@ -124,17 +122,56 @@ def _columns(
         rows = first + tl.arange(0, BM)
         base = LOG2E * tl.load(sums + rows, mask=rows < n, other=float("inf"))
         base -= tl.log2(tl.load(weights + rows, mask=rows < n, other=0.0))
-        Q = _tile(q, rows, D, n, width, qs[2])
-        s = _scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
+        Q = tile(q, rows, D, n, width, qs[2])
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
         total += tl.exp2(s - base[:, None])
     for first in range(tl.maximum(begin, border), n, BM):
         rows = first + tl.arange(0, BM)
         base = LOG2E * tl.load(sums + rows, mask=rows < n, other=float("inf"))
         base -= tl.log2(tl.load(weights + rows, mask=rows < n, other=0.0))
-        Q = _tile(q, rows, D, n, width, qs[2])
-        s = _scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, True, CAUSAL)
+        Q = tile(q, rows, D, n, width, qs[2])
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, True, CAUSAL)
         total += tl.exp2(s - base[:, None])
     tl.store(out + tl.program_id(1) * n + cols, tl.sum(total, 0), mask=cols < n)
+
+
+def log_sums(
+    query: Tensor,
+    key: Tensor,
+    scaling: float,
+    *,
+    allowed: Tensor | None = None,
+    added: Tensor | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """The log-sum-exp of each row of scores, ``batch head query``, infinite where a query sees nothing."""
+    batch, heads, n, width = query.shape
+    sums = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
+    layout, shape, tall = laid(query, key, allowed, added, causal)
+    _log_sums[triton.cdiv(n, tall), batch * heads](
+        query, key, allowed, added, sums, scaling * LOG2E.value, n, width, *layout,
+        BM=tall, BN=tall // 2, **shape, num_warps=8, num_stages=3,
+    )  # fmt: skip
+    return sums
+
+
+def laid(
+    query: Tensor, key: Tensor, allowed: Tensor | None, added: Tensor | None, causal: bool
+) -> tuple[tuple[tuple[int, ...], ...], dict[str, int], int]:
+    """Strides of queries, keys and mask; numbers that a kernel is compiled for; rows of its tiles."""
+    (batch, heads, n, width), given = query.shape, added if allowed is None else allowed
+    steps = (0, 0, 0, 0) if given is None else given.expand(batch, heads, n, n).stride()
+    D = max(16, triton.next_power_of_2(width))
+    shape = {"H": heads, "G": heads // key.shape[1], "D": D, "CAUSAL": causal}
+    tall = max(32, min(128, (1 << 15) // (D * query.element_size())))
+    return (query.stride()[:3], key.stride()[:3], steps), shape, tall
+
+
+def joined(allowed: Tensor | None, added: Tensor | None) -> dict[str, Tensor | None]:
+    """A mask of one kind, which is all a kernel reads."""
+    if allowed is None or added is None:
+        return {"allowed": allowed, "added": added}
+    return {"allowed": None, "added": added.masked_fill(~allowed, -torch.inf)}
 
 
 def received(
@@ -155,34 +192,21 @@ def received(
     """
     batch, heads, n, width = query.shape
     query, key = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key))
-    if allowed is not None and added is not None:
-        added, allowed = added.masked_fill(~allowed, -torch.inf), None
-    given = added if allowed is None else allowed
-    steps = (0, 0, 0, 0) if given is None else given.expand(batch, heads, n, n).stride()
+    mask = joined(allowed, added)
+    layout, shape, tall = laid(query, key, **mask, causal=causal)
     out = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
-    rows = (query.stride(0), query.stride(1), query.stride(2))
-    cols = (key.stride(0), key.stride(1), key.stride(2))
-    D = max(16, triton.next_power_of_2(width))
-    scale = scaling * LOG2E.value
-    shape = {"H": heads, "G": heads // key.shape[1], "D": D, "CAUSAL": causal}
-    masks = (allowed, added)
-    wide, vector = max(16, triton.next_power_of_2(n)), D * query.element_size()
+    scale, masks = scaling * LOG2E.value, (mask["allowed"], mask["added"])
+    wide, vector = max(16, triton.next_power_of_2(n)), shape["D"] * query.element_size()
     if n <= SHORT and sums is None and wide * vector <= KEYS:
         _short[batch, heads](
-            query, key, *masks, weights, out, scale, n, width, rows, cols, steps,
+            query, key, *masks, weights, out, scale, n, width, *layout,
             BM=min(wide, max(16, 8192 // wide)), BN=wide, **shape, num_warps=4,
         )  # fmt: skip
         return out
-    tall = max(32, min(128, (1 << 15) // vector))
-    broad = tall // 2
     if sums is None:
-        sums = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
-        _log_sums[triton.cdiv(n, tall), batch * heads](
-            query, key, *masks, sums, scale, n, width, rows, cols, steps,
-            BM=tall, BN=broad, **shape, num_warps=8, num_stages=3,
-        )  # fmt: skip
-    _columns[triton.cdiv(n, broad), batch * heads](
-        query, key, *masks, sums, weights, out, scale, n, width, sums.stride(-2), rows, cols, steps,
-        BM=tall, BN=broad, **shape, PLAIN=given is None, num_warps=8, num_stages=3,
+        sums = log_sums(query, key, scaling, **mask, causal=causal)
+    _columns[triton.cdiv(n, tall // 2), batch * heads](
+        query, key, *masks, sums, weights, out, scale, n, width, sums.stride(-2), *layout,
+        BM=tall, BN=tall // 2, **shape, PLAIN=masks == (None, None), num_warps=8, num_stages=3,
     )  # fmt: skip
     return out

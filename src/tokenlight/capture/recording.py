@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tokenlight.capture import seam
 from tokenlight.capture.blocks import MixingListener, Parts
 from tokenlight.capture.entrance import At, Entered, entrance_of, kept
+from tokenlight.capture.kernels import has_kernels
 from tokenlight.capture.live import Inputs, LiveModel, source_of
 from tokenlight.capture.masks import mask_known
 from tokenlight.capture.rewired import recomputed, rewired
@@ -47,7 +48,8 @@ def record(
     """Run the model once over ``rows``, as ``live.inputs`` lays them out, and keep what ``sites`` asks for;
     with ``recompute`` blocks are computed again on the way back, and maps whenever they are read."""
     (arguments, real, filler), source = given or live.inputs(rows), source_of(rows)
-    wanted = _wanted(sites, source, kept=live.route == "eager" or not recompute)
+    kept = live.route == "eager" or not (recompute or _are_spared(live, sites, source))
+    wanted = _wanted(sites, source, kept=kept)
     eager = live.route == "eager" and wanted != "nothing"
     # A method that reads no attention sees the bare model, whatever its attention is; where gradients
     # are rewritten, attention is one operation.
@@ -181,6 +183,13 @@ def _again(
     passage = None if fork is None else fork[0]
     with wired(), seam.listening(nobody), following(nobody, passage=passage):
         yield
+
+
+def _are_spared(live: LiveModel, sites: Sites, source: int | None) -> bool:
+    """Whether a kernel makes of attention what methods read, faster than they would of maps."""
+    whole = {Site.RELEVANCE, Site.VALUES, Site.MIXING}
+    fast = live.half and has_kernels(torch.empty(0, device=live.device, dtype=live.dtype))
+    return fast and source is None and sites.isdisjoint(whole)
 
 
 def _wanted(sites: Sites, source: int | None, *, kept: bool) -> seam.Wanted:

@@ -155,12 +155,12 @@ def attend(
                 "tokenlight explains self-attention."
             )
         listener.sunk = listener.sunk or sinks is not None
+    sums: Tensor | None = None
     if listens and listener.wanted == "maps":
         maps = attention_map(query, key, mask, how)
         listener.maps.append(maps)
         output = torch.matmul(maps, value)
     else:
-        sums: Tensor | None = None
         if listener.fused and how.plain:
             attend = partial(attend_fast, mask=mask, how=how)
             # A mask that is computed from the text is a fourth factor, which no share is known of.
@@ -173,7 +173,7 @@ def attend(
             weights = listener.query_weights(query)
             listener.received.append(received(query, key, mask, how, weights, sums))
     if listens:
-        listener.hear(Unkept(mask, how, *parts, output), value)
+        listener.hear(Unkept(mask, how, *parts, output, sums), value)
     return output.transpose(1, 2).contiguous(), None
 
 

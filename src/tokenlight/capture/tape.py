@@ -19,6 +19,7 @@ from tokenlight.capture.attention import Unkept
 from tokenlight.capture.blocks import Mixing, Parts
 from tokenlight.capture.entrance import Entered
 from tokenlight.capture.live import LiveModel
+from tokenlight.capture.maps import Maps
 from tokenlight.capture.objective import (
     Predicted,
     first_not_finite,
@@ -27,7 +28,7 @@ from tokenlight.capture.objective import (
     sum_of_targets,
 )
 from tokenlight.capture.rerun import Flow, Rerun, Route, send
-from tokenlight.capture.transfer import Answer, Fetched, all_widened, dotted, sent, widened
+from tokenlight.capture.transfer import Answer, Fetched, dotted, sent, widened
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
@@ -200,30 +201,21 @@ class Tape:
         return self.real.sum(dim=1)
 
     @cached_property
-    def attention(self) -> Sequence[Tensor]:
-        """A^1 … A^L, each ``batch head query key``."""
-        recording = self.recording  # and not this tape, which would hold itself
-        made_of = recording.unkept or recording.attention
-        return all_widened(made_of, recording.laid, in_turn=bool(recording.unkept))
-
-    @cached_property
-    def attention_gradient(self) -> Sequence[Tensor]:
-        """∂y/∂A^1 … ∂y/∂A^L, each ``batch head query key``."""
-        recording, padding = self.recording, None
-        if self.recording.padded:  # a padded key has attention 0 but not gradient 0
-            padding = ~(self.real[:, None, :, None] & self.real[:, None, None, :])
-
+    def maps(self) -> Maps:
+        """A^l, ∂y/∂A^l, and their means over heads."""
         # Of a product's gradient a rewritten one leaves each factor its share.
         share = self.rules.splits[Operation.MATMUL]((True, True))[0] if self.rules else 1.0
+        return Maps(self.recording, self._gradients.get("attention map"), share)
 
-        def widen(number: int, gradient: Tensor) -> Tensor:
-            if recording.unkept:
-                gradient = share * recording.unkept[number].slope(gradient)
-            found = recording.laid(number, gradient)
-            return found if padding is None else found.masked_fill(padding, 0.0)
+    @property
+    def attention(self) -> Sequence[Tensor]:
+        """A^1 … A^L, each ``batch head query key``."""
+        return self.maps.attention
 
-        found = self._gradients["attention map"]
-        return all_widened(found, widen, in_turn=bool(recording.unkept))
+    @property
+    def attention_gradient(self) -> Sequence[Tensor]:
+        """∂y/∂A^1 … ∂y/∂A^L, each ``batch head query key``."""
+        return self.maps.gradient
 
     @cached_property
     def received(self) -> Tensor:
@@ -231,8 +223,7 @@ class Tape:
         if self.recording.received:
             shares = torch.stack([self._out(share) for share in self.recording.received], dim=1)
             return shares.sum(dim=2) if shares.dim() == 4 else shares  # a kernel leaves heads apart
-        means = [maps.mean(dim=1) for maps in self.attention]
-        parts = self.recording.parts
+        means, parts = self.maps.mean_attention(), self.recording.parts
         if parts is None:
             return torch.stack([self.mean_query(mean) for mean in means], dim=1)
         return torch.stack(parts.received(means, self.real), dim=1)

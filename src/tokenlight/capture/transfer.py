@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.capture.kernels import by_kernel
 from tokenlight.capture.turns import lent
 
 
@@ -120,16 +121,20 @@ STACKED = {"cuda": 1 << 28}
 
 def dotted(first: Sequence[Tensor], second: Sequence[Tensor], device: torch.device) -> Tensor:
     """Dot products over the last axis of each pair of ``batch token hidden``: ``batch pair token``."""
+    if all(one.device == device for one in (*first, *second)):
+        found: Tensor | None = by_kernel("dot_kernel.dots", first, second)
+        if found is not None:
+            return found
     step = max(1, STACKED.get(device.type, 0) // first[0].numel())
 
     def beside(own: Sequence[Tensor]) -> Tensor:
         return widened(torch.stack([one.detach().to(device) for one in own], dim=1))
 
-    found = [
+    parts = [
         torch.linalg.vecdot(beside(first[i : i + step]), beside(second[i : i + step]))
         for i in range(0, len(first), step)
     ]
-    return torch.cat(found, dim=1)
+    return torch.cat(parts, dim=1)
 
 
 class Fetched:

@@ -69,12 +69,6 @@ class AttentionGradientMethod(Method):
         """Of a whole target, or of one side of an answer."""
 
 
-def steps_of(tape: Tape, made: Callable[[Tensor, Tensor], Tensor]) -> Iterator[Tensor]:
-    """``made`` of A^l and ∂y/∂A^l for each block, bottom first; no pair outlives its turn."""
-    for block in range(len(tape.attention)):
-        yield made(tape.attention[block], tape.attention_gradient[block])
-
-
 def layers_of(tape: Tape, layer: Layer) -> list[int]:
     """The hidden states an option names: 0 is the embedding, ``middle`` half of the blocks up."""
     count = len(tape.recording.hidden)

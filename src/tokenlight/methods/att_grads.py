@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced, steps_of
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
 
@@ -35,6 +35,6 @@ class AttentionTimesGradients(AttentionGradientMethod):
         return super().__call__(tape)
 
     def score(self, tape: Tape) -> Tensor:
-        matrices = steps_of(tape, lambda maps, gradient: (maps * gradient).mean(dim=1))
+        matrices = tape.maps.mean_product()
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in matrices]
         return torch.stack(terms, dim=1)

@@ -50,7 +50,7 @@ class AttentiveClassActivationTokens(GradientMethod):
         if self.attn_reduce == "given":
             terms = terms / tape.lengths[:, None, None].to(terms.dtype)
         elif self.attn_reduce == "cls":
-            rows = [tape.read(maps.mean(dim=1), zero_readout=False) for maps in tape.attention]
+            rows = [tape.read(mean, zero_readout=False) for mean in tape.maps.mean_attention()]
             terms = terms * torch.stack(rows, dim=1)
         else:
             received, parts = tape.received, tape.recording.parts

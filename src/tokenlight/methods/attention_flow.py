@@ -27,7 +27,7 @@ class AttentionFlow(Method):
     needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        maps = torch.stack([layer.mean(dim=1) for layer in tape.attention], dim=1).cpu().double()
+        maps = torch.stack([*tape.maps.mean_attention()], dim=1).cpu().double()
         read = (tape.readout > 0).cpu()
         scores = []
         for example, row in enumerate(tape.rows):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import BadInput
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced, steps_of
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
 from tokenlight.methods._method import GradientMethod
 
 
@@ -39,7 +39,7 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
             )
 
     def score(self, tape: Tape) -> Tensor:
-        steps, parts = steps_of(tape, _positive), tape.recording.parts
+        steps, parts = iter(tape.maps.positive_product()), tape.recording.parts
         first = next(steps)
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype) + first
         for number, step in enumerate(steps, start=1):
@@ -52,10 +52,6 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
             read = _without_identity(relevance[:, source, source])
             relevance[:, written, source] += reads @ step[:, written, source] @ read
         return reduced(relevance, tape, self.reduce if parts is None else "cls_row")
-
-
-def _positive(maps: Tensor, gradient: Tensor) -> Tensor:
-    return (maps * gradient).clamp_(min=0).mean(dim=1)
 
 
 def _without_identity(relevance: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced, steps_of
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
 
 
 class GradSam(AttentionGradientMethod):
@@ -21,6 +21,6 @@ class GradSam(AttentionGradientMethod):
     per_layer = True
 
     def score(self, tape: Tape) -> Tensor:
-        kept = steps_of(tape, lambda maps, gradient: (maps * gradient.clamp(min=0)).mean(dim=1))
+        kept = tape.maps.positive_product()
         terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in kept]
         return torch.stack(terms, dim=1) / len(terms)

@@ -33,10 +33,11 @@ class RawAttention(Method):
 
     def _score(self, tape: Tape) -> Tensor:
         if self.reduce == "last_query_layermean":
-            mean = torch.stack([maps.mean(dim=1) for maps in tape.attention]).mean(dim=0)
+            mean = torch.stack([*tape.maps.mean_attention()]).mean(dim=0)
             last = (tape.lengths - 1)[:, None, None].expand(-1, 1, mean.shape[-1])
             return mean.gather(1, last).squeeze(1)
-        maps = tape.attention[-1]
+        means = tape.maps.mean_attention()
+        maps = means[-1]
         if tape.recording.parts is not None:  # a decoder block has two: its own, and the source's
-            maps = maps + tape.attention[-2]
-        return reduced(maps.mean(dim=1), tape, self.reduce)
+            maps = maps + means[-2]
+        return reduced(maps, tape, self.reduce)

@@ -1,5 +1,7 @@
 """Attention rollout: follow attention from the read-out token down to the input."""
 
+from collections import deque
+
 import torch
 from torch import Tensor
 
@@ -39,12 +41,12 @@ class AttentionRollout(Method):
     needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        _maps.require_block(self.start_layer, len(tape.attention))
-        means = [maps.mean(dim=1) for maps in tape.attention[self.start_layer :]]
+        means = tape.maps.mean_attention()
+        _maps.require_block(self.start_layer, len(means))
         how = {"row_normalize": self.row_normalize, "residual": self.residual}
-        *partial, matrix = _maps.rolled_out(means, **how)
-        if self.average_layers:
-            matrix = torch.stack([*partial, matrix]).mean(dim=0)
+        # One at a time, unless all are averaged.
+        flows = _maps.rolled_out(means[self.start_layer :], **how)
+        (matrix,) = [torch.stack([*flows]).mean(dim=0)] if self.average_layers else deque(flows, 1)
 
         def score(one: Tape) -> Tensor:
             return _maps.reduced(matrix, one, self.reduce, zero_readout=not self.average_layers)
