@@ -8,6 +8,7 @@ import numpy as np
 import peft
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 from transformers.activations import ACT2FN
@@ -20,6 +21,7 @@ from transformers.models.squeezebert.modeling_squeezebert import SqueezeBertLaye
 from transformers.pytorch_utils import Conv1D
 
 from tests.families import SMALL, build
+from tests.tiny import randomised
 from tests.tolerance import FLOAT32, close
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import BadInput
@@ -84,6 +86,17 @@ def test_a_module_is_what_it_computes(name, shape):
     close(answered, answer.numpy(), FLOAT32)  # Llama's norm computes in float32
 
 
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, GemmaRMSNorm, CohereLayerNorm])
+@pytest.mark.parametrize("width", [256, 1024, 8192])
+def test_a_wide_norm_in_half_precision_is_known_as_the_norm_it_is(kind, width):
+    for dtype in (torch.bfloat16, torch.float16):
+        module = filled(kind(width)).to(dtype)
+        features = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0)).to(dtype)
+        unit = unit_of(module, features)
+        assert unit[:2] == (Operation.NORM, kind is CohereLayerNorm)
+        assert unit.written is not None
+
+
 def test_weights_that_change_after_a_norm_was_known_are_seen():
     module = filled(LlamaRMSNorm(16))
     features = torch.randn(2, 3, 16, dtype=torch.float64)
@@ -127,6 +140,18 @@ def test_a_rewritten_gradient_in_bfloat16_is_that_of_float64_but_for_rounding(fa
     exact = Explainer(copy.deepcopy(model).double()).explain(ROWS, method, target=1)
     # Eight bits: each of the few dozen roundings on a path moves a score by up to 1 in 256.
     close(Explainer(model).explain(ROWS, method, target=1).scores, exact.scores, 16 / 256)
+
+
+@pytest.mark.parametrize("family", ["Cohere", "Gemma", "Llama"])
+def test_a_wide_model_in_bfloat16_is_explained_as_in_float64_but_for_rounding(family):
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=128, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, pad_token_id=0, attn_implementation="sdpa",
+    )  # fmt: skip
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    model = randomised(model, torch.bfloat16)
+    exact = Explainer(copy.deepcopy(model).double()).explain(ROWS, "attnlrp", target=1)
+    close(Explainer(model).explain(ROWS, "attnlrp", target=1).scores, exact.scores, 16 / 256)
 
 
 def test_relevance_inside_autocast_is_computed_and_said():

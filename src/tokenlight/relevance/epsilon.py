@@ -67,10 +67,9 @@ def norm_linear(relevance: Tensor, case: RuleCase) -> Parts:
     proposition 3.4 and section 3.3.3): :math:`R_x = x\odot g_x` of :func:`norm_slope` for
     :math:`g = R/y`. RMSNorm subtracts no mean; where it adds no :math:`\beta`, :math:`R_x=R`.
     """
-    (centres, _), (features, _, bias) = case.detail, case.operands
+    (centres, _), (features, weight, bias) = case.detail, case.operands
     if not centres and bias is None:
         return (relevance,)
-    scale = norm_scale(features, *case.detail)
-    known = replace(case, operands=(scale, *case.operands[1:]))
+    known = replace(case, operands=(norm_scale(features, *case.detail), weight))
     carried = features * norm_slope(epsilon_divide(relevance, case.output), known)[0]
     return (carried if centres else torch.where(bias == 0, relevance, carried),)

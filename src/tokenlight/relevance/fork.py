@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.relevance.rules import Operation, Parts, RuleCase, RuleSet, stabilised
-from tokenlight.relevance.slopes import norm_scale
+from tokenlight.relevance.slopes import constants
 
 # Operations that only move numbers: autograd's own backward carries relevance through them.
 _STRUCTURAL = {
@@ -26,10 +26,10 @@ _STRUCTURAL = {
 class Passage:
     """What the backward passes over one recorded forward carry: gradient, unless told otherwise. It is
     not kept by thread, since autograd runs a device's backward in a thread of its own. ``examples`` is
-    the size of the batch; ``ruled``: whether rules may be carried."""
+    the size of the batch; ``ruled``: whether rules may be carried; ``own``: the model's own gradients."""
 
-    def __init__(self, examples: int, *, ruled: bool = True) -> None:
-        self.examples, self.ruled = examples, ruled
+    def __init__(self, examples: int, *, ruled: bool = True, own: bool = True) -> None:
+        self.examples, self.ruled, self.own = examples, ruled, own
         self.rules: RuleSet | None = None
 
     def fork(self, operation: Operation, value: Tensor, operands: Parts, detail: Any) -> Tensor:
@@ -75,10 +75,11 @@ class Fork(torch.autograd.Function):
     ) -> Tensor:
         ctx.passage, ctx.operation, ctx.detail = passage, operation, detail
         ctx.consumers = 0  # operations that read the value
-        if operation is Operation.NORM and not passage.ruled:  # then neither of these is needed
-            ctx.save_for_backward(None, norm_scale(operands[0], *detail), *operands[1:])
-        else:
+        # The graph of an activation's own gradient holds its input in any case.
+        if passage.ruled or (passage.own and operation is Operation.ACTIVATION):
             ctx.save_for_backward(value, *operands)
+        else:
+            ctx.save_for_backward(None, *constants(operation, value, operands, detail))
         ctx.set_materialize_grads(False)  # the way not taken stays empty and costs nothing
         return value.detach()
 
@@ -101,8 +102,8 @@ class Fork(torch.autograd.Function):
                 carried, value, *operands = wide
                 if rules.divides_clones and ctx.consumers > 1:
                     carried = stabilised(carried, value)
-            elif ctx.operation is Operation.NORM and passage.ruled:
-                operands[0] = norm_scale(operands[0], *ctx.detail)
+            elif value is not None:
+                operands = [*constants(ctx.operation, value, operands, ctx.detail)]
             case = RuleCase(value, tuple(operands), passage.examples, ctx.detail, active)
             found = rules.rules[ctx.operation](carried, case)
         return None, None, None, None, *found, *(None for _ in active[len(found) :])

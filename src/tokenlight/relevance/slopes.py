@@ -5,20 +5,32 @@ what a gradient carries, so linear maps, sums and the softmax's expansion are th
 (Achtibat et al. 2024, appendix on efficient implementation). Nothing divides but an activation's slope.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokenlight.relevance.rules import RuleCase
+from tokenlight.relevance.rules import Operation, Parts, RuleCase
 
 NEXT_TO_ZERO = 1e-12  # below it an activation's slope y/x counts as 0
 
 
+def constants(operation: Operation, value: Tensor, operands: Any, detail: Any) -> Parts:
+    r"""All that the rewritten gradient of an operation must know of the forward: an activation's slope
+    :math:`y/x`, or a norm's :math:`1/\sigma` and :math:`\gamma`; neither input nor output is kept for it.
+    """
+    features, *others = operands
+    if operation is Operation.NORM:
+        return norm_scale(features, *detail), others[0]
+    slope = torch.div(value, functional.hardshrink(features, NEXT_TO_ZERO))
+    return (slope.nan_to_num_(0.0, 0.0, 0.0),)
+
+
 def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
-    r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`."""
-    features = functional.hardshrink(_wide(case.operands[0]), NEXT_TO_ZERO)
-    slope = torch.div(case.output, features).nan_to_num_(0.0, 0.0, 0.0)
-    return (_product(slope, gradient),)
+    r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`.
+    ``operands``: its :func:`constants`."""
+    return (_product(case.operands[0], gradient),)
 
 
 def norm_scale(features: Tensor, centres: bool, stabiliser: Tensor | float) -> Tensor:
@@ -38,11 +50,13 @@ def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
     .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}
 
     An RMSNorm subtracts no mean, nor does its gradient. ``detail``: whether one is subtracted;
-    operands: :func:`norm_scale` of the features, :math:`\gamma`, :math:`\beta`.
+    operands: its :func:`constants`.
     """
-    scale, weight, _ = case.operands
-    share = _product(scale if weight is None else scale * weight, gradient)
-    return (share - share.mean(dim=-1, keepdim=True) if case.detail[0] else share,)
+    scale, weight = case.operands
+    share = _product(scale if weight is None else weight, gradient)
+    if weight is not None:
+        share.mul_(scale)
+    return (share.sub_(share.mean(dim=-1, keepdim=True)) if case.detail[0] else share,)
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def forked(
     is computed again. Values and gradients stay the model's own.
     """
     ways, seen = ways or Ways(), _seen.setdefault(model, {})
-    passage = passage or Passage(examples, ruled=ways.rules)
+    passage = passage or Passage(examples, ruled=ways.rules, own=ways.own)
     strangers = Strangers(model, watching=watch)
     mode = _Forking(passage, strangers, ways, seen)
     chosen = modules_of(model)

@@ -78,7 +78,9 @@ def norm_of(module: nn.Module, unit: Unit, features: Tensor) -> Norm:
     name, plus, bias, stabiliser = unit.written
     weight: Any = None if name is None else getattr(module, name)
     added = None if bias is None else getattr(module, bias)
-    return Norm(weight + plus if plus else weight, added, unit.centres, stabiliser)
+    if plus:  # in float32, as models do: half precision would round the sum
+        weight = weight.to(torch.promote_types(weight.dtype, torch.float32)) + plus
+    return Norm(weight, added, unit.centres, stabiliser)
 
 
 @torch.no_grad()
@@ -127,12 +129,16 @@ def _unit(module: nn.Module, features: Tensor, axes: tuple[int, ...]) -> Unit | 
     rows = torch.randn(3, *several, generator=generator, dtype=wide).to(features.device) * 2
     first, second, chosen = rows
     other = torch.where(chosen > 0, first, second)
-    asked = torch.stack([first, second, other, first + second, torch.zeros_like(first), first + 1])
+    # Rows of thousands of numbers have nearly one deviation, and a norm of them differs from an activation
+    # by less than half precision rounds, unless some of the numbers are far larger.
+    apart = torch.where(chosen > 0, first, 16 * second)
+    nothing = torch.zeros_like(first)
+    asked = torch.stack([first, second, other, apart, first + second, nothing, first + 1])
     asked = asked.to(features.dtype)
     answers: Any = module.forward(asked)
     if not isinstance(answers, Tensor) or answers.shape[:-1] != asked.shape[:-1]:
         return None
-    y, z, mixed, added, nothing, shifted = answers.to(wide)
+    y, z, mixed, spread, added, nothing, shifted = answers.to(wide)
     # The same but for rounding, which some modules do in float32.
     allowed = max(8 * torch.finfo(features.dtype).eps, 2e-5) * float(y.abs().max())
 
@@ -143,7 +149,7 @@ def _unit(module: nn.Module, features: Tensor, axes: tuple[int, ...]) -> Unit | 
         return Unit(Operation.MAP)
     if answers.shape != asked.shape:
         return None
-    if near(mixed, torch.where(chosen > 0, y, z)):
+    if near(mixed, torch.where(chosen > 0, y, z)) and near(torch.where(chosen > 0, spread, y), y):
         return Unit(Operation.ACTIVATION)
     unit = Unit(Operation.NORM, near(shifted, y), axes)
     answered = norm_of(module, unit, features)(asked[:2].to(wide))
