@@ -109,8 +109,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        values: dict[str, Any] = plain(asdict(self))
-        return values
+        return dict(plain(asdict(self)))
 
 
 def compare(

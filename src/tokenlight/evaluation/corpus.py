@@ -84,10 +84,8 @@ class Frequencies:
             return cls(documents, counts, str(content["tokenizer"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
             why = f" ({str(broken)[:120]})" if isinstance(broken, OSError | ValueError) else ""
-            raise DamagedFile(
-                f"{path} holds no document frequencies{why}; make it with: tokenlight idf CORPUS -o "
-                "FILE."
-            ) from broken
+            wrong = f"{path} holds no document frequencies{why}"
+            raise DamagedFile(f"{wrong}; make it with: tokenlight idf CORPUS -o FILE.") from broken
 
 
 def tokenizer_of(name: str) -> Any:

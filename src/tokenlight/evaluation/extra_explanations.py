@@ -80,10 +80,8 @@ def _explained_batch(
 ) -> list[list[Attribution]]:
     first = attributions[0]
     if not registry.has("methods", first.method):
-        raise BadInput(
-            f"this metric needs further explanations, which only {first.method!r} could make, and "
-            "which is not a tokenlight method."
-        )
+        only = f"which only {first.method!r} could make, and which is not a tokenlight method"
+        raise BadInput(f"this metric needs further explanations, {only}.")
     for step in first.steps:
         if step not in _STEPS:
             raise BadInput(f"the step {step!r} cannot be repeated on further explanations.")

@@ -96,10 +96,8 @@ def adopted(
 
 def _only(name: str, rows: Any) -> Any:
     if len(rows) != 1:
-        raise BadInput(
-            f"{name} have {len(rows)} rows, and an Attribution is of one text; give its row alone, and "
-            "call this for each text."
-        )
+        many = f"{name} have {len(rows)} rows, and an Attribution is of one text"
+        raise BadInput(f"{many}; give its row alone, and call this for each text.")
     return rows[0]
 
 

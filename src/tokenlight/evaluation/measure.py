@@ -50,8 +50,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; :meth:`from_dict` is its inverse. Of one text token_overlap has no number."""
-        values: dict[str, Any] = plain(dataclasses.asdict(self))
-        return values
+        return dict(plain(dataclasses.asdict(self)))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Record":
@@ -256,15 +255,13 @@ def refuse_words(attribution: Attribution) -> None:
 
 def needs_one_piece(explainer: Explainer, attribution: Attribution, what: str) -> None:
     """Refuse to ask the model again about a text that it could only read in windows."""
-    limit = explainer.max_tokens
+    limit, asks = explainer.max_tokens, f"{what} asks the model about the whole text again"
     if PASSES & {*attribution.extras}:
-        raise BadInput(
-            f"{what} asks the model about the whole text again, but this explains two passes at once. "
-            "Explain and measure each by itself."
-        )
+        apart = "Explain and measure each by itself."
+        raise BadInput(f"{asks}, but this explains two passes at once. {apart}")
     if limit is not None and len(attribution) > limit:
         raise TextTooLong(
-            f"{what} asks the model about the whole text again, but this one was read in windows: "
-            f"it has {len(attribution)} tokens and the model reads {limit} at once. Explain it cut "
-            f"to the first window ({long_way('truncate')}), or compare with marked spans (rationale)."
+            f"{asks}, but this one was read in windows: it has {len(attribution)} tokens and the model "
+            f"reads {limit} at once. Explain it cut to the first window ({long_way('truncate')}), or "
+            "compare with marked spans (rationale)."
         )

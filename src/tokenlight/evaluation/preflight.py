@@ -124,18 +124,14 @@ def _is_whole(number: Any) -> bool:
 def _span(span: Any, row: TokenRow, where: str) -> CharacterSpan:
     numbers = tuple(span) if isinstance(span, Iterable) else ()
     if len(numbers) not in (2, 3) or not all(map(_is_whole, numbers)):
-        raise BadInput(
-            f"span {span!r}{where} is none: give (first character, behind the last), or "
-            "(part, first character, behind the last)."
-        )
+        ways = "(first character, behind the last), or (part, first character, behind the last)"
+        raise BadInput(f"span {span!r}{where} is none: give {ways}.")
     told = tuple(map(int, numbers))
     *given, start, end = told
     part = given[0] if given else len(row.texts) - 1
     lengths = dict(enumerate(map(len, row.texts)))
     if not 0 <= start < end <= lengths.get(part, -1):
         has = ", ".join(f"part {i} has {length}" for i, length in lengths.items())
-        raise BadInput(
-            f"span {told}{where} is empty or stands outside of the text: "
-            f"{has or 'token ids have no'} characters."
-        )
+        wrong = f"span {told}{where} is empty or stands outside of the text"
+        raise BadInput(f"{wrong}: {has or 'token ids have no'} characters.")
     return part, start, end

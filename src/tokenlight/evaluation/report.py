@@ -1,11 +1,9 @@
 """Curves of an Evaluation: a figure for papers and one self-contained page with the tables."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.results import Evaluation
@@ -14,9 +12,6 @@ from tokenlight.metrics._metric import ARROWS
 from tokenlight.plots.characters import in_line
 from tokenlight.plots.charts import Line, file_of, lines, sheet
 from tokenlight.plots.html import _environment, sealed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 AXES = {
     "token_overlap": "length of the lists",
@@ -31,7 +26,7 @@ MOST = 12  # lines that can be told apart; of more, the best and chance are name
 NAMED = 6
 
 
-def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figure:
+def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
     """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
     told apart those best by the first metric are named, and chance; the others are grey."""
     MissingExtra.check(["matplotlib"], "plots", "a figure")
@@ -51,7 +46,7 @@ def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Figu
         parts = evaluation.by_method
         named.sort(key=lambda name: sign * parts[name].summary[keys[0]]["mean"])
         named = [*named[:NAMED], *(name for name in named[NAMED:] if name == "random")]
-    drawn: Figure = lines(panels, axis, named) or sheet(6.2, 4.2)
+    drawn = lines(panels, axis, named) or sheet(6.2, 4.2)
     for axes, key in zip(drawn.axes, keys, strict=True):
         axes.set_ylabel(in_line(evaluation.metrics[key].name), parse_math=False)
     return drawn

@@ -232,7 +232,7 @@ class Evaluation:
         """Summary, curves, agreement and differences as plain JSON values; rows are saved beside it."""
         parts = self.by_method
         pairs = self.agreement.pairs if len(parts) > 1 else {}
-        found = {
+        values = {
             "methods": {name: part.summary for name, part in parts.items()},
             "curves": {
                 name: {key: {"points": at, "means": own} for key, (at, own) in part.curves.items()}
@@ -247,8 +247,7 @@ class Evaluation:
             "left_out": [one.to_dict() for one in omissions(self.records, self.refusals)],
             "about": self.about,
         }
-        values: dict[str, Any] = plain(found)
-        return values
+        return dict(plain(values))
 
     def save(self, folder: str | Path) -> Path:
         """Write rows.parquet, summary.json, report.html and, where a metric has a curve, curves.png

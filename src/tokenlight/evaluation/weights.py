@@ -82,7 +82,6 @@ def refuse_changed(settings: Mapping[str, Any], kind: str, name: str, now: str) 
     known = settings.get(kind, "")
     before = known.get(name) if isinstance(known, Mapping) else known
     if before != now:
-        raise BadInput(
-            f"{kind}: {name} is not what it was when this run was begun; numbers of two versions must "
-            "not be mixed. Put it back as it was, or begin another run with -o."
-        )
+        changed = f"{kind}: {name} is not what it was when this run was begun"
+        mixed = "numbers of two versions must not be mixed"
+        raise BadInput(f"{changed}; {mixed}. Put it back as it was, or begin another run with -o.")

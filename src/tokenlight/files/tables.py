@@ -126,12 +126,8 @@ def placed_rows(
     place = Path(source)
     is_file = ending_of(place) in ENDINGS or place.exists()
     if is_file and not place.is_file():
-        wrong = (
-            "is a folder or a device; give a file"
-            if place.exists()
-            else "does not exist; check its name"
-        )
-        raise DamagedFile(f"{place} {wrong}.")
+        other, gone = "is a folder or a device; give a file", "does not exist; check its name"
+        raise DamagedFile(f"{place} {other if place.exists() else gone}.")
     rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
     kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
     for number, row in rows:
@@ -147,10 +143,9 @@ def numbered_rows(place: Path) -> Numbered:
     """The rows of a file, each with its number counted from 1; empty lines count."""
     reader = READERS.get(ending_of(place))
     if reader is None:
-        raise BadInput(
-            f"cannot read {place.name}: the ending {ending_of(place)!r} is not one of "
-            f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)."
-        )
+        known = f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)"
+        wrong = f"the ending {ending_of(place)!r} is not one of {known}"
+        raise BadInput(f"cannot read {place.name}: {wrong}.")
     troubles = OSError, EOFError, zlib.error, csv.Error
     with DamagedFile.telling(f"{place.name} cannot be read: ", *troubles):
         yield from reader(place)
@@ -166,10 +161,8 @@ def _texts(place: Path) -> Numbered:
     """A text a line; other programs take a bare carriage return for the end of one."""
     for number, row in _lines(place):
         if "\r" in row["text"]:
-            raise DamagedFile(
-                f"line {number} of {place.name} holds a carriage return without a line feed; save the "
-                "file with one kind of line end."
-            )
+            odd = f"line {number} of {place.name} holds a carriage return without a line feed"
+            raise DamagedFile(f"{odd}; save the file with one kind of line end.")
         yield number, row
 
 

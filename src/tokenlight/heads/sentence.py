@@ -113,10 +113,8 @@ def parse_spacy(texts: Iterable[str], model: Any = PIPELINE) -> list[ParsedSente
     try:
         pipeline = spacy.load(model) if isinstance(model, str) else model
     except OSError as missing:
-        raise BadInput(
-            f"spaCy has no pipeline {model!r}; get one from its publisher, for example with: python -m "
-            f"spacy download {PIPELINE}"
-        ) from missing
+        get = f"get one from its publisher, for example with: python -m spacy download {PIPELINE}"
+        raise BadInput(f"spaCy has no pipeline {model!r}; {get}") from missing
     found = []
     for sentence in (one for document in pipeline.pipe(texts) for one in document.sents):
         kept = [token for token in sentence if not token.is_space]

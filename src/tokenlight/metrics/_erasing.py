@@ -113,10 +113,8 @@ class AreaMetric(ErasingMetric, base=True):
 def sources_of(case: Case, unit: Unit) -> tuple[list[np.ndarray], np.ndarray]:
     """The places of each unit's tokens, and the sum of its scores; question and answer are none."""
     if case.attribution.target.kind == "span":
-        raise BadInput(
-            "this metric deletes sources, and an answer that is a place in the text would move; use "
-            "aopc or comprehensiveness."
-        )
+        moves = "this metric deletes sources, and an answer that is a place in the text would move"
+        raise BadInput(f"{moves}; use aopc or comprehensiveness.")
     row, scores = case.attribution.row, case.attribution.scores
     kept = np.ones(len(row), dtype=bool)
     kept[case.original.rankable] = False
@@ -140,10 +138,8 @@ def chances(case: Case, answers: Answers, which: Watched = "explained") -> np.nd
     if which != "explained" and target.kind != "span" and not case.attribution.row.answer:
         index = case.label if which == "label" else case.attribution.prediction.index
         if index is None:
-            raise BadInput(
-                "target='label' needs the true label of every text; give "
-                f"{way('labels=…', '--label COLUMN')}."
-            )
+            labels = way("labels=…", "--label COLUMN")
+            raise BadInput(f"target='label' needs the true label of every text; give {labels}.")
         target = ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))
     return np.array([chance(case.head, target, variant, logits) for variant, logits in answers])
 

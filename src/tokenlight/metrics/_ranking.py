@@ -33,8 +33,7 @@ def ranking(scores: Sequence[float] | np.ndarray, order: Order = "top") -> np.nd
 
 def ranked_among(scores: np.ndarray, places: np.ndarray, order: Order = "top") -> np.ndarray:
     """``places``, ordered by their scores."""
-    chosen: np.ndarray = places[ranking(scores[places], order)]
-    return chosen
+    return np.asarray(places[ranking(scores[places], order)])
 
 
 def shares_to_counts(shares: Sequence[float], tokens: int) -> list[int]:
@@ -47,17 +46,14 @@ def midranks(scores: Sequence[float] | np.ndarray) -> np.ndarray:
     values = np.asarray(scores, dtype=np.float64)
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
-    shared: np.ndarray = (last - (sizes - 1) / 2)[group]
-    return shared
+    return np.asarray((last - (sizes - 1) / 2)[group])
 
 
 def require_ranks(scores: np.ndarray) -> None:
     """Refuse scores that put no token before another."""
     if len(scores) < 2 or float(np.ptp(scores)) == 0.0:
-        raise BadInput(
-            "all scores of this text are equal (or it has one token), so they rank nothing and "
-            "a rank correlation is not defined."
-        )
+        equal = "all scores of this text are equal (or it has one token), so they rank nothing"
+        raise BadInput(f"{equal} and a rank correlation is not defined.")
 
 
 def similarity(first: np.ndarray, second: np.ndarray, how: Similarity) -> float:
@@ -120,8 +116,7 @@ def unit_ranks(attribution: Attribution) -> np.ndarray | None:
         return None
     ranks = midranks(scores)
     ranks = ranks - ranks.mean()
-    unit: np.ndarray = ranks / np.sqrt(ranks @ ranks)
-    return unit
+    return np.asarray(ranks / np.sqrt(ranks @ ranks))
 
 
 def removal_orders(
@@ -151,19 +146,10 @@ def removal_orders(
         one, other = min(taus, key=taus.__getitem__)
         tau = f"Kendall's tau {taus[one, other]:.2f} between tokens {WORDS[one]} and {WORDS[other]}"
         if taus[one, other] >= LEAST and len(set(first.values())) == 1:
-            yield (
-                True,
-                (
-                    f"{metric.name} orders the {len(common)} methods alike however tokens are removed "
-                    f"(at least, {tau}); {first[one]} is first."
-                ),
-            )
+            alike = f"orders the {len(common)} methods alike however tokens are removed"
+            yield True, f"{metric.name} {alike} (at least, {tau}); {first[one]} is first."
             continue
         firsts = ", ".join(f"“{name}” ({WORDS[way]})" for way, name in first.items())
-        yield (
-            False,
-            (
-                f"The order of the {len(common)} methods by {metric.name} depends on how tokens are removed: "
-                f"{tau}; first is {firsts}. Do not rank methods by one of these alone."
-            ),
-        )
+        order = f"The order of the {len(common)} methods by {metric.name}"
+        depends = f"{order} depends on how tokens are removed: {tau}; first is {firsts}."
+        yield False, f"{depends} Do not rank methods by one of these alone."

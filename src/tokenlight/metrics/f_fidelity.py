@@ -41,10 +41,8 @@ class FineTunedFidelity(ErasingMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (0 < self.alpha <= 1 and 0 < self.beta <= 1):
-            raise BadInput(
-                f"alpha={self.alpha} and beta={self.beta} must be above 0 and at most 1: they are a "
-                "probability and a share of the text."
-            )
+            given = f"alpha={self.alpha} and beta={self.beta} must be above 0 and at most 1"
+            raise BadInput(f"{given}: they are a probability and a share of the text.")
 
     @property
     def direction(self) -> Better:
@@ -67,5 +65,4 @@ class FineTunedFidelity(ErasingMetric):
 
     def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
         falls = whole - changed.reshape(len(self.shares), self.samples)
-        mean: np.ndarray = falls.mean(axis=1)
-        return mean
+        return np.asarray(falls.mean(axis=1))

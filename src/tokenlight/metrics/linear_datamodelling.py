@@ -43,5 +43,4 @@ class LinearDatamodelling(Metric):
     def _there(self, case: Case, units: int) -> np.ndarray:
         """``sample unit``: true where a source is there."""
         drawn = case.attribution.row.generator(self.seed, STREAM).random((self.samples, units))
-        there: np.ndarray = drawn < 0.5
-        return there
+        return np.asarray(drawn < 0.5)

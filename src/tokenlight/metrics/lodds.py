@@ -31,10 +31,7 @@ class LogOdds(AreaOverPerturbationCurve):
     def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
         super().curve(whole, changed)
         if not self.clip and not (whole > 0 and (changed > 0).all()):
-            raise BadInput(
-                "a probability of this text is zero and has no logarithm; clip=true takes it as "
-                f"{SMALLEST:g}."
-            )
+            zero = "a probability of this text is zero and has no logarithm"
+            raise BadInput(f"{zero}; clip=true takes it as {SMALLEST:g}.")
         least = SMALLEST if self.clip else 0.0
-        ratio: np.ndarray = np.log(np.maximum(changed, least)) - np.log(max(whole, least))
-        return ratio
+        return np.asarray(np.log(np.maximum(changed, least)) - np.log(max(whole, least)))

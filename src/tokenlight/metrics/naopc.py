@@ -40,10 +40,9 @@ class NormalisedAopc(ErasingMetric):
     def search(self, case: Case) -> Search:
         places = self.ranked(case)
         if len(places) > self.longest:
-            raise BadInput(
-                f"the text has {len(places)} tokens, and finding the best of their orders costs the "
-                f"square of that; longest={self.longest} leaves it out."
-            )
+            cost = "finding the best of their orders costs the square of that"
+            left_out = f"longest={self.longest} leaves it out"
+            raise BadInput(f"the text has {len(places)} tokens, and {cost}; {left_out}.")
         low = yield from self._best(case, places, -1.0)
         high = yield from self._best(case, places, 1.0)
         return low, high
@@ -78,6 +77,5 @@ class NormalisedAopc(ErasingMetric):
         low, high = min(case.bounds[0], own), max(case.bounds[1], own)
         if high - low < LEAST:
             raise BadInput("every order of the tokens has the same AOPC; none is better.")
-        return Measured(
-            (own - low) / (high - low), parts={"aopc": own, "lowest": low, "highest": high}
-        )
+        parts = {"aopc": own, "lowest": low, "highest": high}
+        return Measured((own - low) / (high - low), parts=parts)

@@ -17,7 +17,7 @@ from tokenlight.models.embedded import resolve
 from tokenlight.models.folder import document, fetched, reaching
 
 KINDS = ("Pipeline", "CrossEncoder", "SentenceTransformer")
-POOLINGS: dict[str, Any] = {way.replace("last", "lasttoken"): way for way in get_args(Pooling)}
+POOLINGS: dict[str, Pooling] = {way.replace("last", "lasttoken"): way for way in get_args(Pooling)}
 
 
 def carried(
@@ -96,5 +96,4 @@ def _pooling(says: Mapping[str, Any], name: str) -> Pooling:
             f"{name} pools its tokens by {' and '.join(map(str, ways)) or 'nothing'}; tokenlight knows "
             f"{', '.join(POOLINGS)}. Load the model yourself and give Explainer(…, pooling=…)."
         )
-    found: Pooling = POOLINGS[ways[0]]
-    return found
+    return POOLINGS[ways[0]]

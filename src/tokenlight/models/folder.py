@@ -162,10 +162,9 @@ def _only_own_files(folder: Path, weights: bool) -> None:
         inside = real.is_relative_to(own) or (blobs and real.parent == blobs)
         if not (inside and real.is_file()):
             wrong = "is not a regular file" if inside else f"leads out of its folder, to {real}"
-            raise DamagedFile(
-                f"{file} {wrong}, and is not opened: a model's files are read from its own folder alone. "
-                "Copy them there, or give the folder they stand in."
-            )
+            only = "a model's files are read from its own folder alone"
+            mend = "Copy them there, or give the folder they stand in."
+            raise DamagedFile(f"{file} {wrong}, and is not opened: {only}. {mend}")
 
 
 def _only_safetensors(index: Path, content: dict[str, Any], folder: Path) -> None:
@@ -195,10 +194,9 @@ def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: o
     if file.name == "adapter_config.json":
         # Its weights may be a pickle, and its other fields name models and files elsewhere.
         base = content.get("base_model_name_or_path") or "another model"
-        raise UnsupportedModel(
-            f"{name} is a PEFT adapter of {base}, not a whole model. Load it with peft's "
-            "AutoPeftModelFor….from_pretrained, and give Explainer(model, tokenizer)."
-        )
+        load = "AutoPeftModelFor….from_pretrained, and give Explainer(model, tokenizer)"
+        whole = f"{name} is a PEFT adapter of {base}, not a whole model"
+        raise UnsupportedModel(f"{whole}. Load it with peft's {load}.")
     # transformers takes a class of its own for a family or a tokenizer that it knows.
     known = isinstance(family, str) and family in transformers.CONFIG_MAPPING
     if file.name != "config.json":
@@ -215,14 +213,12 @@ def _only_safe_content(name: str, file: Path, content: dict[str, Any], family: o
         if "/" not in value:
             continue
         if key.endswith("_implementation"):
-            raise UnsupportedModel(
-                f"{name} names code to fetch and run ({file.name}: {key} is {value!r}); take that line out."
-            )
+            code = f"{name} names code to fetch and run ({file.name}: {key} is {value!r})"
+            raise UnsupportedModel(f"{code}; take that line out.")
         elsewhere = key.endswith(("_file", "_files")) and file.name == "tokenizer_config.json"
         if elsewhere and Path(value).exists():
-            raise DamagedFile(
-                f"{file} names a file outside of its folder ({key} is {value!r}); take that line out."
-            )
+            outside = f"{file} names a file outside of its folder ({key} is {value!r})"
+            raise DamagedFile(f"{outside}; take that line out.")
 
 
 def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -236,9 +232,8 @@ def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _wanted(field: str, value: Any) -> str:
     """What should stand in a field that is read or built by; nothing where it does."""
-    for pattern, least, most in (
-        RANGES if isinstance(value, int | str) else ()
-    ):  # stages have a list
+    sized = RANGES if isinstance(value, int | str) else ()  # stages have a list
+    for pattern, least, most in sized:
         if re.fullmatch(pattern, field) and not (type(value) is int and least <= value <= most):
             return f"a number from {least} to {most:,}"
     if field == "model_max_length":

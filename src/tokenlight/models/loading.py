@@ -60,9 +60,8 @@ def load(
         model, info = cls.from_pretrained(place, output_loading_info=True, **WEIGHTS, **how)
     if info["missing_keys"]:
         missing = few(sorted(info["missing_keys"]), 4)
-        raise DamagedFile(
-            f"{name} has no weights for {missing}, but random ones; give one fine-tuned as {cls.__name__}."
-        )
+        random = f"{name} has no weights for {missing}, but random ones"
+        raise DamagedFile(f"{random}; give one fine-tuned as {cls.__name__}.")
     if device is None and "device_map" not in how and torch.cuda.is_available():
         device = "cuda"
         log.info("%s computes on %s", name, torch.cuda.get_device_name())
@@ -99,10 +98,9 @@ def put(model: Any, device: str | torch.device | None) -> None:
             raise TypeError("it holds shapes and no numbers")
         model.to(device)
     except (AssertionError, RuntimeError, TypeError) as refused:
-        raise BadInput(
-            f"the model cannot go to device {str(device)!r}: {first_line(refused)} Give cpu, "
-            "or cuda on a machine whose torch sees a GPU with room for it."
-        ) from refused
+        said = f"the model cannot go to device {str(device)!r}: {first_line(refused)}"
+        gpu = "cuda on a machine whose torch sees a GPU with room for it"
+        raise BadInput(f"{said} Give cpu, or {gpu}.") from refused
 
 
 def _tokenizer(place: str, name: str, hub: dict[str, Any]) -> Any:

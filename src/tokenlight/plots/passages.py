@@ -198,8 +198,7 @@ def _over(a: Attribution, whole: Attribution) -> Attribution:
 def unread(a: Attribution) -> np.ndarray:
     """Which tokens of a laid-over continuation were not there yet; none of any other row."""
     seen = np.flatnonzero(a.row.attention) if is_continuation(a) else np.array([len(a)])
-    new: np.ndarray = np.arange(len(a)) > seen.max(initial=-1)
-    return new
+    return np.asarray(np.arange(len(a)) > seen.max(initial=-1))
 
 
 def roles_of(a: Attribution, *, words: bool) -> Roles:
