@@ -40,9 +40,9 @@ def gate():
 
 def test_what_waits_is_answered_in_one_batch_each_by_itself(gate):
     worker = ModelWorker("test", gate, ServerLimits())
-    first = worker.quick(1)
+    first = worker.work(Lane.QUICK, 1)
     assert gate.entered.wait(20)
-    jobs = [worker.quick(n) for n in (2, -3, 4)]
+    jobs = [worker.work(Lane.QUICK, n) for n in (2, -3, 4)]
     gate.open.set()
     assert first.future.result(20) == 10
     assert jobs[0].future.result(20) == 20
@@ -55,15 +55,15 @@ def test_what_waits_is_answered_in_one_batch_each_by_itself(gate):
 
 def test_a_full_queue_refuses_and_empties_again(gate):
     worker = ModelWorker("test", gate, ServerLimits(waiting=(2, 2, 2)))
-    first = worker.quick(1)
+    first = worker.work(Lane.QUICK, 1)
     assert gate.entered.wait(20)
-    waiting = [worker.quick(2), worker.quick(3)]
+    waiting = [worker.work(Lane.QUICK, 2), worker.work(Lane.QUICK, 3)]
     with pytest.raises(Refusal, match="3 requests for this model came before") as caught:
-        worker.quick(4)
+        worker.work(Lane.QUICK, 4)
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
     gate.open.set()
     assert [job.future.result(20) for job in (first, *waiting)] == [10, 20, 30]
-    assert worker.quick(5).future.result(20) == 50
+    assert worker.work(Lane.QUICK, 5).future.result(20) == 50
     worker.stop(5)
 
 
@@ -78,7 +78,7 @@ def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_back(g
     with pytest.raises(Refusal) as caught:
         worker.work(Lane.SHORT, lambda: None)  # 14
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "7"})
-    assert worker.quick(1).future is not None  # others are not turned away for it
+    assert worker.work(Lane.QUICK, 1).future is not None  # others are not turned away for it
     go.set()
     assert second.future.result(20) == "second"
     assert first.future.done()
@@ -87,11 +87,11 @@ def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_back(g
 
 def test_those_who_left_take_no_place_in_the_queue(gate):
     worker = ModelWorker("test", gate, ServerLimits(waiting=(4, 4, 4)))
-    worker.quick(1)
+    worker.work(Lane.QUICK, 1)
     assert gate.entered.wait(20)
     for _ in range(64):
-        worker.quick(2).future.cancel()
-    last = worker.quick(3)
+        worker.work(Lane.QUICK, 2).future.cancel()
+    last = worker.work(Lane.QUICK, 3)
     gate.open.set()
     assert last.future.result(20) == 30
     assert gate.batches == [[1], [3]]
@@ -100,9 +100,9 @@ def test_those_who_left_take_no_place_in_the_queue(gate):
 
 def test_a_batch_holds_no_more_text_than_it_may(gate):
     worker = ModelWorker("test", gate, ServerLimits(batch_characters=100))
-    worker.quick(1)
+    worker.work(Lane.QUICK, 1)
     assert gate.entered.wait(20)
-    jobs = [worker.quick(n, size) for n, size in ((2, 500), (3, 60), (4, 60), (5, 60))]
+    jobs = [worker.work(Lane.QUICK, n, size) for n, size in ((2, 500), (3, 60), (4, 60), (5, 60))]
     gate.open.set()
     assert [job.future.result(20) for job in jobs] == [20, 30, 40, 50]
     assert gate.batches == [[1], [2], [3, 4], [5]]
@@ -116,14 +116,14 @@ def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
 
     def short():
         order.append("short")
-        worker.quick(0)
+        worker.work(Lane.QUICK, 0)
         pause()
         order.append("short again")
 
     def long():
         for _ in range(2):
             order.append("long")
-            worker.quick(0)
+            worker.work(Lane.QUICK, 0)
             worker.work(Lane.SHORT, short)
             worker.work(Lane.SHORT, short)
             pause()
@@ -146,12 +146,12 @@ def test_work_that_was_kept_waiting_goes_on_for_as_long():
 
     def work():
         for _ in range(2):
-            worker.quick(0)
+            worker.work(Lane.QUICK, 0)
             pause()
         order.append("done")
 
     worker.work(Lane.LONG, work).future.result(20)
-    worker.quick(0).future.result(20)
+    worker.work(Lane.QUICK, 0).future.result(20)
     assert order == ["quick", "done", "quick", "quick"]
     worker.stop(5)
 
@@ -172,7 +172,7 @@ def test_long_work_begins_though_short_work_never_ends():
 def test_background_work_waits_until_nobody_asks():
     worker = ModelWorker("test", lambda asked: asked, ServerLimits(idle_seconds=0.3))
     asked = time.monotonic()
-    worker.quick(1).future.result(20)
+    worker.work(Lane.QUICK, 1).future.result(20)
     done = worker.work(Lane.BACKGROUND, time.monotonic).future.result(20)
     assert done - asked >= 0.3
     worker.stop(5)
@@ -206,20 +206,23 @@ def test_the_thread_outlives_every_exception(broken, caplog):
         return asked
 
     worker = ModelWorker("test", breaks, ServerLimits())
-    for job in (worker.quick("break"), worker.work(Lane.LONG, lambda: breaks(["break"]))):
+    for job in (
+        worker.work(Lane.QUICK, "break"),
+        worker.work(Lane.LONG, lambda: breaks(["break"])),
+    ):
         with pytest.raises(Refusal) as caught:
             job.future.result(20)
         assert caught.value.status == 500
-    assert worker.quick("on").future.result(20) == "on"
+    assert worker.work(Lane.QUICK, "on").future.result(20) == "on"
     assert broken.__name__ in caplog.text
     worker.stop(5)
 
 
 def test_stopping_tells_who_waits_and_who_is_at_work(gate):
     worker = ModelWorker("test", gate, ServerLimits())
-    first = worker.quick(1)
+    first = worker.work(Lane.QUICK, 1)
     assert gate.entered.wait(20)
-    second, third = worker.quick(2), worker.work(Lane.LONG, lambda: None)
+    second, third = worker.work(Lane.QUICK, 2), worker.work(Lane.LONG, lambda: None)
     stopper = threading.Thread(target=worker.stop, args=(20,))
     stopper.start()
     for job in (second, third):
@@ -230,7 +233,7 @@ def test_stopping_tells_who_waits_and_who_is_at_work(gate):
     stopper.join(20)
     assert first.future.result(1) == 10  # a batch that was begun is finished
     with pytest.raises(Refusal):
-        worker.quick(3)
+        worker.work(Lane.QUICK, 3)
 
 
 def test_long_work_ends_at_its_next_pause_when_the_server_closes():

@@ -53,7 +53,8 @@ def explain_all(
                         # Is it this text, or is it the options? A text without fault will show it.
                         for refused in refused_options(explainer, how["method"], how["seed"]):
                             raise refused
-                    output.leave_out(where, found)
+                    output.left_out += 1
+                    tell(f"{where} is left out: {found}", "yellow")
                 advance(1)
     except KeyboardInterrupt:
         done = f"{output.shown} of {texts.count} texts"

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.text import Text
 
-from tokenlight.cli.console import tell, writing
+from tokenlight.cli.console import writing
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.units import Unit
-from tokenlight.errors import BadInput, MissingExtra, TokenlightError, short
+from tokenlight.errors import BadInput, MissingExtra, short
 from tokenlight.files.saved import save
 from tokenlight.files.write import json_text, write_text
 from tokenlight.plots.characters import in_line
@@ -72,11 +72,6 @@ class Output:
         if self.report is not None and ".html" in self.files:
             self.report.add(found)
         self.kept += found if self.report is None or {*self.files} - {".html"} else []
-
-    def leave_out(self, where: str, why: TokenlightError) -> None:
-        """Say why a text of many has no explanation."""
-        self.left_out += 1
-        tell(f"{where} is left out: {why}", "yellow")
 
     def end(self) -> None:
         """Close the list, where standard output is JSON, and write every file that was asked for."""

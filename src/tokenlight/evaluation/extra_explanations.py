@@ -66,12 +66,8 @@ def _explained_again(
     groups: dict[str, list[Attribution]] = {}
     for one in (case.attribution for case in cases):
         groups.setdefault(label_of(one), []).append(one)
-    made = {
-        label: iter(
-            half_by_half(partial(_explained_batch, explainer, target), own, TokenlightError)
-        )
-        for label, own in groups.items()
-    }
+    work = partial(_explained_batch, explainer, target)
+    made = {name: iter(half_by_half(work, own, TokenlightError)) for name, own in groups.items()}
     return [next(made[label_of(case.attribution)]) for case in cases]
 
 

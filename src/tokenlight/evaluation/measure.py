@@ -168,11 +168,8 @@ def measure(  # noqa: PLR0913 - what is known of the texts, each by name
         label = None if labels is None else labels[number]
         marks = None if spans is None else spans[number]
         case = Case(one, Original(one.row, stand_ins), head, label, marks)
-        names = (
-            one.target.name,
-            one.prediction.label,
-            None if label is None else head.labels[label],
-        )
+        truth = None if label is None else head.labels[label]
+        names = one.target.name, one.prediction.label, truth
         record = Record(number, label_of(one), *names, len(one), {}, cut=one.row.cut)
         given.append((case, record))
         if (ranks := unit_ranks(one)) is not None:

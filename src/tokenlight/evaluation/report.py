@@ -1,6 +1,5 @@
 """Curves of an Evaluation: a figure for papers and one self-contained page with the tables."""
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     template = _environment().get_template("evaluation.html.j2")
     return template.render(
         title=title,
-        curves=base64.b64encode(_png(evaluation)).decode("ascii"),
+        curves=_png(evaluation),
         evaluation=evaluation,
         **sealed(_environment().get_template("evaluation.css.j2").render(), pictures=True),
     )

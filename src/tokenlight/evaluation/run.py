@@ -90,7 +90,11 @@ def evaluate_file(
             advance(len(shard))
     counted = frequencies_for(explainer.tokenizer, metrics)
     named, refusals = short_names(records, refused)
-    evaluation = Evaluation(named, metrics, job.seed, counted, refusals, _about(settings, job))
+    # What a reader of the report must know beside the numbers.
+    known = {"data": Path(job.data).name, "columns": job.columns, **settings}
+    names = ("model", "data", "columns", "texts", "target", "long", "seed", "versions")
+    about = {name: known[name] for name in names if known[name]}
+    evaluation = Evaluation(named, metrics, job.seed, counted, refusals, about)
     return evaluation, list(refusals)
 
 
@@ -155,13 +159,6 @@ def _fingerprint(
         "shard": str(SHARD),
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
-
-
-def _about(settings: Mapping[str, str], job: Experiment) -> dict[str, str]:
-    """What a reader of the report must know beside the numbers."""
-    told = {"data": Path(job.data).name, "columns": job.columns, **settings}
-    names = ("model", "data", "columns", "texts", "target", "long", "seed", "versions")
-    return {name: told[name] for name in names if told[name]}
 
 
 def _check_labels(examples: Sequence[Example], head: Head) -> None:

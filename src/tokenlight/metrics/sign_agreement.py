@@ -39,7 +39,5 @@ class SignAgreement(Metric):
         if not sums:
             raise BadInput("no token of this text is marked.")
         own = scores[case.original.rankable]
-        return Measured(
-            float(np.mean([pi * one > 0 for one in sums])),
-            parts={"chance": float(np.mean(pi * own > 0))},
-        )
+        chance = float(np.mean(pi * own > 0))
+        return Measured(float(np.mean([pi * one > 0 for one in sums])), parts={"chance": chance})

@@ -90,7 +90,9 @@ def shared(text: TextScene) -> list[tuple[str, str]]:
 def environment(room: str, **how: Any) -> Environment:
     """Where the templates of a room are found; every value in them is escaped, none may be missing."""
     how |= {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    return Environment(loader=PackageLoader(room), autoescape=True, **how)
+    made = Environment(loader=PackageLoader(room), autoescape=True, **how)
+    made.filters["base64"] = lambda content: base64.b64encode(content).decode("ascii")
+    return made
 
 
 @cache
@@ -104,7 +106,6 @@ def _environment() -> Environment:
         "bar_look": lambda s, scale: step_name(step(s, scale) or (s > 0) - (s < 0)),
         "width": lambda s, scale: round(min(1.0, abs(s) / scale) * 100, 1) if scale else 0.0,
         "largest": lambda maps: float(np.abs(maps).max()),
-        "base64": lambda content: base64.b64encode(content).decode("ascii"),
     }
     made.globals |= {"facts": facts, "STEPS": STEPS, "VEIL": VEIL}
     made.globals |= {"COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}

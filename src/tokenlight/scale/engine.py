@@ -164,7 +164,9 @@ def local_results(
     """The outcome of each task, as they come in; closing the iterator ends all workers."""
     waiting = deque(range(len(tasks)))
     tries: dict[int, int] = {}
-    crew = [_Process(job, tasks, _spread(device, i)) for i in range(min(workers, len(tasks)))]
+    gpus = max(1, torch.cuda.device_count()) if device == "cuda" else 0  # every GPU in turn
+    places = [f"cuda:{i % gpus}" if gpus else device for i in range(min(workers, len(tasks)))]
+    crew = [_Process(job, tasks, place) for place in places]
     try:
         while waiting or any(worker.task is not None for worker in crew):
             for worker in crew:
@@ -188,13 +190,6 @@ def local_results(
     finally:
         for worker in crew:
             worker.end()
-
-
-def _spread(device: str, number: int) -> str:
-    """``cuda`` means every GPU in turn."""
-    if device != "cuda":
-        return device
-    return f"cuda:{number % max(1, torch.cuda.device_count())}"
 
 
 def _context() -> Any:

@@ -242,7 +242,7 @@ class Service:
             alone = partial(tasks.explain_alone, served, wanted, self.limits.passes)
             job = worker.work(Lane.LONG, alone)
         else:  # together with whatever else waits for the same model
-            job = worker.quick(wanted, size)
+            job = worker.work(Lane.QUICK, wanted, size)
         made: tasks.Explained = await self._answer(job)
         if not made.attributions:
             raise made.refused[0][1]

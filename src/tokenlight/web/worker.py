@@ -75,12 +75,9 @@ class ModelWorker:
         self._thread = threading.Thread(target=self._run, name=f"serving {name}", daemon=True)
         self._thread.start()
 
-    def quick(self, asked: Any, size: int = 0) -> QueuedJob:
-        """Queue a request that is answered with others."""
-        return self.work(Lane.QUICK, asked, size)
-
     def work(self, lane: Lane, asked: Any, size: int = 0) -> QueuedJob:
-        """Queue a function that pauses; in the background it is done when nothing else is to do."""
+        """Queue a function that pauses, or of quick work a request that is answered with others; what is in
+        the background is done when nothing else is to do."""
         job, queue = QueuedJob(asked, size), self._waiting[lane]
         with self._change:
             if self._stopping:

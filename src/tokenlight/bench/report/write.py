@@ -1,6 +1,5 @@
 """From a run's folder to a report in one of the formats. The same report gives the same bytes."""
 
-import base64
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -104,11 +103,7 @@ def latex(report: SuiteReport) -> str:
 
 def page(report: SuiteReport, drawings: Sequence[Drawing]) -> str:
     """One self-contained HTML page, figures inside: no script, no outside resource, all escaped."""
-
-    def encoded(content: bytes) -> Markup:
-        return Markup(base64.b64encode(content).decode("ascii"))
-
-    more = {"drawings": drawings, "encoded": encoded, "tones": TONES}
+    more: dict[str, Any] = {"drawings": drawings, "tones": TONES}
     more |= sealed(_rendered(report, "report.css.j2", str), pictures=True)
     return _rendered(report, "report.html.j2", in_line, **more)
 
