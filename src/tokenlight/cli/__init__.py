@@ -26,8 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         library = (missing.name or "").partition(".")[0]
         if library not in _BROUGHT:
             raise
-        sys.stderr.write(
-            f"The command line needs the library {library!r}, which is not installed. "
-            "Install it with: pip install 'tokenlight[cli]'\n"
-        )
+        missed = f"The command line needs the library {library!r}, which is not installed."
+        sys.stderr.write(f"{missed} Install it with: pip install 'tokenlight[cli]'\n")
         raise SystemExit(2) from None

@@ -237,11 +237,9 @@ def refuse_other_model(explainer: Explainer, attribution: Attribution) -> None:
         same = tuple(head.labels) == labels or (unnamed and len(labels) == len(head.labels))
     if not same:
         made = f"by {attribution.model!r} " if attribution.model else ""
-        raise BadInput(
-            f"this explanation was made {made}for {attribution.target.name!r} of "
-            f"{', '.join(labels[:6])}, and {explainer.name} has other outputs: {head.does}. Give the "
-            "model that made it."
-        )
+        outputs = f"{attribution.target.name!r} of {', '.join(labels[:6])}"
+        other = f"{explainer.name} has other outputs: {head.does}. Give the model that made it."
+        raise BadInput(f"this explanation was made {made}for {outputs}, and {other}")
 
 
 def refuse_words(attribution: Attribution) -> None:

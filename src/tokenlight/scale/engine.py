@@ -29,10 +29,8 @@ class DiskFull(TokenlightError):
     """The disk took no more; what is finished is kept."""
 
     def __init__(self, folder: object) -> None:
-        super().__init__(
-            f"the disk of {folder} is full. What is finished is kept: free some room, then give the same "
-            "command; it goes on from there."
-        )
+        again = "free some room, then give the same command; it goes on from there"
+        super().__init__(f"the disk of {folder} is full. What is finished is kept: {again}.")
 
 
 @contextmanager

@@ -193,11 +193,6 @@ class JobSummary:
         waiting = [one for one in self.blocks if one.number not in self.done]
         if self.there and waiting:
             self.tell(f"{self.there:,} of {self.texts:,} texts are there; the rest follows.")
-        self._make(waiting, engine, progress)
-        self._write_manifest()
-        self.seconds = time.monotonic() - begun
-
-    def _make(self, waiting: list[Block], engine: Engine, progress: bool | None) -> None:
         where = (self.job.loading["device"], self.job.folder.place)
         results = outcomes(engine, self.job, waiting, where)
         total, done, first, said = sum(one.count for one in waiting), 0, 0.0, 0.0
@@ -214,6 +209,8 @@ class JobSummary:
                     rate, said = done / (now - first), now
                     left = timedelta(seconds=round((total - done) / rate))
                     self.tell(f"{done:,} of {total:,} texts, {rate:.1f} texts/s, {left} left")
+        self._write_manifest()
+        self.seconds = time.monotonic() - begun
 
     def _take(self, block: Block, outcome: Outcome) -> None:
         if not outcome.trouble:

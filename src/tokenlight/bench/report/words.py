@@ -21,10 +21,8 @@ def what_was_run(report: SuiteReport) -> list[str]:
     ran, (done, parts) = report.ran, report.run.progress()
     rows = {method for panel in ran for method in panel.rows}
     titles = f": {_names([panel.title for panel in ran])}" if ran else ""
-    said = [
-        f"{_count(len(rows), 'method')} on {len(ran)} of {_count(len(report.panels), 'panel')} (a model "
-        f"on a data set){titles}."
-    ]
+    panels = f"{len(ran)} of {_count(len(report.panels), 'panel')} (a model on a data set)"
+    said = [f"{_count(len(rows), 'method')} on {panels}{titles}."]
     if ran:
         texts = sorted({panel.texts for panel in ran})
         span = " to ".join(f"{one:,}" for one in dict.fromkeys((texts[0], texts[-1])))
@@ -35,10 +33,8 @@ def what_was_run(report: SuiteReport) -> list[str]:
         if texts[-1] < FEW:
             said.append("So few texts show that everything runs, not which method is better.")
     if done < parts:
-        said.append(
-            f"The run is not finished: {done:,} of {parts:,} parts. The numbers are those of the "
-            "finished parts; run the same command again to go on."
-        )
+        again = "The numbers are those of the finished parts; run the same command again to go on."
+        said.append(f"The run is not finished: {done:,} of {parts:,} parts. {again}")
     missing: dict[str, list[str]] = {}
     for panel in report.panels:
         if not panel.ran:
