@@ -177,6 +177,10 @@ class TestFiles:
             load(tmp_path / "none.json")
         with pytest.raises(BadInput, match=r"'\.txt' is not one of"):
             FOUND.save(tmp_path / "a.txt")
+        for name in ("a.json", "a.csv", "a.parquet", "a.html"):
+            with pytest.raises(BadInput, match="nothing to save to .*; give at least one"):
+                save([], tmp_path / name)
+        assert not [*tmp_path.iterdir()]
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
         from pathlib import Path

@@ -32,7 +32,7 @@ from tokenlight.data.postprocess import difference
 from tokenlight.errors import DamagedFile, UnknownName
 from tokenlight.evaluation.corpus import class_weights
 from tokenlight.plots import charts
-from tokenlight.plots.charts import Line, unbeaten
+from tokenlight.plots.charts import Line, frontier, unbeaten
 from tokenlight.plots.charts import lines as lines_figure
 from tokenlight.plots.figures import difference_map
 
@@ -533,6 +533,16 @@ class TestPieces:
         panel = {"a": (1, 0.2), "b": (2, 0.1), "c": (3, 0.5), "d": (3, 0.4)}
         assert unbeaten(panel) == ["a", "c"]
         assert unbeaten(panel, lower=True) == ["a", "b"]
+
+    @pytest.mark.parametrize(("most", "shown"), [(280, {"50", "200"}), (280_000, set())])
+    def test_the_frontier_names_costs_by_plain_numbers_where_there_is_room(self, most, shown):
+        figure = frontier({"ms": {"a": (30, 0.2), "b": (most, 0.5)}}, "aopc")
+        figure.canvas.draw()
+        axis = figure.axes[0].xaxis
+        between = {label.get_text() for label in axis.get_minorticklabels()} - {""}
+        assert "100" in {label.get_text() for label in axis.get_majorticklabels()}
+        assert shown <= between if shown else not between
+        assert not any("10^" in label for label in between)
 
     def test_cloud_weights_are_summed_by_class_and_weighed_by_rarity(self):
         from math import log

@@ -178,6 +178,13 @@ def test_a_question_is_answered_and_explained(tokenlight, answerer):
         ([TEXT, "--target", "7"], "label number 7 does not exist"),
         ([TEXT, "--method", "attcat:hiden=output"], "Did you mean 'hidden'"),
         ([TEXT, "--method", "attcat:hidden=up"], "hidden='up'"),
+        (
+            ["a", "dull", "plot"],
+            "3 were given; put the text in quotes: tokenlight explain 'a dull plot'",
+        ),
+        ([TEXT, "--method", "attcat,gae"], "several methods; give --method attcat --method gae."),
+        ([TEXT, "--reference", "attcat,gae"], "several methods; give one of them."),
+        ([TEXT, "--words", "--tokens"], "--words does not go with --tokens; leave out one"),
     ],
 )
 def test_bad_input_is_one_clean_message(tokenlight, classifier, arguments, message):

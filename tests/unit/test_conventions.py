@@ -16,7 +16,7 @@ from tests.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, errors, registry
 from tokenlight.cli.methods import _ordered
 from tokenlight.explaining import default
-from tokenlight.explaining.default import recommended
+from tokenlight.explaining.default import measured, recommended
 from tokenlight.files.tables import read
 from tokenlight.methods._method import FAMILIES
 
@@ -160,6 +160,8 @@ def test_methods_are_listed_with_the_five_most_faithful_first_and_then_by_family
     assert families == sorted(families, key=FAMILIES.index)
     heads = [head for _, head in _ordered("methods") if head]
     assert [head.partition(":")[0] for head in heads] == ["recommended", *dict.fromkeys(families)]
+    assert f"ordered by mean rank in AOPC on {measured()['texts']} texts" in heads[0]
+    assert "README's table is another one" in heads[0]
 
 
 def test_the_page_is_told_what_is_recommended():

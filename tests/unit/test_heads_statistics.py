@@ -432,6 +432,9 @@ def test_the_command_writes_masks_and_figures(folder):
     assert done.exit_code == 0, done.output
     assert "syntactic    1 heads  1.1" in done.output
     assert "positional   1 heads  1.0" in done.output
+    assert "counted on 60 sentences, which tells little" in done.stderr
+    assert done.stderr.count("wrote") == 2
+    assert "heads.json" in done.stderr
     content = read_heads(folder / "heads.json")
     assert content["sources"] == ["corpus.conllu"]
     assert content["sentences"] == 60
@@ -476,8 +479,10 @@ def test_the_command_refuses_thresholds_and_masks_that_mean_nothing(folder, give
 def test_an_encoder_without_a_head_is_read_all_the_same(folder):
     planted_model().float().bert.save_pretrained(folder / "encoder")
     TOKENIZER.save_pretrained(folder / "encoder")
-    done = run(folder / "encoder", "--conllu", folder / "corpus.conllu", "--limit", 20)
+    done = run(folder / "encoder", "--conllu", folder / "corpus.conllu", "--limit", 1)
     assert done.exit_code == 0, done.output
+    assert "counted on 1 sentence, which" in done.stderr
+    assert "wrote" not in done.stderr
     assert "positional   1 heads  1.0" in done.output
 
 

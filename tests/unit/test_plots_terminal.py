@@ -63,6 +63,17 @@ def test_without_colours_the_strongest_carry_their_number():
     assert re.search(r"dull\s+-0.3\s+-{9}", output)
 
 
+def test_tables_that_wrap_have_a_blank_line_between_them():
+    row = row_of(["fine but dull"], [split("fine but dull")])
+    names = ("first", "second", "third", "fourth")
+    found = [attribution_of(row, [0, 0.42, 0.01, -0.3, 0], method=name) for name in names]
+    lines = [one.strip() for one in printed(found, colours=None, width=50).splitlines()]
+    heads = [i for i, line in enumerate(lines) if len({*names} & {*line.split()}) > 1]
+    assert len(heads) == 2
+    assert [lines[i - 1] for i in heads] == ["", ""]
+    assert lines[heads[1] - 2].startswith("but")
+
+
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_no_color_means_no_escape_code_at_all(monkeypatch, variable, value):
     for name in ("FORCE_COLOR", "COLORTERM", "NO_COLOR"):

@@ -311,6 +311,7 @@ def test_hints_name_every_way_out(client):
 
 def test_unknown_addresses_and_methods_are_json_too(client):
     refused(client.get("/nowhere"), 404, "not_found")
+    assert "GET /api/openapi.json" in refused(client.get("/api/nowhere"), 404, "not_found")["hint"]
     refused(client.get("/api/explain"), 405, "method_not_allowed")
     refused(client.get("/api/attribution/unknown-id-000"), 404, "not_found")
     refused(client.get("/api/attribution/x"), 422, "invalid")

@@ -19,7 +19,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for command in (explain, methods, metrics, models, doctor, heads, evaluate, diff, idf):
-    app.command()(command)
+    # Words behind the text are refused by the command, which says what to do.
+    app.command(context_settings={"allow_extra_args": command is explain})(command)
 app.add_typer(bench)
 app.command()(serve)
 

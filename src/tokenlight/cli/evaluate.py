@@ -130,7 +130,7 @@ def diff(
     with progress("loading libraries", None):
         from tokenlight.evaluation.compare import Side, compare
     spare({"DATA": data}, {"--json": json})
-    (wanted,) = parsed([method], "auto")
+    (wanted,) = parsed([method], "auto", one=True)
     with in_flags():
         examples = read(data, text=text, limit=limit, marks=False)
     batch = batch_tokens, batch_size

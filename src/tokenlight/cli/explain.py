@@ -1,5 +1,6 @@
 """``tokenlight explain``: a text or a file of them, a picture here and files where asked."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +20,11 @@ USUAL = f"{option.SENTIMENT}, or {ANSWERS} for a question"
 @clean
 @in_flags()
 def explain(
-    text: str | None = option.argument("TEXT", "The text; - reads standard input.", None),
+    text: str | None = option.argument(
+        "TEXT", "The text, in quotes; - reads standard input.", None
+    ),
     *,
+    more: typer.Context,
     pair: str | None = flag("Second text of a pair, such as a hypothesis; - reads standard input."),
     above: str | None = flag("Why --pair scores above this text in its place.", metavar="TEXT"),
     question: str | None = flag("A question about --context, or about each --document."),
@@ -59,7 +63,8 @@ def explain(
         "List sums by unit, the largest first, and explain a written answer as a whole.",
         show_default="document, with --document",
     ),
-    words: bool | None = flag("Score words, as pictures do, or tokens.", "--words/--tokens"),
+    words: bool = flag("Score words, as pictures do.", "--words", False),
+    tokens: bool = flag("Score tokens, as files do.", "--tokens", False),
     layers: bool = flag("Show the scores layer by layer.", "--layers", False),
     trust: bool = flag("Ask the model again without the top words.", "--trust", False),
     reference: str | None = flag("Also show how methods differ from this.", metavar="METHOD"),
@@ -100,7 +105,9 @@ def explain(
     With --file, do so for each text in a file; a text that is refused is named and left out.
     """
     by = by or ("document" if document else None)
-    given = dict(locals())
+    given, whole = dict(locals()), shlex.quote(" ".join((text or "", *more.args)))
+    several = f"TEXT is one argument, and {1 + len(more.args)} were given; put the text in quotes"
+    refuse(more.args, f"{several}: tokenlight explain {whole}")
     from tokenlight.cli import inputs
     from tokenlight.cli.outputs import Output
 
@@ -113,7 +120,7 @@ def explain(
         return
     places = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
     files = {ending: place for ending, place in places.items() if place is not None}
-    output = Output(files, words, layers, reference, by)
+    output = Output(files, words or (False if tokens else None), layers, reference, by)
     spare(
         {"--image": image, "--chat": chat, "--file": file},
         {f"--{ending[1:]}": to for ending, to in files.items()},
@@ -144,11 +151,15 @@ def explain(
     output.end()
 
 
-def parsed(given: Sequence[str], *words: str) -> list[tuple[str, dict[str, Any]]]:
-    """Names and options of methods, each once, which exist or are one of ``words``."""
+def parsed(
+    given: Sequence[str], *words: str, one: bool = False
+) -> list[tuple[str, dict[str, Any]]]:
+    """Names and options of methods, each once, which exist or are one of ``words``; ``one`` may be given."""
     wanted: list[tuple[str, dict[str, Any]]] = []
     for entry in given:
         name, options = registry.parse(entry)
+        each = "one of them" if one else f"--method {' --method '.join(name.split(','))}"
+        refuse("," in name, f"{entry} names several methods; give {each}.")
         refuse((name, options) in wanted, f"--method {entry} is given twice; leave one out.")
         if name not in registry.names("methods") and (options or name not in words):
             registry.find("methods", name)  # raises, naming what is near
@@ -164,6 +175,6 @@ def _methods(given: Sequence[str], reference: str | None) -> Any:
     alone = "--method best chooses one method, so give it alone; tokenlight evaluate compares them."
     refuse("best" in given, alone)
     wanted = parsed(given, "auto")
-    base = parsed([reference] if reference is not None else [], "auto")
+    base = parsed([reference] if reference is not None else [], "auto", one=True)
     names = [name for name, _ in wanted]
     return wanted + [one for one in base if one not in wanted and (one[1] or one[0] not in names)]

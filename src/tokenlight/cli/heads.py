@@ -6,11 +6,12 @@ from typing import Literal
 import typer
 
 from tokenlight.cli import options as option
-from tokenlight.cli.console import clean, loaded, reading, refuse, writing
+from tokenlight.cli.console import clean, loaded, reading, refuse, tell, writing
 from tokenlight.cli.options import flag
 from tokenlight.errors import BadInput
 
 ALIGNED = "as --align sets it"
+FEW = 100  # sentences below which shares are rough
 
 
 @clean
@@ -89,6 +90,9 @@ def heads(  # noqa: PLR0917 - a parameter an option
     for kind in ("syntactic", "positional"):
         names = [f"{layer + 1}.{head}" for layer, head in np.argwhere(content["mask"][kind])]
         typer.echo(f"{kind:10} {len(names):3} heads  {' '.join(names)}".rstrip())
+    if len(sentences) < FEW:
+        few = f"{len(sentences)} sentence{'s' * (len(sentences) > 1)}"
+        tell(f"note: counted on {few}, which tells little of a head; give {FEW} or more.", "yellow")
     if output is not None:
         with writing(output):
             write_heads(output, content)
@@ -98,6 +102,8 @@ def heads(  # noqa: PLR0917 - a parameter an option
 
         with writing(html):
             write_text(html, heads_page(content))
+    for place in filter(None, (output, html)):
+        tell(f"wrote {place}", "")
 
 
 def _least(margin: float | None, typed: str | None) -> float | list[float]:

@@ -34,6 +34,7 @@ APART = {
     "entities": "token",
     "above": "rather_than token",
     "context": "token continuation generate",
+    "words": "tokens",
     "out": "split by trust words layers reference html json csv parquet png fill chat_template "
     "continuation generate above batch_tokens batch_size",
 }

@@ -137,10 +137,9 @@ def _ordered(kind: Kind) -> list[tuple[str, str]]:
     if kind == "metrics":
         return [(name, "") for name in names]
     found, texts = [*recommended()], measured()["texts"]
-    heads = {
-        found[0]: f"recommended: best mean rank by AOPC on {texts:,} texts (random scores "
-        f"{measured()['means']['random']:.2f})"
-    }
+    chance = f"random scores {measured()['means']['random']:.2f}"
+    ranked = f"ordered by mean rank in AOPC on {texts:,} texts ({chance})"
+    heads = {found[0]: f"recommended: {ranked}; the README's table is another one"}
     usable = registry.usable(kind)
     for family in FAMILIES:
         own = [n for n in usable if n not in found and registry.build(kind, n).family == family]

@@ -86,6 +86,8 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
     """Write several attributions to one file; the ending chooses the format. Several texts become
     an HTML report with an index, in several files if one would be too large."""
     given, place = list(attributions), Path(path)
+    if not given:
+        raise BadInput(f"there is nothing to save to {place}; give at least one attribution.")
     match place.suffix.lower():
         case ".json":
             content = [a.to_dict() for a in given]
@@ -96,7 +98,7 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
             write(given, place)
         case ".csv":
             rows = records(given)
-            write_text(place, csv_text(list(rows[0]) if rows else [], rows, end="\r\n"))
+            write_text(place, csv_text(list(rows[0]), rows, end="\r\n"))
         case ".parquet":
             write_parquet(place, records(given))
         case ".png" | ".svg" | ".pdf" as ending:

@@ -109,8 +109,10 @@ def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: b
         axes.plot(*zip(*best, strict=True), color=GREY, linewidth=1, zorder=0)
         costs = [cost for cost, _ in panel.values()]
         if min(costs) > 0 and max(costs) > SPREAD * min(costs):
-            axes.set_xscale("log")
+            axes.set_xscale("log", subs=(2, 5))
             axes.xaxis.set_major_formatter("{x:g}")
+            if max(costs) < 1000 * min(costs):  # further apart, 2 and 5 would crowd the axis
+                axes.xaxis.set_minor_formatter("{x:g}")
         axes.set_ylabel(in_line(metric), parse_math=False)
         many = len(panel) > MANY
         axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)

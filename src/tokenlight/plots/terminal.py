@@ -198,7 +198,7 @@ def _tops(methods: Sequence[scene.MethodScene], paint: Paint | None) -> Columns:
         for cell in _top_cells(one.views[0], paint, bars=single):
             table.add_row(cell)
         tables.append(table)
-    return Columns(tables, padding=(0, 3))
+    return Columns(tables, padding=(1, 3))  # where they wrap, a blank line between
 
 
 def _top_cells(view: View, paint: Paint | None, *, bars: bool) -> list[Text]:

@@ -115,7 +115,8 @@ def caught(broken: BaseException) -> Refusal:
             return _invalid(broken.errors()[0])
         case HTTPException(status_code=status):
             code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
-            return Refusal(code, f"{code.replace('_', ' ')}.", "", status, broken.headers)
+            hint = "GET /api/openapi.json tells which addresses there are, and what each takes."
+            return Refusal(code, f"{code.replace('_', ' ')}.", hint, status, broken.headers)
     log.error("unexpected %s", type(broken).__name__, exc_info=broken)
     said = "something unexpected went wrong."
     return Refusal("internal", said, "The server's own log says what.", 500)
