@@ -68,7 +68,10 @@ def test_scores_of_another_shape_are_refused(shape):
         EXPLAINER.explain(TEXTS, _named(np.ones(shape)))
 
 
-@pytest.mark.parametrize("method", ["lime", "gae", "lrp", "attcat", "random"])
+METHODS = ["lime", "gae", "lrp", "attcat", "random", "attnlrp", "grad_x_input"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_model_that_gives_nan_is_named_whatever_the_method(method):
     model = tiny_bert()
     explainer = Explainer(model, tiny_tokenizer())

@@ -201,7 +201,7 @@ def kept(
     def keep(_number: int, tensor: Tensor) -> Tensor:
         tensor = tensor if tensor.requires_grad else tensor.detach().requires_grad_()
         # A node of its own, even if what passes is but a view of more than the text's tokens.
-        entered.tensors.append(tensor.clone())
+        entered.tensors.append(tensor.view_as(tensor))
         return entered.tensors[-1].clone()  # the model may go on to scale it in place
 
     with entrance.open(live.model, real.shape[1], source, keep):

@@ -16,7 +16,7 @@ from tokenlight.capture.entrance import At, Entered, entrance_of, kept
 from tokenlight.capture.kernels import has_kernels
 from tokenlight.capture.live import Inputs, LiveModel, source_of
 from tokenlight.capture.masks import mask_known
-from tokenlight.capture.rewired import recomputed, rewired
+from tokenlight.capture.rewired import entered, lowest, recomputed, rewired
 from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
 from tokenlight.capture.turns import lent
@@ -84,6 +84,7 @@ def record(
     following = partial(
         _followed, live.model, ways, fused=rewritten, examples=len(rows), watch=watch
     )
+    shown, hearing = _shown(live, sites, heard=wanted != "nothing" or source is not None)
     with (
         wired(),
         mask_known(rows, real.shape),
@@ -95,12 +96,13 @@ def record(
         else nullcontext(),
         keeping[0] as embedded,
         keeping[1] as words,
+        hearing as heard,
     ):
         asked = {"output_attentions": True} if eager else {}
-        outputs = live.call(arguments, output_hidden_states=True, **asked)
+        outputs = live.call(arguments, output_hidden_states=shown, **asked)
         # Relevance has no rule for a normaliser, and starts at none.
         logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
-        hidden = live.hidden_states_of(outputs)
+        hidden = _states(live, outputs, heard)
         attention = _eager_maps(live, outputs) if eager else listener.attention
     lengths = None if source is None or not hidden else (source, real.shape[1] - source)
     parts = lengths and Parts(*lengths, len(outputs.encoder_hidden_states))
@@ -154,6 +156,29 @@ def _kept(
     if not sites & WANTING[at]:
         return nullcontext()
     return kept(live, entrance_of(live, row, at), real, row.source)
+
+
+def _shown(
+    live: LiveModel, sites: Sites, *, heard: bool
+) -> tuple[bool, AbstractContextManager[dict[int, Any]]]:
+    """Whether the model shows its hidden states, a sixteenth of a graph: to who reads more than the
+    embeddings. And where a rewritten gradient needs h^0, it is heard at the block that takes it in, which
+    a first pass that shows all finds."""
+    if heard or not sites <= {*ENTERED, Site.RELEVANCE_GRADIENT}:
+        return True, nullcontext({})
+    if Site.RELEVANCE_GRADIENT not in sites:
+        return False, nullcontext({})
+    return live.model not in lowest, entered(live.model)
+
+
+def _states(live: LiveModel, outputs: object, heard: dict[int, Any]) -> tuple[Tensor, ...]:
+    """h^0 … h^L as the model shows them; h^0 alone as it was ``heard``, once it is known where."""
+    if heard and live.model in lowest:
+        return tuple(heard.values())
+    hidden = live.hidden_states_of(outputs)
+    if len({state.shape for state in hidden}) == 1:  # others are refused, and must be again
+        lowest.update((live.model, i) for i, state in heard.items() if state is hidden[0])
+    return hidden
 
 
 @contextmanager

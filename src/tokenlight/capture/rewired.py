@@ -170,7 +170,9 @@ def no_grid(model: PreTrainedModel) -> UnsupportedModel:
 def _begin_graph(_module: nn.Module, _args: Any, _named: Any, output: Any) -> Any:
     first, *others = output if isinstance(output, tuple) else (output,)
     # The copy is no leaf, so a model may go on to scale its embeddings in place.
-    begun = first.detach().requires_grad_(True).clone()
+    leaf = first.detach().requires_grad_(True)
+    begun = leaf.clone()
+    leaf.data = leaf.new_empty(0)  # the graph holds its leaf, whose numbers nobody reads
     return (begun, *others) if isinstance(output, tuple) else begun
 
 
@@ -249,6 +251,25 @@ def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> I
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The blocks that transformers itself would compute again in training."""
     return [one for one in modules_of(model) if isinstance(one, GradientCheckpointingLayer)]
+
+
+# The block that takes in h^0, by its number, of models of which a pass has shown all hidden states.
+lowest: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+
+
+@contextmanager
+def entered(model: nn.Module) -> Iterator[dict[int, Any]]:
+    """Within: what blocks take in first, by their numbers; of the lowest alone once it is known."""
+    blocks, heard = blocks_of(model), dict[int, Any]()
+    numbers = [lowest[model]] if model in lowest else range(len(blocks))
+    known = {blocks[number]: number for number in numbers}
+
+    def entering(module: nn.Module, args: Any, named: Any) -> None:
+        tensors = (value for value in (*args, *named.values()) if isinstance(value, Tensor))
+        heard.setdefault(known[module], next(tensors, None))
+
+    with hooked(known, entering=entering):
+        yield heard
 
 
 @contextmanager

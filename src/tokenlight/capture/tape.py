@@ -107,9 +107,13 @@ class Recording:
         values = self.fetched.arrived()
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         if not finite.all():
-            text = int(finite.argmin())
+            text, states = int(finite.argmin()), self.hidden
+            if len(states) < 2:  # a pass that read the embeddings alone did not keep them
+                given = self.live.inputs(self.rows, self.real.shape[1])
+                outputs, _ = self.live.run(given, output_hidden_states=True)
+                states = self.live.hidden_states_of(outputs)
             raise NotFinite(
-                f"{first_not_finite(state[text] for state in self.hidden)} of text {text} of the batch is NaN"
+                f"{first_not_finite(state[text] for state in states)} of text {text} of the batch is NaN"
                 " or infinite; check the weights, or load the model in float32 or bfloat16."
             )
         return values
