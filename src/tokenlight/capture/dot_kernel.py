@@ -16,7 +16,7 @@ from torch import Tensor
 ROWS, WIDTH = 4, 1024  # of a tile
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("count", "tokens", "step"))  # else compiled again for each length
 def _dots(x, y, out, count, width, tokens, step, R: tl.constexpr, W: tl.constexpr):
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     total = tl.zeros([R, W], tl.float32)

@@ -19,16 +19,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tokenlight.capture.received_kernel import LOG2E, joined, laid, log_sums, scores, tile
+from tokenlight.capture.received_kernel import (
+    EXACT,
+    LENGTHS,
+    LOG2E,
+    joined,
+    laid,
+    log_sums,
+    scores,
+    tile,
+)
 
 TILE = 64
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _means(
-    q, k, v, g, mask, added, sums, out, scale, n, width, sn, size, qs, ks, ms, vs, gs,
+    q, k, v, g, mask, added, sums, out, scale, n, width, sn, size, qs, ks, mb, mh, mq, vs, gs,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, T: tl.constexpr,
-    CAUSAL: tl.constexpr, PLAIN: tl.constexpr, SLOPE: tl.constexpr,
+    MK: tl.constexpr, CAUSAL: tl.constexpr, PLAIN: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(1) * T + tl.arange(0, T)
@@ -42,14 +51,14 @@ def _means(
         h = head.to(tl.int64)
         K = tl.trans(tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
         Q = tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
-        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, PLAIN, CAUSAL)
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, mb, mh, mq, MK, PLAIN, CAUSAL)
         base = tl.load(sums + (b * H + h) * sn + rows, mask=rows < n, other=float("inf"))
         own = tl.exp2(s - LOG2E * base[:, None])
         maps += own
         if SLOPE:
             V = tl.trans(tile(v + b * vs[0] + (h // G) * vs[1], cols, D, n, width, vs[2]))
             arrived = tile(g + b * gs[0] + h * gs[1], rows, D, n, width, gs[2])
-            own *= tl.dot(arrived, V, input_precision="ieee")
+            own *= tl.dot(arrived, V, input_precision=EXACT)
             products += own
             positive += tl.maximum(own, 0.0)
     at = out + (b * n + rows[:, None]) * n + cols[None, :]

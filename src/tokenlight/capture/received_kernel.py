@@ -20,21 +20,26 @@ from torch import Tensor
 
 SHORT = 512  # tokens: a row of scores stays in registers
 KEYS = 1 << 17  # bytes: the keys of a head stay in shared memory
+# Numbers that follow from the length of a text: no kernel is compiled again for another.
+LENGTHS = ("n", "sn", "size", "mb", "mh", "mq")
 LOG2E = tl.constexpr(1.4426950408889634)
+# Float32 in three products of tensor cores: as exact, and compiled in a fraction of the time.
+EXACT = tl.constexpr("tf32x3")
 
 
 @triton.jit
 def scores(
-    Q, K, rows, cols, b, h, n, scale, mask, added, ms, PLAIN: tl.constexpr, CAUSAL: tl.constexpr
-):
+    Q, K, rows, cols, b, h, n, scale, mask, added, mb, mh, mq,
+    MK: tl.constexpr, PLAIN: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
     """Scores in base two, −∞ where a query may not look. ``PLAIN``: every entry is seen."""
-    s = tl.dot(Q, K, input_precision="ieee") * scale
+    s = tl.dot(Q, K, input_precision=EXACT) * scale
     if PLAIN:
         return s
     seen = (rows[:, None] < n) & (cols[None, :] < n)
     if CAUSAL:
         seen = seen & (rows[:, None] >= cols[None, :])
-    at = ms[0] * b + ms[1] * h + ms[2] * rows[:, None].to(tl.int64) + ms[3] * cols[None, :]
+    at = mb * b + mh * h + mq * rows[:, None].to(tl.int64) + MK * cols[None, :]
     if added is not None:
         s = s + LOG2E * tl.load(added + at, mask=seen, other=0.0).to(tl.float32)
     if mask is not None:
@@ -50,11 +55,11 @@ def tile(x, places, D: tl.constexpr, n, width, stride):
     return tl.load(x + places[:, None].to(tl.int64) * stride + d[None, :], mask=inside, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _short(
-    q, k, mask, added, weights, out, scale, n, width, qs, ks, ms,
+    q, k, mask, added, weights, out, scale, n, width, qs, ks, mb, mh, mq,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    MK: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     cols = tl.arange(0, BN)
@@ -63,7 +68,7 @@ def _short(
     for first in range(0, n, BM):
         rows = first + tl.arange(0, BM)
         Q = tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
-        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, mb, mh, mq, MK, False, CAUSAL)
         most = tl.max(s, 1)
         e = tl.exp2(s - tl.where(most == -float("inf"), 0.0, most)[:, None])
         whole = tl.sum(e, 1)
@@ -72,11 +77,11 @@ def _short(
     tl.store(out + (b * H + h) * n + cols, total, mask=cols < n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _log_sums(
-    q, k, mask, added, sums, scale, n, width, qs, ks, ms,
+    q, k, mask, added, sums, scale, n, width, qs, ks, mb, mh, mq,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    MK: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -87,7 +92,7 @@ def _log_sums(
     for first in range(0, last, BN):
         cols = first + tl.arange(0, BN)
         K = tl.trans(tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
-        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, mb, mh, mq, MK, False, CAUSAL)
         new = tl.maximum(most, tl.max(s, 1))
         base = tl.where(new == -float("inf"), 0.0, new)
         whole = whole * tl.exp2(most - base) + tl.sum(tl.exp2(s - base[:, None]), 1)
@@ -97,11 +102,11 @@ def _log_sums(
     tl.store(sums + tl.program_id(1) * n + rows, found, mask=rows < n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _columns(
-    q, k, mask, added, sums, weights, out, scale, n, width, sn, qs, ks, ms,
+    q, k, mask, added, sums, weights, out, scale, n, width, sn, qs, ks, mb, mh, mq,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, PLAIN: tl.constexpr,
+    MK: tl.constexpr, CAUSAL: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     j = tl.program_id(0)
@@ -123,14 +128,14 @@ def _columns(
         base = LOG2E * tl.load(sums + rows, mask=rows < n, other=float("inf"))
         base -= tl.log2(tl.load(weights + rows, mask=rows < n, other=0.0))
         Q = tile(q, rows, D, n, width, qs[2])
-        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, False, CAUSAL)
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, mb, mh, mq, MK, False, CAUSAL)
         total += tl.exp2(s - base[:, None])
     for first in range(tl.maximum(begin, border), n, BM):
         rows = first + tl.arange(0, BM)
         base = LOG2E * tl.load(sums + rows, mask=rows < n, other=float("inf"))
         base -= tl.log2(tl.load(weights + rows, mask=rows < n, other=0.0))
         Q = tile(q, rows, D, n, width, qs[2])
-        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, ms, True, CAUSAL)
+        s = scores(Q, K, rows, cols, b, h, n, scale, mask, added, mb, mh, mq, MK, True, CAUSAL)
         total += tl.exp2(s - base[:, None])
     tl.store(out + tl.program_id(1) * n + cols, tl.sum(total, 0), mask=cols < n)
 
@@ -162,9 +167,9 @@ def laid(
     (batch, heads, n, width), given = query.shape, added if allowed is None else allowed
     steps = (0, 0, 0, 0) if given is None else given.expand(batch, heads, n, n).stride()
     D = max(16, triton.next_power_of_2(width))
-    shape = {"H": heads, "G": heads // key.shape[1], "D": D, "CAUSAL": causal}
+    shape = {"H": heads, "G": heads // key.shape[1], "D": D, "MK": steps[3], "CAUSAL": causal}
     tall = max(32, min(128, (1 << 15) // (D * query.element_size())))
-    return (query.stride()[:3], key.stride()[:3], steps), shape, tall
+    return (query.stride()[:3], key.stride()[:3], *steps[:3]), shape, tall
 
 
 def joined(allowed: Tensor | None, added: Tensor | None) -> dict[str, Tensor | None]:
@@ -196,7 +201,7 @@ def received(
     layout, shape, tall = laid(query, key, **mask, causal=causal)
     out = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
     scale, masks = scaling * LOG2E.value, (mask["allowed"], mask["added"])
-    wide, vector = max(16, triton.next_power_of_2(n)), shape["D"] * query.element_size()
+    wide, vector = max(64, triton.next_power_of_2(n)), shape["D"] * query.element_size()
     if n <= SHORT and sums is None and wide * vector <= KEYS:
         _short[batch, heads](
             query, key, *masks, weights, out, scale, n, width, *layout,

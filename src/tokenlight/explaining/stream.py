@@ -10,8 +10,9 @@ from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
 
 # Texts that are sorted and packed together: few at first, since somebody waits for the first answer.
 SIZES = (1, 7, 56, 448)
-# Then as many as fill some packs: texts of a few tokens each, or so many letters.
-TEXT_TOKENS, PACKS, LETTERS_A_TOKEN, LETTERS = 4, 16, 4, 4096
+# Then more where packs are large: the more are sorted together, the less is padded. Long texts are fewer:
+# so many letters a text are taken for granted, and for one that is no string so many are counted.
+SMALL, USUAL, LETTERS = 2048, 256, 4096
 # What one text may be refused for; anything else is wrong with the model or the options, for all.
 OF_ONE_TEXT = (BadInput, BadTarget, NotFinite)
 T = TypeVar("T")
@@ -43,9 +44,9 @@ def answered(texts: Iterator[Any], explain: Explain, budget: int) -> Iterator[At
 def windows(texts: Iterator[Any], budget: int) -> Iterator[list[Any]]:
     """Those that are read together. Their number follows from the texts and the device alone, never from
     the clock: the same texts give the same numbers."""
-    most = budget * LETTERS_A_TOKEN * PACKS
-    for size in chain(SIZES, repeat(max(SIZES[-1], budget // TEXT_TOKENS))):
-        window, letters = list[Any](), 0
+    many = max(SIZES[-1], (budget - SMALL) // 2)
+    for size in chain(SIZES, repeat(many)):
+        window, letters, most = list[Any](), 0, max(size, SIZES[-1]) * USUAL
         try:
             for text in islice(texts, size):
                 window.append(text)
