@@ -20,7 +20,7 @@ from torch import Tensor
 
 SHORT = 512  # tokens: a row of scores stays in registers
 KEYS = 1 << 17  # bytes: the keys of a head stay in shared memory
-# Numbers that follow from the length of a text: no kernel is compiled again for another.
+# Numbers that follow from the length of a text: a kernel for short ones is not compiled again for another.
 LENGTHS = ("n", "sn", "size", "mb", "mh", "mq")
 LOG2E = tl.constexpr(1.4426950408889634)
 # Float32 in three products of tensor cores: as exact, and compiled in a fraction of the time.
@@ -77,7 +77,7 @@ def _short(
     tl.store(out + (b * H + h) * n + cols, total, mask=cols < n)
 
 
-@triton.jit(do_not_specialize=LENGTHS)
+@triton.jit(do_not_specialize=LENGTHS[3:])
 def _log_sums(
     q, k, mask, added, sums, scale, n, width, qs, ks, mb, mh, mq,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
@@ -102,7 +102,7 @@ def _log_sums(
     tl.store(sums + tl.program_id(1) * n + rows, found, mask=rows < n)
 
 
-@triton.jit(do_not_specialize=LENGTHS)
+@triton.jit(do_not_specialize=LENGTHS[3:])
 def _columns(
     q, k, mask, added, sums, weights, out, scale, n, width, sn, qs, ks, mb, mh, mq,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
@@ -205,7 +205,7 @@ def received(
     if n <= SHORT and sums is None and wide * vector <= KEYS:
         _short[batch, heads](
             query, key, *masks, weights, out, scale, n, width, *layout,
-            BM=min(wide, max(16, 8192 // wide)), BN=wide, **shape, num_warps=4,
+            BM=max(16, min(8192 // wide, 8192 // vector)), BN=wide, **shape, num_warps=4,
         )  # fmt: skip
         return out
     if sums is None:
