@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Continuation, Head
+from tokenlight.data.target import Continuation
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, in_words
 from tokenlight.evaluation.extra_explanations import label_of
@@ -67,7 +67,12 @@ def evaluate_file(
     metrics = built(job.metrics)
     head = explainer.live.head
     check_metrics(metrics.values(), head, examples)
-    _check_labels(examples, head)  # now, not in the last shard
+    for number, example in enumerate(examples):  # now, not in the last shard
+        try:
+            read_labels([example.label], head)
+        except TokenlightError as unknown:
+            where = example.place or f"text {number} (counted from 0)"
+            raise type(unknown)(f"{where}: {unknown}") from unknown
     if not any(isinstance(example.text, TokenRow) for example in examples):
         check_target(explainer, job.how.get("target", "predicted"))
     settings = _fingerprint(explainer, examples, job)
@@ -159,16 +164,6 @@ def _fingerprint(
         "shard": str(SHARD),
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
-
-
-def _check_labels(examples: Sequence[Example], head: Head) -> None:
-    """Refuse a label that the model does not have, and say where it stands."""
-    for number, example in enumerate(examples):
-        try:
-            read_labels([example.label], head)
-        except TokenlightError as unknown:
-            where = example.place or f"text {number} (counted from 0)"
-            raise type(unknown)(f"{where}: {unknown}") from unknown
 
 
 def explained(

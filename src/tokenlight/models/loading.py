@@ -66,7 +66,10 @@ def load(
         device = "cuda"
         log.info("%s computes on %s", name, torch.cuda.get_device_name())
     put(model, device)
-    _refuse_half_quantised(name, model)
+    layers = (one for one in model.modules() if type(one).__name__ == "Linear4bit")
+    if any(getattr(layer.weight, "quant_state", None) is None for layer in layers):
+        said = f"config.json of {name} says that its weights are quantised, and they are not"
+        raise DamagedFile(f"{said}. Take its quantization_config out.")
     both = image_token(model) is not None
     if not both and cls.main_input_name != "pixel_values":
         return model.eval(), _tokenizer(place, name, hub)
@@ -80,13 +83,6 @@ def _quantised(quantize: str, device: str | torch.device | None) -> dict[str, An
     usual = "cuda" if torch.cuda.is_available() else "cpu"
     config = transformers.BitsAndBytesConfig(**{f"load_in_{quantize}": True})
     return {"quantization_config": config, "device_map": {"": str(device or usual)}}
-
-
-def _refuse_half_quantised(name: str, model: Any) -> None:
-    layers = (one for one in model.modules() if type(one).__name__ == "Linear4bit")
-    if any(getattr(layer.weight, "quant_state", None) is None for layer in layers):
-        said = f"config.json of {name} says that its weights are quantised, and they are not"
-        raise DamagedFile(f"{said}. Take its quantization_config out.")
 
 
 def put(model: Any, device: str | torch.device | None) -> None:

@@ -46,7 +46,9 @@ class Report:
             self._gather(text)
             self.told["right"] += made.get("label") == made["predicted"]
             self.told["labelled"] += "label" in made
-            self.texts.append(compact(made))
+            # JSON that may stand in a script element: nothing in it can end the element.
+            plain = json.dumps(made, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            self.texts.append(plain.translate(_UNSAFE))
 
     def _gather(self, text: TextScene) -> None:
         """What each word weighs for the predicted class: its share of all scores in the text."""
@@ -187,9 +189,3 @@ def _explained(method: MethodScene, kind: str, lines: dict[str, int]) -> dict[st
         short = ",".join(re.sub(r"^(-?)0\.", r"\1.", score) for score in scores)
         found["lines"].append([lines.setdefault(json.dumps(shape), len(lines)), short])
     return found
-
-
-def compact(value: Any) -> str:
-    """JSON that may stand in a script element: nothing in it can end the element."""
-    plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return plain.translate(_UNSAFE)

@@ -137,20 +137,16 @@ def _highlighted(view: View, paint: Paint | None) -> Padding:
         if view.picture is None:
             return Padding(grid, (0, 0, 0, 2))
         text.append(f"{_weight(view.picture)}\n", "dim").append_text(grid).append("\n")
-    text += _sentences(view, paint) if view.sentences else _segments(view, paint)
+    if view.sentences:
+        text += _sentences(view, paint)
+    for number, line in enumerate(() if view.sentences else view.lines):
+        if line.share is not None:
+            text.append("\n" * (number > 0) + f"{_weight(line.share)}  ", "dim")
+        _append(text, line, paint)
     if view.special is not None:
         said = facts.special_line(view.attribution, view.special)
         text.append(f"\n{in_line(said)}", "dim")
     return Padding(text, (0, 0, 0, 2))
-
-
-def _segments(view: View, paint: Paint | None) -> Text:
-    text = Text()
-    for number, line in enumerate(view.lines):
-        if line.share is not None:
-            text.append("\n" * (number > 0) + f"{_weight(line.share)}  ", "dim")
-        _append(text, line, paint)
-    return text
 
 
 def _sentences(view: View, paint: Paint | None) -> Text:

@@ -131,7 +131,11 @@ def load(
             why = f"the page is for {served_are}; explain it in Python"
             raise UnsupportedModel(f"{name} cannot be served: {why}.")
         explainer.name = name
-        keep_secret(_paths(given, explainer))
+        # Where the model was found, in every form an error might name it.
+        places = {given, str(getattr(explainer.live.model.config, "_name_or_path", ""))}
+        places |= {str(Path(place).resolve()) for place in places if place}
+        places |= {str(models.FOLDER), str(Path.home()), str(Path.cwd())}
+        keep_secret(p for p in places if "/" in p and not p.startswith(models.PREFIX))
         mask = maps.pop(name, None)
         if mask is not None:
             HeadMask.from_dict(mask)  # a broken file is found at start
@@ -147,11 +151,3 @@ def shown_name(given: str) -> str:
         return given
     folder = Path(given)
     return folder.resolve().name if folder.exists() or folder.is_absolute() else given
-
-
-def _paths(given: str, explainer: Explainer) -> list[str]:
-    """Where the model was found, in every form an error might name it."""
-    places = {given, str(getattr(explainer.live.model.config, "_name_or_path", ""))}
-    places |= {str(Path(place).resolve()) for place in places if place}
-    places |= {str(models.FOLDER), str(Path.home()), str(Path.cwd())}
-    return [place for place in places if "/" in place and not place.startswith(models.PREFIX)]

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -14,20 +15,15 @@ from tokenlight import errors
 log = logging.getLogger("tokenlight.web")
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """An answer that is an error."""
 
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        hint: str = "",
-        status: int = 422,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code, self.message, self.hint, self.status = code, message, hint, status
-        self.headers = dict(headers or {})
+    code: str
+    message: str
+    hint: str = ""
+    status: int = 422
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, dict[str, str]]:
         """The body of the answer; a hint is ours, never a library's."""
@@ -116,7 +112,7 @@ def caught(broken: BaseException) -> Refusal:
         case HTTPException(status_code=status):
             code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
             hint = "GET /api/openapi.json tells which addresses there are, and what each takes."
-            return Refusal(code, f"{code.replace('_', ' ')}.", hint, status, broken.headers)
+            return Refusal(code, f"{code.replace('_', ' ')}.", hint, status, broken.headers or {})
     log.error("unexpected %s", type(broken).__name__, exc_info=broken)
     said = "something unexpected went wrong."
     return Refusal("internal", said, "The server's own log says what.", 500)

@@ -139,6 +139,10 @@ class SuiteReport:
         title = self.suite.data_set(data).title or data
         running = [cell for cell in cells if cell.runs]
         reasons = dict.fromkeys(row.get("skipped_since") for row in own)
+        # Share of texts whose predicted class is their label, in per cent.
+        texts = self.run.rows(**running[0].names) if running else ()
+        right = [text["predicted"] == text["label"] for text in texts if text["label"] is not None]
+        accuracy = 100 * fmean(right) if right else None
         return Panel(
             model=model,
             data=data,
@@ -152,14 +156,8 @@ class SuiteReport:
             planned=max((cell.examples for cell in running), default=0),
             skipped_since="; ".join(reason.rstrip(".") for reason in reasons if reason),
             reason="" if running else "; ".join(sorted({cell.reason for cell in cells})),
-            accuracy=self._accuracy(running[0]) if running else None,
+            accuracy=accuracy,
         )
-
-    def _accuracy(self, cell: Cell) -> float | None:
-        """Share of texts whose predicted class is their label, in per cent."""
-        rows = self.run.rows(**cell.names)
-        right = [row["predicted"] == row["label"] for row in rows if row["label"] is not None]
-        return 100 * fmean(right) if right else None
 
     def _score(self, name: str, metric: str, members: Sequence[Cell], scores: Rows) -> Score:
         labels = {cell.method for cell in members}

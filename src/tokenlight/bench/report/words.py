@@ -105,18 +105,15 @@ def comparable(report: SuiteReport) -> tuple[tuple[str, ...], list[tuple[str, ..
         printed = report.suite.report.accuracy.get(panel.data)
         accuracy = "–" if panel.accuracy is None else f"{panel.accuracy:.1f} %"
         accuracy += "" if printed is None else f" (paper {printed:.2f} %)"
-        found.append((panel.title, _checkpoint(report, panel), note, texts, accuracy))
+        # What was explained, and what it stands for.
+        entry = report.suite.model(panel.model, panel.data)
+        theirs, said = (_plain_path(one) or "not public" for one in (entry.hub, panel.checkpoint))
+        if said != theirs:
+            only = ": only the order of the methods can be compared" if report.of_paper else ""
+            said += f" in place of {theirs}{only}"
+        said += f" ({entry.note})" if entry.note else ""
+        found.append((panel.title, said, note, texts, accuracy))
     return ("panel", "model", "data", "texts", "accuracy"), found
-
-
-def _checkpoint(report: SuiteReport, panel: Panel) -> str:
-    """What was explained, and what it stands for."""
-    entry = report.suite.model(panel.model, panel.data)
-    theirs, said = (_plain_path(one) or "not public" for one in (entry.hub, panel.checkpoint))
-    if said != theirs:
-        only = ": only the order of the methods can be compared" if report.of_paper else ""
-        said += f" in place of {theirs}{only}"
-    return f"{said} ({entry.note})" if entry.note else said
 
 
 def protocol(report: SuiteReport) -> list[str]:
