@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, dataclass_transform
 
 from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, field_validator, model_validator
 from pydantic.dataclasses import dataclass
@@ -37,8 +37,10 @@ Whole = Annotated[StrictInt, Field(ge=0)]
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
-def reading(short: str = "", then: Callable[[dict[str, Any]], Any] = dict) -> Any:
-    """A validator: a bare text is ``{short: text}``; ``then`` fills in what follows from the rest."""
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def entry(short: str = "", then: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """A frozen value that checks itself: a bare text is ``{short: text}``, and ``then`` fills in what
+    follows from the rest."""
 
     def filled(given: Any) -> Any:
         given = {short: given} if short and isinstance(given, str) else given
@@ -46,7 +48,11 @@ def reading(short: str = "", then: Callable[[dict[str, Any]], Any] = dict) -> An
             return given
         return then({key: value for key, value in given.items() if value is not None})
 
-    return model_validator(mode="before")(filled)
+    def made(cls: Any) -> Any:
+        cls._filled = model_validator(mode="before")(filled)
+        return dataclass(frozen=True, config=STRICT)(cls)
+
+    return made
 
 
 def _data_named(given: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +85,7 @@ def _with_options(given: dict[str, Any]) -> dict[str, Any]:
     return {"label": said} | given | {"name": name, "options": more}
 
 
-@dataclass(frozen=True, config=STRICT)
+@entry("local", _data_named)
 class DataSet:
     """Examples: where they are on the hub and on this machine, and which of them are taken."""
 
@@ -97,10 +103,8 @@ class DataSet:
     classes: Texts = ()
     note: str = ""
 
-    _read = reading("local", _data_named)
 
-
-@dataclass(frozen=True, config=STRICT)
+@entry("hub", _model_named)
 class Model:
     """A checkpoint for one or more data sets (``data``; empty: all), and its embedded twin."""
 
@@ -113,10 +117,8 @@ class Model:
     labels: Texts = ()
     note: str = ""
 
-    _read = reading("hub", _model_named)
 
-
-@dataclass(frozen=True, config=STRICT)
+@entry("name", _with_options)
 class MethodEntry:
     """A method with options; ``each`` makes several of one, those of a ``group`` are draws of one row."""
 
@@ -127,8 +129,6 @@ class MethodEntry:
     twin: dict[str, Any] = field(default_factory=dict)
     data: Texts = ()
     group: str = ""
-
-    _read = reading("name", _with_options)
 
     @field_validator("each")
     @classmethod
@@ -152,7 +152,7 @@ class MethodEntry:
             yield replace(self, label=label, group=group, options=self.options | chosen, each={})
 
 
-@dataclass(frozen=True, config=STRICT)
+@entry("name", _with_options)
 class MetricEntry:
     """A metric with options, under the name it has in the tables (``label``)."""
 
@@ -161,10 +161,8 @@ class MetricEntry:
     options: dict[str, Any] = field(default_factory=dict)
     data: Texts = ()
 
-    _read = reading("name", _with_options)
 
-
-@dataclass(frozen=True, config=STRICT)
+@entry()
 class Protocol:
     """Keywords of explain(): how a text is read and what of it is explained."""
 
@@ -173,10 +171,8 @@ class Protocol:
     token_types: Literal["tokenizer", "zeros"] = "tokenizer"
     long: Literal["error", "truncate", "stride"] = "truncate"
 
-    _read = reading()
 
-
-@dataclass(frozen=True, config=STRICT)
+@entry()
 class Heads:
     """How heads files are made for the models that bring none: parsed text under ``--data``."""
 
@@ -186,10 +182,8 @@ class Heads:
     margin: float = 0.1
     share: float = 0.8
 
-    _read = reading()
 
-
-@dataclass(frozen=True, config=STRICT)
+@entry("claim")
 class Claim:
     """A claim of the paper that the report checks: ``better`` beats every one of ``than``, or more."""
 
@@ -205,10 +199,8 @@ class Claim:
     lowest: str = ""
     cannot: str = ""
 
-    _read = reading("claim")
 
-
-@dataclass(frozen=True, config=STRICT)
+@entry(then=lambda given: {"title": given.get("kind", "bars")} | given)
 class FigureWish:
     """A figure of the report; empty lists mean all."""
 
@@ -223,14 +215,12 @@ class FigureWish:
     end: str = ""
     x: str = ""
 
-    _read = reading(then=lambda given: {"title": given.get("kind", "bars")} | given)
-
     def takes(self, method: str) -> bool:
         """Whether a row belongs to the figure; ``layer *`` stands for all layers."""
         return not self.methods or any(fnmatchcase(method, one) for one in self.methods)
 
 
-@dataclass(frozen=True, config=STRICT)
+@entry()
 class ReportWish:
     """How the report looks; the runner does not read it."""
 
@@ -239,5 +229,3 @@ class ReportWish:
     accuracy: dict[str, float] = field(default_factory=dict)
     maximum: dict[str, float] = field(default_factory=dict)
     printed: dict[str, float] = field(default_factory=dict)
-
-    _read = reading()
