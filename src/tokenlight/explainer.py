@@ -291,9 +291,10 @@ class Explainer(Session):
         work: dict[int, list[Job]] = {}  # by text
         bare = [text.text if isinstance(text, Example) else text for text in texts]
         alone, whole = first is None and len(texts) == 1, self.live.head.reads == "text"
+        label = str | int
         asked_of = zip(bare, targets, together(self, bare, how), strict=True)
         for number, (text, target, row) in enumerate(asked_of):
-            if whole and row is not None and isinstance(target, str | int):
+            if whole and row is not None and isinstance(target, label):
                 work[number] = [(row, target)]
                 continue
             with options.naming(None if alone else (first or 0) + number):
@@ -303,11 +304,13 @@ class Explainer(Session):
             self.verify(rows[0][0], how)
         done = iter(explain_packed(self, rows, how))
         for number, asked in work.items():
-            found = list(islice(done, len(asked)))
-            several = len(found) > 1
-            if found:
-                results[number] = method_by_method(found, len(how.methods)) if several else found[0]
-        return [_known(*pair) for pair in zip(texts, results, strict=True)]
+            if len(asked) == 1:
+                results[number] = next(done)
+            elif asked:
+                found = list(islice(done, len(asked)))
+                results[number] = method_by_method(found, len(how.methods))
+        pairs = zip(texts, results, strict=True)
+        return [_known(text, own) if isinstance(text, Example) else own for text, own in pairs]
 
     def _asked(
         self, text: Any, target: Any, how: How, row: TokenRow | None
@@ -337,8 +340,6 @@ class Explainer(Session):
         )
 
 
-def _known(text: Any, made: list[Attribution]) -> list[Attribution]:
+def _known(text: Example, made: list[Attribution]) -> list[Attribution]:
     """With what a table says beside the text."""
-    if not isinstance(text, Example):
-        return made
     return [replace(one, extras={**one.extras, **text.known}) for one in made]

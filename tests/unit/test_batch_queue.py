@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,10 @@ from tokenlight.capture import transfer
 from tokenlight.capture.live import LiveModel
 from tokenlight.capture.objective import Predicted
 from tokenlight.capture.transfer import Fetched
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import NotFinite, TextTooLong
 from tokenlight.explaining import batch, memory
+from tokenlight.explaining.scores import summed
 
 TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
 ONE_EACH = {"batch_size": 1}
@@ -89,6 +93,48 @@ def test_nobody_waits_for_the_logits_of_a_predicted_class(explainer, monkeypatch
     monkeypatch.setattr(batch, "queue_batch", queue_batch)
     explainer.explain(TEXTS, ["attcat", "attnlrp", "grad_x_input", "gae", "raw_att", "cam"])
     assert asked
+
+
+def test_explanations_are_made_while_the_device_works(explainer, monkeypatch):
+    expected = explainer.explain(TEXTS, ["attcat", "gae"], target="all")
+    order: list[str] = []
+    arrived, later = Fetched.arrived, Attribution.later
+
+    def watched(self):
+        order.append("wait")
+        return arrived(self)
+
+    def made(fields):
+        order.append("make")
+        return later(fields)
+
+    monkeypatch.setattr(Fetched, "arrived", watched)
+    monkeypatch.setattr(Attribution, "later", made)
+    found = explainer.explain(TEXTS, ["attcat", "gae"], target="all", batch_tokens=1024)
+    assert order[: len(found)] == ["make"] * len(found)
+    assert "wait" in order
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours.method, ours.target) == (theirs.method, theirs.target)
+        np.testing.assert_allclose(ours.scores, theirs.scores, atol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 7, 12, 33])
+@pytest.mark.parametrize("shape", [(1, 2), (3, 9), (64, 128)])
+def test_layers_are_added_up_on_a_device_as_on_the_host_to_the_bit(layers, shape):
+    draw = np.random.default_rng(layers)
+    size = shape[0], layers, shape[1]
+    terms = draw.standard_normal(size) * 10.0 ** draw.integers(-9, 9, size)
+    np.testing.assert_array_equal(summed(torch.from_numpy(terms)).numpy(), terms.sum(axis=1))
+
+
+@pytest.mark.parametrize(("tokens", "asks"), [(512, 0), (1 << 16, 1)])
+def test_a_gpu_is_not_asked_whether_little_is_free(explainer, monkeypatch, tokens, asks):
+    asked: list[torch.device] = []
+    monkeypatch.setattr(memory, "free_bytes", lambda device: asked.append(device) or 1 << 62)
+    monkeypatch.setattr(LiveModel, "device", torch.device("cuda"))
+    how = SimpleNamespace(methods=explainer._methods("gae", 0))
+    memory.check_memory(explainer.live, [range(tokens)], how)
+    assert len(asked) == asks
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -40,3 +40,10 @@ def test_two_kinds_of_length_do_not_share_a_pack_once_there_are_enough_of_each()
     lengths = [60] * 100 + [10] * 100
     found = packs(lengths, 8000)
     assert [sorted({lengths[i] for i in pack}) for pack in found] == [[60], [10]]
+
+
+def test_rows_of_one_length_that_fit_are_one_pack_in_their_order():
+    assert packs([8] * 6, 48) == [[0, 1, 2, 3, 4, 5]]
+    assert packs([8] * 6, 47) == [[0, 1, 2, 3, 4], [5]]
+    assert packs([8] * 6, 48, most=4) == [[0, 1, 2, 3], [4, 5]]
+    assert packs([8] * 4, 48, kinds=[(0,), (1,), (0,), (1,)]) == [[1, 3], [0, 2]]

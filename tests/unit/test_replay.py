@@ -1,5 +1,9 @@
 """Passes that are recorded and launched at once: they give the numbers of the plain pass, or are not used."""
 
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -64,7 +68,7 @@ def test_an_answer_is_asked_with_what_is_known_by_then():
 def test_a_module_may_call_anything_its_config(config):
     model = torch.nn.Linear(2, 2)
     model.config = config
-    assert replay._same(replay._look(model), replay._look(model))
+    assert replay.Look(model).same(model)
 
 
 def test_texts_of_a_recorded_pass_can_be_counted_and_not_read():
@@ -90,10 +94,10 @@ def test_texts_of_a_recorded_pass_can_be_counted_and_not_read():
 )
 def test_a_changed_model_looks_different(change):
     model = tiny_bert().eval()
-    before = replay._look(model)
-    assert replay._same(before, replay._look(model))
+    before = replay.Look(model)
+    assert before.same(model)
     change(model)
-    assert not replay._same(before, replay._look(model))
+    assert not before.same(model)
 
 
 def test_explaining_leaves_a_model_as_it_looked():
@@ -101,9 +105,134 @@ def test_explaining_leaves_a_model_as_it_looked():
     rows = Tokens.from_ids(torch.randint(5, 50, (2, 7)))
     explainer = Explainer(model)
     explainer.explain(rows, ["attcat", "attnlrp"])
-    before = replay._look(model)
+    before = replay.Look(model)
     explainer.explain(rows, ["attcat", "attnlrp"])
-    assert replay._same(before, replay._look(model))
+    assert before.same(model)
+
+
+@dataclass
+class Left:
+    """What the pass of :func:`doubled` leaves."""
+
+    values: Fetched
+
+    def numbers(self):
+        return [self.values.arrived()]
+
+    def again(self):
+        return Left(self.values.again())
+
+
+class Graph:
+    """Stands in for a recorded pass: twice what it is given, by the weight it was recorded with, plus the
+    targets."""
+
+    def __init__(self, given, sent, into, weight):
+        self.given, self.sent, self.into, self.weight = given, sent, into, weight.detach()[0]
+        self.launched = 0
+
+    def replay(self):
+        self.launched += 1
+        self.into.copy_(2 * self.given * self.weight + self.sent)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """A model, its replays with one recorded pass that is past its trials, and a run of that pass."""
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    model = torch.nn.Linear(1, 1, bias=False)
+    model.weight.data.fill_(3.0)
+    model.register_buffer("shift", torch.zeros(1))
+    kept, made, given = replay.Replays(model, torch.float64), [], torch.zeros(2).double()
+
+    def doubled(given, targets):
+        return Left(Fetched(2 * given[0] * model.weight.detach()[0] + torch.tensor(targets)))
+
+    def by(targets):
+        made.append(targets)
+        return targets
+
+    crossings = Crossings()
+    with crossing(crossings):
+        sent([0, 0], CPU, by=by)
+    crossings.repeating = True
+    into = torch.zeros(2).double()
+    with crossing(crossings):
+        left = Left(Fetched(into))
+    graph = Graph(given, crossings.sent[0][0], into, model.weight)
+    look = replay.Look(model)
+    own = replay.Recorded(graph, [given], crossings, left, look, "texts", trials={False, True})
+    kept._known["key"] = own
+    plain = []
+
+    def run(values, targets):
+        def work(given):
+            plain.append(targets)
+            return doubled(given, targets)
+
+        given = [torch.tensor(values).double()]
+        found = kept.run("key", given, work, targets=targets, texts="other texts")
+        return found.numbers()[0].tolist()
+
+    made.clear()
+    return SimpleNamespace(model=model, kept=kept, run=run, graph=graph, plain=plain, made=made)
+
+
+def test_a_recorded_pass_is_launched_before_the_model_is_looked_at(recorded, monkeypatch):
+    launched, same = [], replay.Look.same
+
+    def looked(self, model):
+        launched.append(recorded.graph.launched)
+        return same(self, model)
+
+    monkeypatch.setattr(replay.Look, "same", looked)
+    assert recorded.run([1.0, 2.0], [0, 0]) == [6.0, 12.0]
+    assert recorded.run([2.0, 3.0], [5, 0]) == [17.0, 18.0]
+    assert launched == [1, 2]
+    assert not recorded.plain
+
+
+def test_numbers_written_in_place_are_read_by_a_replay(recorded):
+    recorded.model.weight.data.fill_(1.0)
+    assert recorded.run([1.0, 2.0], [0, 0]) == [2.0, 4.0]
+    assert not recorded.plain
+
+
+def test_what_was_launched_for_a_changed_model_is_thrown_away(recorded):
+    assert recorded.kept.holds("key")
+    recorded.model.weight = torch.nn.Parameter(torch.full((1, 1), 5.0))
+    assert recorded.run([1.0, 2.0], [0, 0]) == [10.0, 20.0]  # the graph's would be 6 and 12
+    assert recorded.graph.launched == 1
+    assert recorded.plain == [[0, 0]]
+    assert not recorded.kept.holds("key")
+
+
+@pytest.mark.parametrize("name", ["weight", "shift"])
+def test_a_pass_whose_memory_may_be_gone_is_not_launched(recorded, name):
+    moved = getattr(recorded.model, name)
+    moved.data = moved.data.clone()
+    assert recorded.run([1.0, 2.0], [0, 1]) == [6.0, 13.0]
+    assert recorded.graph.launched == 0
+    assert recorded.plain == [[0, 1]]
+    assert not recorded.kept.holds("key")
+
+
+def test_a_pass_on_trial_looks_first_and_is_held_against_the_plain_one(recorded):
+    known = recorded.kept._known["key"]
+    known.trials.clear()
+    assert recorded.run([1.0, 2.0], [0, 0]) == [6.0, 12.0]
+    assert known.trials == {True}
+    assert recorded.plain == [[0, 0]]
+    known.trials.clear()
+    recorded.model.eval()
+    assert recorded.run([1.0, 2.0], [0, 0]) == [6.0, 12.0]
+    assert recorded.graph.launched == 1
+
+
+def test_targets_that_return_are_sent_once(recorded):
+    for targets in ([0, 0], [0, 0], [4, 0], [4, 0], [0, 0]):
+        assert recorded.run([1.0, 1.0], targets) == [6.0 + targets[0], 6.0]
+    assert recorded.made == [[0, 0], [4, 0], [0, 0]]
 
 
 def batches(count, shape=(3, 9), seed=0):
@@ -170,17 +299,3 @@ def test_a_pass_that_asks_the_device_is_left_plain_and_torch_goes_on():
         explainer.explain(tokens, "attcat", target=1)
     assert list(explainer.live.replays._known.values()).count(replay.NEVER) >= 1
     assert torch.rand(3, device="cuda").isfinite().all()
-
-
-def test_a_call_is_cut_into_packs_when_it_returns_unless_its_passes_cannot_be_replayed():
-    kept = replay.Replays(torch.nn.Linear(1, 1), torch.bfloat16)
-    methods = ("attcat",)
-    assert [kept.returns(("call", *methods), methods) for _ in range(4)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    kept._known[((64, 128), methods)] = replay.NEVER
-    assert not kept.returns(("call", *methods), methods)
-    assert [kept.returns(("call", "gae"), ("gae",)) for _ in range(3)] == [False, False, True]

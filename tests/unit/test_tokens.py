@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
 import threading
 from itertools import pairwise
 
@@ -303,3 +306,53 @@ def test_an_id_that_the_model_does_not_know_is_refused(wrong):
     for ids in ([[2, wrong, 3]], [[2, 5, 3], [2, wrong, 3]]):
         with pytest.raises(BadInput, match=r"token ids run from .* but this model knows 0 to"):
             explainer.explain(Tokens.from_ids(ids))
+
+
+def test_what_is_known_of_a_row_goes_into_no_copy_and_no_comparison():
+    row, same = (Tokens.from_ids([[2, 13, 3]], [[1, 1, 0]]).rows[0] for _ in range(2))
+    fields = {field.name for field in dataclasses.fields(row)}
+    for one in (row, dataclasses.replace(row, cut=0)):
+        assert one.array.tolist() == [2, 13, 3]
+        assert one.array.dtype == np.int64
+        assert not one.array.flags.writeable
+        assert not one.all_seen
+        assert one == same
+        assert hash(one) == hash(same)
+        for again in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+            assert {*vars(again)} == fields
+            assert again == one
+            assert again.array.tolist() == [2, 13, 3]
+    changed = dataclasses.replace(row, ids=(2, 5, 3), attention=(1, 1, 1))
+    assert changed.array.tolist() == [2, 5, 3]
+    assert changed.all_seen
+    assert not changed.masked([True, False, False]).all_seen
+    assert changed.take([1]).array.tolist() == [5]
+
+
+def test_rows_of_ids_given_together_are_read_as_when_they_are_given_alone():
+    explainer = Explainer(tiny_bert())
+    rows = Tokens.from_ids([[2, 13, 5, 3], [2, 7, 7, 3]]).rows
+    together = explainer.explain(list(rows), "attcat")
+    assert [one.row for one in together] == list(rows)
+    for one, row in zip(together, rows, strict=True):
+        np.testing.assert_allclose(one.scores, explainer.explain(row, "attcat").scores, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"ids": (2, 10**6, 3)}, "token ids run from 2 to 1000000"),
+        ({"ids": (2, 2**70, 3)}, f"token ids run from 2 to {2**70}"),
+        ({"ids": (2, -5, 3)}, "token ids run from -5 to 3"),
+        ({"attention": (0, 0, 0)}, "every token of the text is masked out"),
+        ({"token_types": (0, 9, 0)}, "token_type_ids run from 0 to 9"),
+    ],
+    ids=["large", "huge", "negative", "hidden", "types"],
+)
+def test_of_rows_given_together_the_one_that_is_wrong_is_named(wrong, says):
+    explainer, row = Explainer(tiny_bert()), Tokens.from_ids([[2, 13, 3]]).rows[0]
+    with pytest.raises(BadInput, match=rf"text 1 \(counted from 0\): {says}"):
+        explainer.explain([row, dataclasses.replace(row, **wrong), row], "attcat")
+    long = dataclasses.replace(row.joined(row), ids=(2,) * 600, attention=(1,) * 600)
+    with pytest.raises(TextTooLong, match=r"text 2 .* has 600 tokens"):
+        explainer.explain([row, row, long], "attcat")

@@ -132,39 +132,41 @@ class LiveModel:
         if self.patches is not None:
             pixels = self.patches.pixels(rows)
             return {"pixel_values": pixels}, pixels.new_ones(len(rows), len(rows[0])).bool(), None
-        width = width or self._width(rows)
+        lengths = [len(row.ids) for row in rows]
+        source, sight = source_of(rows), self.sight
+        width = width or self._width({*lengths}, source)
         filler = self.filler(rows)
+        padded = min(lengths) < width
         if filler is None:
-            if any(len(row) < width for row in rows):
+            if padded:
                 raise UnsupportedModel(
                     "this model has no padding id and the batch uses its whole vocabulary; set "
                     "model.config.pad_token_id."
                 )
             filler = self.vocabulary  # an id that no token has
-        inside = np.arange(width) < np.array([[len(row)] for row in rows])
-        source = source_of(rows)
+        inside = np.arange(width) < np.array(lengths)[:, None]
         assert (source is not None) == self.writes_from_source, "a source belongs to its row"
 
         def table(values: Sequence[Any], fill: int) -> Tensor:
-            padded = np.full(inside.shape, fill, dtype=np.int64)
-            padded[inside] = joined(values)
-            return sent(padded, self.device)
+            laid = joined(values).reshape(-1, width) if not padded else np.full(inside.shape, fill)
+            if padded:
+                laid[inside] = joined(values)
+            return sent(laid, self.device)
 
         real = sent(inside, self.device)
-        seen = [row.attention for row in rows]
-        masked = any(not isinstance(row, tuple) or 0 in row for row in seen)
-        sight = self.sight
-        ids = [row.ids if sight is None else sight.ids(row) for row in rows]
+        masked = not all([getattr(row, "all_seen", False) for row in rows])
+        own = [getattr(row, "array", row.ids) for row in rows]
+        ids = own if sight is None else [sight.ids(row) for row in rows]
         arguments = {
             "input_ids": table(ids, filler),
-            "attention_mask": table(seen, 0) if masked else real.long(),
+            "attention_mask": table([row.attention for row in rows], 0) if masked else real.long(),
         }
         types = [row.token_types for row in rows]
         kinds = [name for name in TYPES if name in self.accepts]
         if kinds and any(own is not None for own in types):
             # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
-            own = [(0,) * len(i) if t is None else t for i, t in zip(ids, types, strict=True)]
-            arguments[kinds[0]] = table(own, 0)
+            filled = [(0,) * n if t is None else t for n, t in zip(lengths, types, strict=True)]
+            arguments[kinds[0]] = table(filled, 0)
         if sight is not None:
             arguments["pixel_values"] = sight.pixels(rows)
         if source is not None:
@@ -175,12 +177,11 @@ class LiveModel:
             }
         return arguments | self._asked(rows), real, filler
 
-    def _width(self, rows: Sequence[Any]) -> int:
+    def _width(self, lengths: set[int], source: int | None) -> int:
         """Of rows side by side. A GPU makes ready for every new shape: there a batch that is padded in
         any case is padded to a multiple of ``step``, so that shapes return."""
-        lengths = {len(row) for row in rows}
         longest, step = max(lengths), self.step
-        fixed = len(lengths) == 1 or source_of(rows) is not None
+        fixed = len(lengths) == 1 or source is not None
         return longest if fixed else min(-(-longest // step) * step, self.max_tokens or 1 << 30)
 
     @property

@@ -35,7 +35,7 @@ def mask_known(rows: Sequence[TokenRow], shape: torch.Size) -> Iterator[None]:
     if any(row.source is not None or row.image is not None for row in rows):
         yield
         return
-    whole = all(len(row) == shape[1] and 0 not in row.attention for row in rows)
+    whole = all(len(row) == shape[1] and row.all_seen for row in rows)
     with _guard:
         if not _within:
             _asked.update(

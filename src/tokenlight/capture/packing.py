@@ -44,6 +44,10 @@ def packs(
     at most ``most`` rows of one of ``kinds``; of one length where the model is not ``padding_proof``.
     Neighbours in length share a pack. Longest first: if memory does not suffice, that shows at once."""
     apart = [(0,)] * len(lengths) if kinds is None else kinds
+    count = len(lengths)
+    alike = len({*lengths}) == len({*apart}) == 1
+    if alike and count <= (most or count) and count * lengths[0] <= budget:
+        return [[*range(count)]]
     order = sorted(range(len(lengths)), key=lambda i: (apart[i], lengths[i], -i), reverse=True)
     groups: list[list[int]] = []
     widest = 0  # of the pack that is being filled

@@ -6,7 +6,8 @@ copied to where the recorded pass reads them, and all its kernels are launched a
 
 It gives the numbers of the plain pass or none: what it gives first, and what it first gives for other
 texts, is held against the plain pass of the same batch; a pass that asks the device something, or reads
-a text itself, is never recorded; and a model that was changed in any way is recorded anew.
+a text itself, is never recorded; and a model that was changed in any way is recorded anew. Whether it was is
+looked at while the device works: before it starts, only the memory that it reads must be there.
 """
 
 import gc
@@ -65,16 +66,20 @@ class Recorded(Generic[Pass]):
     given: list[Tensor]
     crossings: Crossings
     left: Pass
-    model: tuple[list[object], list[int]]
+    look: "Look"
     texts: Hashable
     trials: set[bool] = field(default_factory=set)  # held against plain passes of: other texts?
+    targets: Any = None  # of the last replay
 
     def replay(self, given: Sequence[Tensor], targets: Any) -> Pass:
         """Launch it for other inputs."""
         torch._foreach_copy_(self.given, list(given))
-        for tensor, made in self.crossings.sent:
-            if made is not None:
-                tensor.copy_(made(targets))
+        if targets != self.targets:
+            self.targets = None
+            for tensor, made in self.crossings.sent:
+                if made is not None:
+                    tensor.copy_(made(targets))
+            self.targets = targets
         self.graph.replay()
         found: Pass = self.left.again()
         return found
@@ -97,21 +102,9 @@ class Replays:
             self._known.clear()
             self._pool = None
 
-    def returns(self, key: Hashable, methods: Hashable) -> bool:
-        """Whether this has come as often as it takes to be recorded, and no pass of ``methods`` cannot be."""
-        with self._guard:
-            seen = self._known.get(key, 0)
-            never = (known for known, found in self._known.items() if found == NEVER)
-            if any(isinstance(known, tuple) and methods in known for known in never):
-                return False
-            self._count(key, seen)
-            return isinstance(seen, int) and seen >= OFTEN
-
-    def _count(self, key: Hashable, seen: Any) -> None:
-        self._known[key] = min(seen, OFTEN) + 1
-        self._known.move_to_end(key)
-        while len(self._known) > MOST:
-            self._known.popitem(last=False)
+    def holds(self, key: Hashable) -> bool:
+        """Whether this pass is recorded."""
+        return isinstance(self._known.get(key), Recorded)
 
     def run(
         self,
@@ -131,9 +124,8 @@ class Replays:
             undo.enter_context(torch.cuda.device(given[0].device))
             known = self._known.get(key)
             if isinstance(known, Recorded):
-                if _same(known.model, _look(self._model)):
-                    self._known.move_to_end(key)
-                    found: Pass = self._replayed(key, known, given, work, targets, texts)
+                found: Pass | None = self._replayed(key, known, given, work, targets, texts)
+                if found is not None:
                     return found
                 self._known.clear()  # the model was changed
                 known = None
@@ -141,7 +133,10 @@ class Replays:
             if seen >= OFTEN:
                 return self._learnt(key, given, work, texts)
             if seen != NEVER:
-                self._count(key, seen)
+                self._known[key] = seen + 1
+                self._known.move_to_end(key)
+                while len(self._known) > MOST:
+                    self._known.popitem(last=False)
             return work(given)
 
     def _replayed(
@@ -152,12 +147,22 @@ class Replays:
         work: Callable[[Sequence[Tensor]], Pass],
         targets: Any,
         texts: Hashable,
-    ) -> Pass:
+    ) -> Pass | None:
+        """None where the model was changed."""
+        if not known.look.in_place():
+            return None
+        self._known.move_to_end(key)
         trial = {known.texts != texts} - known.trials
-        plain = work(given) if trial else None
+        if not trial:
+            found = known.replay(given, targets)
+            if known.look.same(self._model):
+                return found
+            found.numbers()  # what it reads may go when it is through
+            return None
+        if not known.look.same(self._model):
+            return None
+        plain = work(given)
         found = known.replay(given, targets)
-        if plain is None:
-            return found
         if _equal(plain.numbers(), found.numbers(), TOLERANCE.get(self._dtype, 0.0)):
             known.trials |= trial
         else:
@@ -185,6 +190,7 @@ class Replays:
         try:
             with _recording(graph, self._pool), crossing(crossings):
                 left = work(fixed)
+            look = Look(self._model)
         except Unrepeatable:
             return found
         except Exception:  # noqa: BLE001 - whatever it is, the plain pass has answered
@@ -193,7 +199,6 @@ class Replays:
                 torch.zeros(1, device=given[0].device)
             return found
         if crossings.read == len(crossings.sent):
-            look = _look(self._model)
             self._known[key] = Recorded(graph, fixed, crossings, left, look, texts)
         return found
 
@@ -226,24 +231,35 @@ def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-def _look(model: nn.Module) -> tuple[list[object], list[int]]:
-    """All that makes a model compute what it does: its modules, their attributes, hooks and configs; and
-    where its weights lie."""
-    found, places = list[object](), list[int]()
+class Look:
+    """A model as it was: all that makes it compute what it does, which is held, and where its tensors lay."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parts = _parts(model)
+        self._tensors = [one for one in self._parts if isinstance(one, Tensor)]
+        self._places = [one.data_ptr() for one in self._tensors]
+
+    def in_place(self) -> bool:
+        """Whether its tensors lie where they lay, so that what read them there can read them again."""
+        return self._places == [one.data_ptr() for one in self._tensors]
+
+    def same(self, model: nn.Module) -> bool:
+        """Whether ``model`` is this one, unchanged but for numbers written in place."""
+        parts = _parts(model)
+        alike = len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts))
+        return alike and self.in_place()
+
+
+def _parts(model: nn.Module) -> list[object]:
+    """Its modules, their attributes, weights, hooks and configs."""
+    found = list[object]()
     for module in modules_of(model):
         own = module.__dict__
         found += own.values()
         for table in TABLES:
             found += own.get(table, {}).values()
-        places += [one.data_ptr() for one in own.get("_parameters", {}).values() if one is not None]
         found += getattr(own.get("config"), "__dict__", {}).values()
-    return found, places
-
-
-def _same(one: tuple[list[object], list[int]], other: tuple[list[object], list[int]]) -> bool:
-    """Whether two looks saw the same things."""
-    alike = len(one[0]) == len(other[0]) and all(map(operator.is_, one[0], other[0]))
-    return alike and one[1] == other[1]
+    return found
 
 
 def _equal(plain: Sequence[np.ndarray], replayed: Sequence[np.ndarray], tolerance: float) -> bool:

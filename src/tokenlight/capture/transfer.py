@@ -79,8 +79,9 @@ def joined(values: Sequence[Any]) -> np.ndarray:
     """All numbers of ``values`` in one array. A batch waits for this before its first kernel, and
     numpy takes four times as long as struct to read tuples."""
     if any(isinstance(row, np.ndarray) for row in values):
-        return np.concatenate(values)
-    return np.frombuffer(b"".join([pack(f"{len(row)}q", *row) for row in values]), dtype=np.int64)
+        return np.concatenate(values, dtype=np.int64)
+    packed = bytearray().join([pack(f"{len(row)}q", *row) for row in values])
+    return np.frombuffer(packed, dtype=np.int64)
 
 
 def widened(tensor: Tensor, device: torch.device | None = None) -> Tensor:

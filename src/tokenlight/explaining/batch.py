@@ -7,7 +7,7 @@ the next batch is queued.
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
 from tokenlight.explaining.memory import check_memory, maps_are_large
 from tokenlight.explaining.options import How, Job
-from tokenlight.explaining.repeat import in_turns, repeat_of
+from tokenlight.explaining.repeat import repeat_of
 from tokenlight.explaining.scores import Queued, queued_by
 from tokenlight.explaining.session import Session
 from tokenlight.progress import progress
@@ -66,13 +66,12 @@ def explain_packed(session: Session, jobs: Sequence[Job], how: How) -> list[list
     done: list[list[Attribution]] = [[] for _ in jobs]
     rows = [row for row, _ in jobs]
     check_memory(session.live, rows, how)
-    packs = session.packs(rows, in_turns(session.live, rows, how))
+    packs = session.packs(rows, how)
     with progress("explaining", len(jobs), how.progress) as advance:
         for pack, found in explain_packs(session, jobs, packs, how):
             for i, group in zip(pack, found, strict=True):
                 done[i] = group
             advance(len(pack))
-            tidied()
             pause()
     return done
 
@@ -89,7 +88,7 @@ def explain_packs(
     waiting, ahead = [*reversed(packs)], None
 
     def queued(pack: Sequence[int], *, recompute: bool = False) -> tuple[Sequence[int], Batch]:
-        rows, targets = zip(*(jobs[i] for i in pack), strict=True)
+        rows, targets = zip(*[jobs[i] for i in pack], strict=True)
         alone = len(packs) == 1
         return pack, queue_batch(session, rows, targets, how, recompute=recompute, alone=alone)
 
@@ -127,10 +126,11 @@ def queue_batch(
     target, or a method, must know what the model says before it can go on."""
     masked = rows if how.explain_mask == "none" else [session.masked(row, how) for row in rows]
     live, read = session.live, (rows, masked)
-    if recompute or maps_are_large(live, masked, how):
+    repeat = None if recompute else repeat_of(live, masked, targets, how, alone=alone)
+    recorded = repeat is not None and live.replays.holds(repeat.key)  # and the memory it takes
+    if recompute or (not recorded and maps_are_large(live, masked, how)):
         batch = _queued(session, read, targets, how, recompute=True)
         return replace(batch, notes=[NOTE] if recompute else [])
-    repeat = repeat_of(live, masked, targets, how, alone=alone)
     if repeat is None:
         return _queued(session, read, targets, how)
 
@@ -259,62 +259,64 @@ class Batch:
         return replace(self, how=how, own=own, plain=plain, queued=[(chosen, scores, checks)])
 
     def results(self) -> list[list[Attribution]]:
-        """The Attributions of each row, method by method, each by its targets in order."""
+        """The Attributions of each row, method by method, each by its targets in order: made while the device
+        works, and handed out when their numbers are there."""
         session, rows = self.session, self.own.rows
+        seen, shared = (session, rows, self.own.sunk), partial(shared_by, session, self.how)
+        columns = {
+            (number, turn): BatchColumns(*seen, targets, shared(number, [one.note, *self.notes]))
+            for turn, (targets, scores, _) in enumerate(self.queued)
+            for number, one in enumerate(scores)
+        }
+        in_order = [(turn, columns[number, turn]) for number, turn in sorted(columns)]
+        found = [
+            [Attribution.later(partial(own.fields, i)) for turn, own in in_order if turn < count]
+            for i, count in enumerate(self.counts)
+        ]
+        tidied()
         sites = frozenset[Site]().union(*(method.sites for method in self.how.methods))
         logits = self.own.read(session.live, sites)
         alike = self.plain.logits is self.own.logits
         said = logits if alike else self.plain.read(session.live, frozenset())
-        seen = session, rows, logits, said, self.own.sunk
-        found: dict[tuple[int, int], BatchColumns] = {}
         for turn, (targets, scores, checks) in enumerate(self.queued):
             for check in checks:
                 check(targets)
             for number, one in enumerate(scores):
-                shared = shared_by(session, self.how, number, [one.note, *self.notes])
                 extras = one.extras() if isinstance(one.extras, Answer) else one.extras
-                numbers = one.arrived(rows)
-                found[number, turn] = BatchColumns(*seen, shared, targets, *numbers, extras)
-        columns = [(turn, found[number, turn]) for number, turn in sorted(found)]
-        return [
-            [Attribution.later(partial(own.fields, i)) for turn, own in columns if turn < count]
-            for i, count in enumerate(self.counts)
-        ]
+                columns[number, turn].numbers.extend((logits, said, *one.arrived(rows), extras))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class BatchColumns:
-    """The results of a batch by one method for one target an example, as they came from the device:
-    ``sums`` ``batch token``, ``layers`` ``batch layer token``; ``said``: the logits of the text as it is,
-    which predict."""
+    """The results of a batch by one method for one target an example. ``numbers`` come last: the logits;
+    those of the text as it is, which predict; sums, ``batch token``; layers, ``batch layer token``; and
+    extras."""
 
     session: Session
     rows: Sequence[TokenRow]
-    logits: list[np.ndarray]
-    said: list[np.ndarray]
     sunk: bool
-    shared: dict[str, Any]
     targets: Sequence[ResolvedTarget]
-    sums: np.ndarray
-    layers: np.ndarray | None
-    extras: Sequence[dict[str, Any]] | None
+    shared: dict[str, Any]
+    numbers: list[Any] = field(default_factory=list)
 
     def fields(self, i: int) -> dict[str, Any]:
-        row, values, shared = self.rows[i], self.logits[i], self.shared
-        sunk = (SUNK,) if self.sunk else ()
+        row, shared, sunk = self.rows[i], self.shared, (SUNK,) if self.sunk else ()
+        logits, said, sums, layers, extras = self.numbers
+        values = logits[i]
         return {
             **shared,
             "row": row,
-            "prediction": self.session.live.head.predict(self.said[i], row),
+            "prediction": self.session.live.head.predict(said[i], row),
             "logits": frozen(values.T.ravel() if values.ndim == 2 else values),
             "options": dict(shared["options"]),  # each its own: a user may write into them
             "versions": dict(versions()),
             "notes": (*shared["notes"], *self.session.row_notes(row), *sunk),
             "target": self.targets[i],
-            "scores": frozen(self.sums[i, : len(row)]),
-            "layers": None if self.layers is None else frozen(self.layers[i, :, : len(row)]),
+            "scores": frozen(sums[i, : len(row)]),
+            "layers": None if layers is None else frozen(layers[i, :, : len(row)]),
             "steps": (),
-            "extras": self.extras[i] if self.extras else {},
+            "extras": extras[i] if extras else {},
         }
 
 

@@ -211,11 +211,11 @@ def explain_written(session: Session, jobs: Sequence[Job], how: How) -> list[Att
         for check in tape.checks:
             check(tape.targets)
         pause()
-    seen = session, rows, logits, logits, recording.sunk
+    seen = session, rows, recording.sunk, resolved
     made = []
     for i, method in enumerate(how.methods):
         shared = shared_by(session, how, i, [method.note(tape)])
         sums = np.array([own[i] for own in found])
-        columns = BatchColumns(*seen, shared, resolved, sums, None, None)
+        columns = BatchColumns(*seen, shared, [logits, logits, sums, None, None])
         made += [Attribution.later(partial(columns.fields, place)) for place in range(len(rows))]
     return made

@@ -1,7 +1,7 @@
 """Batches whose shape may return, so that their pass through the model may be replayed."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from tokenlight.methods._method import Method
 SMALL = 2e13
 # The same where another pack waits, which Python makes ready meanwhile: in half precision, and wider.
 SMALL_OF_MANY = 4e12, 5e11
-# A call is cut into so many packs, of so many tokens at least: they keep a GPU busy for longer than
-# Python takes to make the next ready.
-TURNS, LEAST = 4, 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,30 +70,17 @@ def repeat_of(
         chosen *= len(rows) // apart
     arguments, real, filler = live.inputs(rows)
     names = [name for name, value in arguments.items() if value.device == real.device]
-    lengths = [len(row) for row in rows]
+    lengths = {len(row.ids) for row in rows}
     asked = [] if head.reads == "text" else [(len(row), row.at) for row in rows]
-    hidden = any(0 in row.attention for row in rows)
-    key = (real.shape, min(lengths) < max(lengths), hidden, tuple(names), filler, not chosen,
+    hidden = not all([row.all_seen for row in rows])
+    key = (real.shape, len(lengths) > 1, hidden, tuple(names), filler, not chosen,
            tuple(how.methods), tuple(asked), torch.backends.cuda.matmul.allow_tf32)  # fmt: skip
     given = [*(arguments[name] for name in names), real]
     texts = tuple(row.ids for row in rows)
     return Repeat(arguments, names, filler, given, chosen, key, texts)
 
 
-def in_turns(live: LiveModel, rows: Sequence[TokenRow], how: How) -> How:
-    """``how``, where a call returns that would be one large pack: in smaller ones, so that Python makes one
-    ready while the device works at another."""
-    if not live.half or not rows:
-        return how
-    tokens = sum(map(len, rows))
-    turn = max(LEAST, -(-tokens // TURNS))
-    if turn >= min(tokens, how.batch_tokens) or not _repeatable(live, rows, how):
-        return how
-    returns = live.replays.returns((len(rows), tokens, *how.methods), tuple(how.methods))
-    return replace(how, batch_tokens=turn) if returns else how
-
-
-def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How, small: float = SMALL) -> bool:
+def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How, small: float) -> bool:
     """On one GPU, of texts that one part of the model reads, by methods that go through it once."""
     places = getattr(live.model, "hf_device_map", None) or {"": 0}
     return (
@@ -108,8 +92,8 @@ def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How, small: floa
         and live.patches is None
         and live.sight is None
         and not live.writes_from_source
-        and not any(row.asked or row.answer for row in rows)
-        and _products(live, len(rows), max(map(len, rows))) <= small
+        and not any([row.asked or row.answer for row in rows])
+        and _products(live, len(rows), max([len(row.ids) for row in rows])) <= small
         and all(map(_once, how.methods))
     )
 

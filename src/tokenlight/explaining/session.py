@@ -78,7 +78,7 @@ class Session:
     def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
         """Which rows go through the model together."""
         step = self.live.step
-        lengths = [-(-len(row) // step) * step for row in rows]
+        lengths = [-(-len(row.ids) // step) * step for row in rows]
         return packs(
             lengths,
             how.batch_tokens,
