@@ -43,10 +43,8 @@ class Side:
 
     def explained(self, texts: Sequence[str], **how: Any) -> list[Attribution]:
         """Each text in its prompt."""
-        found: list[Attribution] = self.explainer.explain(
-            [self.prompt.replace("{text}", text) for text in texts], **how
-        )
-        return found
+        given = [self.prompt.replace("{text}", text) for text in texts]
+        return list(self.explainer.explain(given, **how))
 
     def word_scores(self, text: str, attribution: Attribution) -> np.ndarray:
         """Sum of token scores for each word of the text itself."""

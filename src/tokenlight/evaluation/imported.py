@@ -87,10 +87,9 @@ def adopted(
     found = explainer.explain(text, method="random", target=target, progress=False)
     if isinstance(found, list):
         raise BadInput("one text and one target make one explanation; adopt them one by one.")
-    own: dict[str, Any] = {"method": method, "options": {}, "notes": ELSEWHERE}
-    made: Attribution = replace(
-        found, scores=_scores(scores, found.row, found.target.index or 0), **own
-    )
+    values = _scores(scores, found.row, found.target.index or 0)
+    own = {"method": method, "options": {}, "notes": ELSEWHERE}
+    made: Attribution = replace(found, scores=values, **own)
     return made
 
 

@@ -85,14 +85,12 @@ def short_names(
     bare = {label: re.split(r"\(\w+=| \| ", label)[0] for label in labels}
     times = Counter(bare.values())
     names = {label: name if times[name] == 1 else label for label, name in bare.items()}
-    return tuple(
-        dataclasses.replace(
-            one,
-            method=names[one.method],
-            agrees={names[label]: value for label, value in one.agrees.items()},
-        )
-        for one in records
-    ), tuple(dataclasses.replace(one, method=names[one.method]) for one in refusals)
+    renamed = []
+    for one in records:
+        agrees = {names[label]: value for label, value in one.agrees.items()}
+        renamed.append(dataclasses.replace(one, method=names[one.method], agrees=agrees))
+    refused = (dataclasses.replace(one, method=names[one.method]) for one in refusals)
+    return tuple(renamed), tuple(refused)
 
 
 def by_text(attributions: Sequence[Attribution]) -> list[int]:

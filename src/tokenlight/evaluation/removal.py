@@ -74,14 +74,11 @@ def _windows(attribution: Attribution, given: Sequence[Any]) -> list[tuple[float
     last = max(segment or 0 for segment in row.segments)
     moving = np.array([segment == last for segment in row.segments]) & ~np.array(row.special)
     places = np.arange(len(row))
-    return [
-        (
-            float(one["weight"]),
-            np.flatnonzero(moving & ((places < one["first"]) | (places > one["last"]))),
-        )
-        for one in given
-        if one["weight"]
-    ]
+    found = []
+    for one in (one for one in given if one["weight"]):
+        outside = moving & ((places < one["first"]) | (places > one["last"]))
+        found.append((float(one["weight"]), np.flatnonzero(outside)))
+    return found
 
 
 class Chance:

@@ -60,14 +60,12 @@ class Evaluation:
     @cached_property
     def by_method(self) -> dict[str, Evaluation]:
         """One Evaluation for each method."""
-        return {
-            name: replace(
-                self,
-                records=tuple(r for r in self.records if r.method == name),
-                refusals=tuple(r for r in self.refusals if r.method == name),
-            )
-            for name in self.methods
-        }
+        found = {}
+        for name in self.methods:
+            records = tuple(one for one in self.records if one.method == name)
+            refusals = tuple(one for one in self.refusals if one.method == name)
+            found[name] = replace(self, records=records, refusals=refusals)
+        return found
 
     @cached_property
     def _summaries(self) -> dict[str, MetricSummary]:
@@ -75,14 +73,11 @@ class Evaluation:
         for record in self.records:
             for key in found.keys() & record.measured.keys():
                 found[key].setdefault(record.text, []).append(record.measured[key])
-        return {
-            key: metric.summarise(
-                [metric.joined(of_one) for of_one in found[key].values()],
-                seed=self.seed,
-                frequencies=self.frequencies.get(key),
-            )
-            for key, metric in self.metrics.items()
-        }
+        summaries = {}
+        for key, metric in self.metrics.items():
+            own, counted = map(metric.joined, found[key].values()), self.frequencies.get(key)
+            summaries[key] = metric.summarise([*own], seed=self.seed, frequencies=counted)
+        return summaries
 
     @cached_property
     def summary(self) -> dict[str, dict[str, Any]]:
@@ -90,11 +85,8 @@ class Evaluation:
         found: dict[str, dict[str, Any]] = {}
         for key, summary in self._summaries.items():
             metric = self.metrics[key]
-            found[key] = {
-                **asdict(summary.interval),
-                "skipped": dict(Counter(r.skipped[key] for r in self.records if key in r.skipped)),
-                "better": metric.direction,
-            }
+            own = {"skipped": self.skipped.get(key, {}), "better": metric.direction}
+            found[key] = {**asdict(summary.interval), **own}
             for part, interval in summary.parts.items():
                 way = "neither" if part in metric.asides else metric.direction
                 found[f"{key}.{part}"] = {**asdict(interval), "better": way}
@@ -309,17 +301,14 @@ def built(metrics: MetricLike | Sequence[MetricLike]) -> dict[str, Metric]:
     listed = [given] if single or pair else [*given]
     if not listed:
         raise BadInput(f"no metric was given; known: {', '.join(registry.names('metrics'))}.")
-    made: list[Metric] = [
-        one
-        if isinstance(one, Metric)
-        else registry.build("metrics", *registry.asked("metrics", one))
-        for one in listed
-    ]
-    times = Counter(metric.name for metric in made)
-    keys = [metric.label if times[metric.name] > 1 else metric.name for metric in made]
+    for i, one in enumerate(listed):
+        if not isinstance(one, Metric):
+            listed[i] = registry.build("metrics", *registry.asked("metrics", one))
+    times = Counter(metric.name for metric in listed)
+    keys = [metric.label if times[metric.name] > 1 else metric.name for metric in listed]
     if twice := [key for key, count in Counter(keys).items() if count > 1]:
         raise BadInput(f"the metric {twice[0]} is given twice.")
-    return dict(zip(keys, made, strict=True))
+    return dict(zip(keys, listed, strict=True))
 
 
 def frequencies_for(tokenizer: Any, metrics: Mapping[str, Metric]) -> dict[str, Frequencies]:

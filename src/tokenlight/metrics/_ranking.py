@@ -68,14 +68,12 @@ def similarity(first: np.ndarray, second: np.ndarray, how: Similarity) -> float:
 
 def marked_tokens(row: TokenRow, spans: Sequence[CharacterSpan]) -> np.ndarray:
     """``token``: true where a token shares a character with a span."""
-    found = (
-        place is not None
-        and any(
-            segment == part and place[0] < end and start < place[1] for part, start, end in spans
-        )
-        for segment, place in zip(row.segments, row.spans, strict=True)
-    )
-    return np.fromiter(found, dtype=bool, count=len(row))
+    found = np.zeros(len(row), dtype=bool)
+    for i, (own, place) in enumerate(zip(row.segments, row.spans, strict=True)):
+        if place is not None:
+            first, last = place
+            found[i] = any(own == at and first < end and start < last for at, start, end in spans)
+    return found
 
 
 def seen_share(row: TokenRow, spans: Sequence[CharacterSpan]) -> float:

@@ -78,21 +78,14 @@ def verify(name: str) -> None:
 
 def catalogue() -> list[EmbeddedModel]:
     """All embedded models with size and measured figure."""
-    figures = _read(FIGURES)["figures"]
-    return [
-        EmbeddedModel(
-            name=PREFIX + task,
-            task=meaning,
-            size=sum(entry["bytes"] for entry in _files_of(task).values()),
-            figure=", ".join(
-                f"{name.replace('_', ' ')} {share:.3f}"
-                for name, share in figures[task].items()
-                if isinstance(share, float)
-            ),
-            split=f"{figures[task]['split']} ({figures[task]['rows']:,})",
-        )
-        for task, meaning in TASKS.items()
-    ]
+    found, figures = [], _read(FIGURES)["figures"]
+    for task, meaning in TASKS.items():
+        own, size = figures[task], sum(entry["bytes"] for entry in _files_of(task).values())
+        shares = {name: share for name, share in own.items() if isinstance(share, float)}
+        figure = ", ".join(f"{n.replace('_', ' ')} {share:.3f}" for n, share in shares.items())
+        split = f"{own['split']} ({own['rows']:,})"
+        found.append(EmbeddedModel(PREFIX + task, meaning, size, figure, split))
+    return found
 
 
 def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTokenizer]:

@@ -75,10 +75,9 @@ class Mapper:
 
     def __call__(self, batch: Any) -> Any:
         table = hasattr(batch, "to_pylist")
-        columns = [] if table else zip(*batch.values(), strict=True)
-        rows = (
-            batch.to_pylist() if table else (dict(zip(batch, row, strict=True)) for row in columns)
-        )
+        cells = [] if table else zip(*batch.values(), strict=True)
+        plain = (dict(zip(batch, row, strict=True)) for row in cells)
+        rows = batch.to_pylist() if table else plain
         own = self.columns([(f"row {i}", row) for i, row in enumerate(rows, 1)])
         return table_of(own, batch) if table else {**batch, **own}
 

@@ -159,10 +159,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: Guard, limits: ServerLimits, **settings: Any) -> None:
         self._app = app
-        bounds = {
-            "most": min(limits.connections, _files() // 2),
-            "patience": limits.receive_seconds,
-        }
+        most = min(limits.connections, _files() // 2)
+        bounds = {"most": most, "patience": limits.receive_seconds}
         super().__init__(
             uvicorn.Config(
                 app,
