@@ -10,13 +10,28 @@ import numpy as np
 import pytest
 
 from tests.unit.hand_made import attribution_of, row_of, sample, split
-from tokenlight.errors import BadInput, NotFinite
+from tokenlight.errors import BadInput, DamagedFile, NotFinite
 from tokenlight.files.saved import save
 from tokenlight.files.write import csv_text, json_text, write_text
 
 
 def names(folder):
     return sorted(one.name for one in folder.iterdir())
+
+
+def test_trouble_of_a_kind_is_told_as_an_error_of_ours_and_all_else_passes():
+    said, way_out = "a.csv is damaged: ", "; make it again."
+    with pytest.raises(DamagedFile) as told, DamagedFile.telling(said, OSError, end=way_out):
+        raise FileNotFoundError("gone")
+    assert str(told.value) == "a.csv is damaged: gone; make it again."
+    assert isinstance(told.value.__cause__, FileNotFoundError)
+    for passing in (
+        BadInput("a refusal, though it is a ValueError too."),
+        KeyError("another kind"),
+    ):
+        with pytest.raises(type(passing)) as left, DamagedFile.telling("a: ", OSError, ValueError):
+            raise passing
+        assert left.value is passing
 
 
 def test_a_link_is_followed_and_stays(tmp_path):
