@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from tokenlight.capture.entrance import At, Entered, entrance_of, kept
 from tokenlight.capture.kernels import has_kernels
 from tokenlight.capture.live import Inputs, LiveModel, source_of
 from tokenlight.capture.masks import mask_known
-from tokenlight.capture.rewired import entered, lowest, recomputed, rewired
+from tokenlight.capture.rewired import beginning, recomputed, rewired
 from tokenlight.capture.tape import ENTERED, GRADIENTS, MAPS, Recording, Site, Sites
 from tokenlight.capture.transfer import Fetched
 from tokenlight.capture.turns import lent
@@ -33,6 +33,7 @@ WANTING: dict[At, Sites] = {
 ENTERING: Sites = frozenset({Site.HIDDEN_GRADIENT, Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
 # Shapes of passes whose operations were all found to have a relevance rule.
 _looked_at: WeakKeyDictionary[nn.Module, set[tuple[Sites, int, bool]]] = WeakKeyDictionary()
+_beginning = WeakSet[nn.Module]()  # models whose first block was seen to take in h^0
 
 
 @torch.inference_mode(mode=False)
@@ -158,26 +159,24 @@ def _kept(
     return kept(live, entrance_of(live, row, at), real, row.source)
 
 
-def _shown(
-    live: LiveModel, sites: Sites, *, heard: bool
-) -> tuple[bool, AbstractContextManager[dict[int, Any]]]:
-    """Whether the model shows its hidden states, a sixteenth of a graph: to who reads more than the
-    embeddings. And where a rewritten gradient needs h^0, it is heard at the block that takes it in, which
-    a first pass that shows all finds."""
+def _shown(live: LiveModel, sites: Sites, *, heard: bool) -> tuple[bool, Any]:
+    """Whether the model shows its hidden states, a sixteenth of a graph, since more than embeddings are
+    read; and, where a rewritten gradient needs h^0 alone, how that is heard."""
     if heard or not sites <= {*ENTERED, Site.RELEVANCE_GRADIENT}:
-        return True, nullcontext({})
+        return True, nullcontext(())
     if Site.RELEVANCE_GRADIENT not in sites:
-        return False, nullcontext({})
-    return live.model not in lowest, entered(live.model)
+        return False, nullcontext(())
+    return live.model not in _beginning, beginning(live.encoder)
 
 
-def _states(live: LiveModel, outputs: object, heard: dict[int, Any]) -> tuple[Tensor, ...]:
-    """h^0 … h^L as the model shows them; h^0 alone as it was ``heard``, once it is known where."""
-    if heard and live.model in lowest:
-        return tuple(heard.values())
+def _states(live: LiveModel, outputs: object, heard: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """h^0 … h^L as the model shows them; what was ``heard``, once that is known to be h^0."""
+    if heard and live.model in _beginning:
+        return tuple(heard)
     hidden = live.hidden_states_of(outputs)
-    if len({state.shape for state in hidden}) == 1:  # others are refused, and must be again
-        lowest.update((live.model, i) for i, state in heard.items() if state is hidden[0])
+    # Shapes that differ are refused, and must be the next time.
+    if heard and len({state.shape for state in hidden}) == 1 and heard[0] is hidden[0]:
+        _beginning.add(live.model)
     return hidden
 
 

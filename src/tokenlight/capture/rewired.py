@@ -253,22 +253,16 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     return [one for one in modules_of(model) if isinstance(one, GradientCheckpointingLayer)]
 
 
-# The block that takes in h^0, by its number, of models of which a pass has shown all hidden states.
-lowest: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-
-
 @contextmanager
-def entered(model: nn.Module) -> Iterator[dict[int, Any]]:
-    """Within: what blocks take in first, by their numbers; of the lowest alone once it is known."""
-    blocks, heard = blocks_of(model), dict[int, Any]()
-    numbers = [lowest[model]] if model in lowest else range(len(blocks))
-    known = {blocks[number]: number for number in numbers}
+def beginning(part: nn.Module) -> Iterator[list[Tensor]]:
+    """Within: what the first block of a ``part`` takes in is heard."""
+    heard: list[Tensor] = []
 
-    def entering(module: nn.Module, args: Any, named: Any) -> None:
-        tensors = (value for value in (*args, *named.values()) if isinstance(value, Tensor))
-        heard.setdefault(known[module], next(tensors, None))
+    def entering(_module: nn.Module, args: Any, named: Any) -> None:
+        given = [value for value in (*args, *named.values()) if isinstance(value, Tensor)]
+        heard.extend(given[: not heard])
 
-    with hooked(known, entering=entering):
+    with hooked(blocks_of(part)[:1], entering=entering):
         yield heard
 
 

@@ -17,9 +17,8 @@ NEXT_TO_ZERO = 1e-12  # below it an activation's slope y/x counts as 0
 
 
 def constants(operation: Operation, value: Tensor, operands: Any, detail: Any) -> Parts:
-    r"""All that the rewritten gradient of an operation must know of the forward: an activation's slope
-    :math:`y/x`, or a norm's :math:`1/\sigma` and :math:`\gamma`; neither input nor output is kept for it.
-    """
+    r"""All that a rewritten gradient must know of the forward, where neither input nor output is kept for
+    it: an activation's slope :math:`y/x`, or a norm's :math:`1/\sigma` and :math:`\gamma`."""
     features, *others = operands
     if operation is Operation.NORM:
         return norm_scale(features, *detail), others[0]
@@ -35,10 +34,10 @@ def activation_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
 
 def norm_scale(features: Tensor, centres: bool, stabiliser: Tensor | float) -> Tensor:
     r""":math:`1/\sigma` of each row, float32 at least: all that a norm's gradient must know of its input."""
+    wide = torch.promote_types(features.dtype, torch.float32)
     if centres:
-        square = _wide(features).var(dim=-1, correction=0, keepdim=True)
+        square = features.to(wide).var(dim=-1, correction=0, keepdim=True)
     else:
-        wide = torch.promote_types(features.dtype, torch.float32)
         length = torch.linalg.vector_norm(features, dim=-1, keepdim=True, dtype=wide)
         square = length.square_().div_(features.shape[-1])
     return square.add_(stabiliser).rsqrt_()
@@ -53,14 +52,8 @@ def norm_slope(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
     operands: its :func:`constants`.
     """
     scale, weight = case.operands
-    share = _product(scale if weight is None else weight, gradient)
-    if weight is not None:
-        share.mul_(scale)
+    share = _product(scale, gradient) if weight is None else _product(weight, gradient).mul_(scale)
     return (share.sub_(share.mean(dim=-1, keepdim=True)) if case.detail[0] else share,)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _product(slope: Tensor, gradient: Tensor) -> Tensor:
