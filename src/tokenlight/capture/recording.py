@@ -103,7 +103,7 @@ def record(
         outputs = live.call(arguments, output_hidden_states=shown, **asked)
         # Relevance has no rule for a normaliser, and starts at none.
         logits = live.logits_of(outputs, arguments, others=not (ways.rules or ways.gradients))
-        hidden = _states(live, outputs, heard)
+        hidden = live.hidden_states_of(outputs) if shown else tuple(heard)
         attention = _eager_maps(live, outputs) if eager else listener.attention
     lengths = None if source is None or not hidden else (source, real.shape[1] - source)
     parts = lengths and Parts(*lengths, len(outputs.encoder_hidden_states))
@@ -118,11 +118,11 @@ def record(
                 "models have none in some)."
             )
     if fork is not None and watch:
-        if ways.rules:
-            fork[1].check([logits], hidden[0])
-        if ways.gradients:
-            fork[1].check([logits], hidden[0], ATTNLRP)
+        for rules in [None] * ways.rules + [ATTNLRP] * ways.gradients:
+            fork[1].check([logits], hidden[0], rules)
         looked_at.add(shape)
+        if heard and heard[0] is hidden[0]:
+            _beginning.add(live.model)
     if wanted == "maps" and not {Site.ATTENTION_GRADIENT, Site.RELEVANCE} & sites:
         attention = tuple(maps.detach() for maps in attention)
     return Recording(
@@ -167,17 +167,6 @@ def _shown(live: LiveModel, sites: Sites, *, heard: bool) -> tuple[bool, Any]:
     if Site.RELEVANCE_GRADIENT not in sites:
         return False, nullcontext(())
     return live.model not in _beginning, beginning(live.encoder)
-
-
-def _states(live: LiveModel, outputs: object, heard: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """h^0 … h^L as the model shows them; what was ``heard``, once that is known to be h^0."""
-    if heard and live.model in _beginning:
-        return tuple(heard)
-    hidden = live.hidden_states_of(outputs)
-    # Shapes that differ are refused, and must be the next time.
-    if heard and len({state.shape for state in hidden}) == 1 and heard[0] is hidden[0]:
-        _beginning.add(live.model)
-    return hidden
 
 
 @contextmanager
