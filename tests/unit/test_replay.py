@@ -171,7 +171,7 @@ def recorded(monkeypatch):
             return doubled(given, targets)
 
         given = [torch.tensor(values).double()]
-        found = kept.run("key", given, work, targets=targets, texts="other texts")
+        found = kept.run(replay.Returning(given, targets, "key", "other texts"), work)
         return found.numbers()[0].tolist()
 
     made.clear()

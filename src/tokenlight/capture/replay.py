@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.capture.transfer import Crossings, Unrepeatable, crossing
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.relevance.tracing import modules_of
 
 OFTEN, NEVER = 2, -1  # plain passes of a shape before one is recorded; one that cannot be
@@ -45,6 +46,19 @@ class Repeatable(Protocol):
 
 
 Pass = TypeVar("Pass", bound=Repeatable)
+Work = Callable[[Sequence[Tensor]], Pass]  # the plain pass of a batch, on its numbers or on others
+
+
+@dataclass(frozen=True, eq=False)
+class Returning:
+    """A batch whose shape may return. ``given``: its numbers on the device; ``targets``: one class an
+    example, or none where the model's own are taken; ``key``: all else that shapes its pass; ``texts``:
+    what tells it from another."""
+
+    given: list[Tensor]
+    targets: list[ResolvedTarget]
+    key: Hashable
+    texts: Hashable
 
 
 class Unread(tuple):  # type: ignore[type-arg]
@@ -69,17 +83,17 @@ class Recorded(Generic[Pass]):
     look: "Look"
     texts: Hashable
     trials: set[bool] = field(default_factory=set)  # held against plain passes of: other texts?
-    targets: Any = None  # of the last replay
+    targets: list[ResolvedTarget] | None = None  # of the last replay
 
-    def replay(self, given: Sequence[Tensor], targets: Any) -> Pass:
+    def replay(self, batch: Returning) -> Pass:
         """Launch it for other inputs."""
-        torch._foreach_copy_(self.given, list(given))
-        if targets != self.targets:
+        torch._foreach_copy_(self.given, batch.given)
+        if batch.targets != self.targets:
             self.targets = None
             for tensor, made in self.crossings.sent:
                 if made is not None:
-                    tensor.copy_(made(targets))
-            self.targets = targets
+                    tensor.copy_(made(batch.targets))
+            self.targets = batch.targets
         self.graph.replay()
         found: Pass = self.left.again()
         return found
@@ -106,17 +120,9 @@ class Replays:
         """Whether this pass is recorded."""
         return isinstance(self._known.get(key), Recorded)
 
-    def run(
-        self,
-        key: Hashable,
-        given: Sequence[Tensor],
-        work: Callable[[Sequence[Tensor]], Pass],
-        *,
-        targets: Any,
-        texts: Hashable,
-    ) -> Pass:
-        """``work(given)``, or what it would leave. ``key``: all that shapes it, beside the numbers in
-        ``given`` and ``targets``; ``texts``: what tells one batch from another."""
+    def run(self, batch: Returning, work: Work[Pass]) -> Pass:
+        """``work(batch.given)``, or what it would leave."""
+        key, given = batch.key, batch.given
         with ExitStack() as undo:
             if not self._guard.acquire(blocking=False):
                 return work(given)  # another thread's numbers stand where ours would
@@ -124,14 +130,14 @@ class Replays:
             undo.enter_context(torch.cuda.device(given[0].device))
             known = self._known.get(key)
             if isinstance(known, Recorded):
-                found: Pass | None = self._replayed(key, known, given, work, targets, texts)
+                found: Pass | None = self._replayed(known, batch, work)
                 if found is not None:
                     return found
                 self._known.clear()  # the model was changed
                 known = None
             seen = known or 0
             if seen >= OFTEN:
-                return self._learnt(key, given, work, texts)
+                return self._learnt(batch, work)
             if seen != NEVER:
                 self._known[key] = seen + 1
                 self._known.move_to_end(key)
@@ -139,44 +145,30 @@ class Replays:
                     self._known.popitem(last=False)
             return work(given)
 
-    def _replayed(
-        self,
-        key: Hashable,
-        known: Recorded[Pass],
-        given: Sequence[Tensor],
-        work: Callable[[Sequence[Tensor]], Pass],
-        targets: Any,
-        texts: Hashable,
-    ) -> Pass | None:
+    def _replayed(self, known: Recorded[Pass], batch: Returning, work: Work[Pass]) -> Pass | None:
         """None where the model was changed."""
         if not known.look.in_place():
             return None
-        self._known.move_to_end(key)
-        trial = {known.texts != texts} - known.trials
+        self._known.move_to_end(batch.key)
+        trial = {known.texts != batch.texts} - known.trials
         if not trial:
-            found = known.replay(given, targets)
+            found = known.replay(batch)
             if known.look.same(self._model):
                 return found
             found.numbers()  # what it reads may go when it is through
             return None
         if not known.look.same(self._model):
             return None
-        plain = work(given)
-        found = known.replay(given, targets)
+        plain, found = work(batch.given), known.replay(batch)
         if _equal(plain.numbers(), found.numbers(), TOLERANCE.get(self._dtype, 0.0)):
             known.trials |= trial
         else:
-            self._known[key] = NEVER
+            self._known[batch.key] = NEVER
         return plain
 
-    def _learnt(
-        self,
-        key: Hashable,
-        given: Sequence[Tensor],
-        work: Callable[[Sequence[Tensor]], Pass],
-        texts: Hashable,
-    ) -> Pass:
+    def _learnt(self, batch: Returning, work: Work[Pass]) -> Pass:
         """The plain pass, recorded behind it if that can be done."""
+        key, given = batch.key, batch.given
         crossings = Crossings()
         with crossing(crossings):
             found = work(given)
@@ -199,7 +191,7 @@ class Replays:
                 torch.zeros(1, device=given[0].device)
             return found
         if crossings.read == len(crossings.sent):
-            self._known[key] = Recorded(graph, fixed, crossings, left, look, texts)
+            self._known[key] = Recorded(graph, fixed, crossings, left, look, batch.texts)
         return found
 
 

@@ -138,9 +138,8 @@ def queue_batch(
         asking = replace(how, methods=tuple(m for m in how.methods if m.sites))
         return _queued(session, read, targets, asking, given=repeat.inputs(given))
 
-    chosen, texts = repeat.targets, repeat.texts
-    batch = live.replays.run(repeat.key, repeat.given, work, targets=chosen, texts=texts)
-    return batch.of(masked, chosen, how, repeat.given[-1])
+    batch = live.replays.run(repeat, work)
+    return batch.of(masked, repeat.targets, how, repeat.given[-1])
 
 
 def _queued(

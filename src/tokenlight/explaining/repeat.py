@@ -1,6 +1,6 @@
 """Batches whose shape may return, so that their pass through the model may be replayed."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tokenlight.capture.live import Inputs, LiveModel
 from tokenlight.capture.objective import Predicted
+from tokenlight.capture.replay import Returning
 from tokenlight.capture.tape import Site
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
@@ -23,17 +24,12 @@ SMALL_OF_MANY = 4e12, 5e11
 
 
 @dataclass(frozen=True, eq=False)
-class Repeat:
-    """A batch as :meth:`Replays.run` takes it. ``given``: its numbers on the device; ``targets``: one class
-    an example, or none where the model's own are taken; ``key``: all else that shapes the pass."""
+class Repeat(Returning):
+    """With what turns its numbers into arguments of the model."""
 
     arguments: dict[str, Tensor]
     names: list[str]
     filler: int | None
-    given: list[Tensor]
-    targets: list[ResolvedTarget]
-    key: Hashable
-    texts: Hashable
 
     def inputs(self, given: Sequence[Tensor]) -> Inputs:
         """Its numbers, or others of the same shape, as the model takes them."""
@@ -77,7 +73,7 @@ def repeat_of(
            tuple(how.methods), tuple(asked), torch.backends.cuda.matmul.allow_tf32)  # fmt: skip
     given = [*(arguments[name] for name in names), real]
     texts = tuple(row.ids for row in rows)
-    return Repeat(arguments, names, filler, given, chosen, key, texts)
+    return Repeat(given, chosen, key, texts, arguments, names, filler)
 
 
 def _repeatable(live: LiveModel, rows: Sequence[TokenRow], how: How, small: float) -> bool:
