@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, Union, dataclass_transform, get_args
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 
 Kind = Literal["methods", "metrics"]
-
-
+_hints = cache(typing.get_type_hints)  # slow: it compiles every hint
 Range = namedtuple("Range", "low high")  # in an option's type: its number lies there, ends included
 Count = Annotated[int, Range(1, 1 << 20)]  # more samples or steps would take for ever
 Share = Annotated[float, Range(0, 1)]
@@ -182,7 +181,7 @@ def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> An
         if not isinstance(preset, str) or preset not in presets:
             raise UnknownName.among(f"preset of {name}", preset, presets)
         settings = {**presets[preset], **settings}
-    hints = typing.get_type_hints(cls) if settings else {}  # slow: it compiles every hint
+    hints = _hints(cls) if settings else {}
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     for option, value in settings.items():
         if option not in fields:
@@ -220,7 +219,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 def options_of(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:
     """Option name to (type in words, default)."""
     cls = find(kind, name)
-    hints, fields = typing.get_type_hints(cls), dataclasses.fields(cls)
+    hints, fields = _hints(cls), dataclasses.fields(cls)
     return {one.name: (_in_words(hints[one.name]), one.default) for one in fields if one.init}
 
 

@@ -163,7 +163,7 @@ class LiveModel:
         }
         types = [row.token_types for row in rows]
         kinds = [name for name in TYPES if name in self.accepts]
-        if kinds and any(own is not None for own in types):
+        if kinds and any([own is not None for own in types]):
             # A row without segment ids is all segment 0, whatever its neighbours in the batch have.
             filled = [(0,) * n if t is None else t for n, t in zip(lengths, types, strict=True)]
             arguments[kinds[0]] = table(filled, 0)

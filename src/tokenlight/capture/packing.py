@@ -67,5 +67,5 @@ def packs(
 
 def kind_of(row: Any) -> tuple[int, ...]:
     """What rows of one pack share: lengths of source and answer, the shape of a picture."""
-    shape = () if row.image is None else row.image.pixels.shape
-    return (row.source or 0, len(row.answer), *shape)
+    own = row.source or 0, len(row.answer)
+    return own if row.image is None else (*own, *row.image.pixels.shape)
