@@ -21,7 +21,7 @@ from tokenlight.capture.transfer import (
     sent,
 )
 from tokenlight.errors import NotFinite
-from tokenlight.explaining import repeat
+from tokenlight.explaining import batch, repeat
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -233,6 +233,62 @@ def test_targets_that_return_are_sent_once(recorded):
     for targets in ([0, 0], [0, 0], [4, 0], [4, 0], [0, 0]):
         assert recorded.run([1.0, 1.0], targets) == [6.0 + targets[0], 6.0]
     assert recorded.made == [[0, 0], [4, 0], [0, 0]]
+
+
+@pytest.fixture
+def standing(monkeypatch):
+    """A device that keeps what the recorded pass left: how often each recording was launched."""
+    launched: list[object] = []
+
+    class Standing:
+        def replay(self):
+            launched.append(self)
+
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Standing)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (3, 4))
+    monkeypatch.setattr(replay, "_recording", lambda *_: nullcontext())
+    monkeypatch.setattr(repeat, "_repeatable", lambda *_: True)
+    return launched
+
+
+@pytest.mark.parametrize("target", ["predicted", 1])
+def test_a_call_that_returns_is_answered_by_its_recording(standing, target, monkeypatch):
+    explainer, methods = Explainer(tiny_bert()), ["attcat", "random", "gae"]
+    rows = Tokens.from_ids(torch.randint(5, 50, (3, 7), generator=torch.manual_seed(1)))
+    expected = explainer.explain(rows, methods, target=target)
+    for _ in range(3):
+        explainer.explain(rows, methods, target=target)
+    assert len(standing) == 1  # on trial
+    with monkeypatch.context() as never:
+        never.setattr(explainer.live, "call", None)  # no plain pass
+        never.setattr(batch, "maps_are_large", None)  # nor asked for memory that is there
+        found = explainer.explain(rows, methods, target=target)
+    assert len(standing) == 2
+    for one, other in zip(found, expected, strict=True):
+        assert (one.row, one.method, one.target) == (other.row, other.method, other.target)
+        np.testing.assert_array_equal(one.scores, other.scores)
+        np.testing.assert_array_equal(one.logits, other.logits)
+
+
+def test_a_recording_that_gives_other_numbers_on_its_trial_is_used_no_more(standing):
+    explainer, plain = Explainer(tiny_bert()), Explainer(tiny_bert())
+    first, other = (
+        Tokens.from_ids(torch.randint(5, 50, (3, 7), generator=torch.manual_seed(i)))
+        for i in (1, 2)
+    )
+    for _ in range(5):
+        explainer.explain(first, "attcat", target=1)
+    # What stands there is the first texts'.
+    for one, own in zip(
+        explainer.explain(other, "attcat", target=1),
+        plain.explain(other, "attcat", target=1),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one.scores, own.scores, rtol=1e-12)
+    assert len(standing) == 3  # two of them on trial
+    assert replay.NEVER in explainer.live.replays._known.values()
 
 
 def batches(count, shape=(3, 9), seed=0):

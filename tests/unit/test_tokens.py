@@ -356,3 +356,11 @@ def test_of_rows_given_together_the_one_that_is_wrong_is_named(wrong, says):
     long = dataclasses.replace(row.joined(row), ids=(2,) * 600, attention=(1,) * 600)
     with pytest.raises(TextTooLong, match=r"text 2 .* has 600 tokens"):
         explainer.explain([row, row, long], "attcat")
+
+
+def test_rows_given_together_of_which_the_mask_hides_one_name_it():
+    explainer = Explainer(tiny_bert(), TOKENIZER)
+    row = encode("a great film", TOKENIZER, limit=None)
+    row = dataclasses.replace(row, token_types=None)
+    with pytest.raises(BadInput, match=r"text 1 .* every token of the text is masked out"):
+        explainer.explain([row, row.take([0, len(row) - 1])], "attcat", explain_mask="cls_sep")

@@ -173,7 +173,8 @@ class Replays:
         with crossing(crossings):
             found = work(given)
         self._known[key] = NEVER
-        if not _room():
+        free, whole = torch.cuda.mem_get_info()  # what earlier passes left lying about is not free
+        if free <= whole // 2:
             return found
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         fixed = [tensor.clone() for tensor in given]
@@ -193,13 +194,6 @@ class Replays:
         if crossings.read == len(crossings.sent):
             self._known[key] = Recorded(graph, fixed, crossings, left, look, batch.texts)
         return found
-
-
-def _room() -> bool:
-    """Whether a pass may keep its memory for itself: half of the device is free, what an earlier pass
-    left lying about not counted."""
-    free, whole = torch.cuda.mem_get_info()
-    return free > whole // 2
 
 
 @contextmanager

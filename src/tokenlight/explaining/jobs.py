@@ -53,13 +53,13 @@ def together(session: Session, texts: Sequence[Any], how: How) -> list[TokenRow 
 def _read_as_they_stand(session: Session, texts: Sequence[Any], how: How) -> bool:
     """Whether all are rows of ids that :func:`read` would leave as they are, looked at together: what is
     wrong with one of them, it says when it is read alone."""
-    limit, named_by = session.max_tokens or 1 << 62, session.tokenizer
+    limit, unnamed = session.max_tokens or 1 << 62, session.tokenizer is None
     if session.live.ends or how.explain_mask != "none":
         return False
     for row in texts:
         if not isinstance(row, TokenRow) or not row.all_seen or row.token_types is not None:
             return False
-        if not 0 < len(row.ids) <= limit or (named_by is not None and not row.texts):
+        if not 0 < len(row.ids) <= limit or not (unnamed or row.texts):
             return False
     with suppress(BadInput, struct.error):
         ids = np.concatenate([row.array for row in texts])

@@ -22,7 +22,9 @@ def check_memory(live: LiveModel, rows: Sequence[TokenRow], how: How) -> None:
     if not mapped or not rows or live.patches is not None:
         return
     longest, kept = max(map(len, rows)), _must_be_kept(live, how)
-    need = map_bytes(live, longest) if kept else _block_bytes(live, longest)
+    # Where none is kept: a map, its gradient and their product, float32 or wider.
+    one = 3 * max(4, live.dtype.itemsize) * _cells(live, longest)
+    need = map_bytes(live, longest) if kept else one
     if live.device.type == "cuda" and need < LARGE // 16:
         return  # a GPU takes its time to answer
     if need > (free := free_bytes(live.device)):
@@ -54,11 +56,6 @@ def map_bytes(live: LiveModel, tokens: int) -> int:
     own = live.dtype.itemsize
     softmax = 4 if own < 4 else 0  # of a wider dtype it is the map itself
     return _of_config(live, "num_hidden_layers") * _cells(live, tokens) * (2 * own + softmax)
-
-
-def _block_bytes(live: LiveModel, tokens: int) -> int:
-    """Likewise where none is kept: a map, its gradient and their product, float32 or wider."""
-    return _cells(live, tokens) * 3 * max(4, live.dtype.itemsize)
 
 
 def _cells(live: LiveModel, tokens: int) -> int:
