@@ -141,15 +141,14 @@ class PlainForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
         known = inspect.signature(module.forward).parameters
         self._takes = [name for name in ("input_ids", "attention_mask") if name in known]
         ids = torch.zeros(1, TRIED, dtype=torch.long, device=found[0].weight.device)
-        try:
-            with torch.no_grad(), lent([*self.modules()], training=False):
-                _, count = self(ids, torch.ones_like(ids)).logits.shape
-        except (TypeError, ValueError, RuntimeError, LookupError) as refused:
-            raise UnsupportedModel(
-                f"{type(module).__name__} cannot be called with token ids alone ({refused}); give a "
-                "module that takes (input_ids) or (input_ids, attention_mask), batch × token, and gives "
-                "batch × label."
-            ) from refused
+        told = UnsupportedModel.telling(
+            f"{type(module).__name__} cannot be called with token ids alone (",
+            *(TypeError, ValueError, RuntimeError, LookupError),
+            end="); give a module that takes (input_ids) or (input_ids, attention_mask), batch × token, "
+            "and gives batch × label.",
+        )
+        with told, torch.no_grad(), lent([*self.modules()], training=False):
+            _, count = self(ids, torch.ones_like(ids)).logits.shape
         if labels is not None and len(labels) != count:
             raise UnsupportedModel(
                 f"{type(module).__name__} gives {count} logits, but {len(labels)} labels were named."

@@ -3,7 +3,7 @@ of a GPU, it would wait for all that is queued there, and no pass that asks coul
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial, wraps
 from typing import Any
 
@@ -24,7 +24,7 @@ class _Known(threading.local):
 
 _thread = _Known()
 _guard = threading.Lock()
-_asked: dict[str, Any] = {}  # as transformers has them, while any thread is within
+_answered = ExitStack()  # puts back what transformers asks with, once no thread is within
 _within: list[int] = []  # threads
 
 
@@ -38,11 +38,9 @@ def mask_known(rows: Sequence[TokenRow], shape: torch.Size) -> Iterator[None]:
     whole = all(len(row) == shape[1] and row.all_seen for row in rows)
     with _guard:
         if not _within:
-            _asked.update(
-                (n, getattr(masking_utils, n)) for n in QUESTIONS if hasattr(masking_utils, n)
-            )
-            for name, ask in _asked.items():
-                setattr(masking_utils, name, _answering(ask))
+            asked = {n: getattr(masking_utils, n, None) for n in QUESTIONS}
+            answers = {name: _answering(ask) for name, ask in asked.items() if ask is not None}
+            _answered.enter_context(lent([masking_utils], **answers))
         _within.append(threading.get_ident())
     try:
         with lent([_thread], known=(shape, whole)):
@@ -51,8 +49,7 @@ def mask_known(rows: Sequence[TokenRow], shape: torch.Size) -> Iterator[None]:
         with _guard:
             _within.remove(threading.get_ident())
             if not _within:
-                for name, ask in _asked.items():
-                    setattr(masking_utils, name, ask)
+                _answered.close()
 
 
 @lru_cache(maxsize=8)

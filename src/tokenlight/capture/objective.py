@@ -23,14 +23,11 @@ def slopes(
 ) -> list[Tensor]:
     """Gradients of ``value`` at tensors of its graph; one that it does not depend on is refused."""
     name, found = type(model).__name__, list[Tensor | None]()
-    try:
+    said = f"{name} gives no gradient in evaluation mode ("
+    end = "); use a method that needs none, such as occlusion or shapley."
+    with UnsupportedModel.telling(said, AssertionError, NotImplementedError, end=end):
         if all(tensor.requires_grad for tensor in at):
             found += torch.autograd.grad(value, at, retain_graph=retain_graph, allow_unused=True)
-    except (AssertionError, NotImplementedError) as refusal:
-        raise UnsupportedModel(
-            f"{name} gives no gradient in evaluation mode ({refusal}); use a method that needs none, "
-            "such as occlusion or shapley."
-        ) from refusal
     known = [gradient for gradient in found if gradient is not None]
     if len(known) != len(at):
         raise UnsupportedModel(

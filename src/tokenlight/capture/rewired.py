@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -186,27 +187,20 @@ def _hooks_kept(wiring: _Wiring, modules: list[nn.Module]) -> Iterator[None]:
         held, marked = [], []  # a pass inside a pass
     for table, key, hook in held:
         table[key] = hook
-    for module in marked:
-        setattr(module, CAPTURING, True)
     first = RemovableHandle.next_id  # hooks are numbered as they come
     unmarked = [i for i, module in enumerate(modules) if CAPTURING not in module.__dict__]
     try:
-        yield
+        with lent(marked, **{CAPTURING: True}):
+            yield
     finally:
         for table, key, _ in held:
             table.pop(key, None)
-        for module in marked:
-            module.__dict__.pop(CAPTURING, None)
-        new = [i for i in unmarked if CAPTURING in modules[i].__dict__]
-        if new:
-            tables = [
-                (i, name, getattr(m, name)) for i, m in enumerate(modules) for name in HOOK_TABLES
-            ]
-            found = [(i, name, t, key) for i, name, t in tables for key in t if key >= first]
-            wiring.capturing += [(i, name, key, t.pop(key)) for i, name, t, key in found]
-            wiring.marked += new
-            for i in new:
-                delattr(modules[i], CAPTURING)
+        new = [i for i in unmarked if modules[i].__dict__.pop(CAPTURING, False)]
+        wiring.marked += new
+        for i, name in product(range(len(modules)) if new else (), HOOK_TABLES):
+            table = getattr(modules[i], name)
+            found = [key for key in table if key >= first]
+            wiring.capturing += [(i, name, key, table.pop(key)) for key in found]
 
 
 def takes_seam(model: PreTrainedModel) -> bool:
@@ -223,17 +217,17 @@ def takes_seam(model: PreTrainedModel) -> bool:
 
 @contextmanager
 def _attention_switched(model: PreTrainedModel, wiring: _Wiring, name: str) -> Iterator[None]:
-    before = [config._attn_implementation for config in wiring.configs]
+    before = {config._attn_implementation for config in wiring.configs}
     # Of several parts, it is the one that reads the text whose attention is looked at.
     own = str(getattr(model.config.get_text_config(), "_attn_implementation", ""))
     if name == "own" and "flex_attention" in before and model.device.type == "cpu":
         name = seam.NAME  # the same numbers: on a CPU flex attention knows no gradient
     with ExitStack() as undo:
-        for config, implementation in zip(wiring.configs, before, strict=True):
+        for config in wiring.configs:
             # A family outside the interface chooses by its config alone.
-            direct = name if name in wiring.switched or name == "eager" else implementation
-            undo.callback(setattr, config, "_attn_implementation_internal", implementation)
-            config._attn_implementation_internal = direct
+            direct = name in wiring.switched or name == "eager"
+            chosen = name if direct else config._attn_implementation
+            undo.enter_context(lent([config], _attn_implementation_internal=chosen))
         if name not in ("own", "eager", *wiring.switched):
             model.set_attn_implementation(name)
             stuck = [type(c).__name__ for c in wiring.configs if c._attn_implementation != name]

@@ -2,8 +2,8 @@
 by passes: what changes in one cell must change its vector and no other."""
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -20,7 +20,6 @@ from tokenlight.data.image import HIDDEN, SEEN, PatchImage
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import WRITTEN
 from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel
-from tokenlight.inputs.picture import patch_row
 
 VOCABULARY = 2  # of patches: hidden, seen
 # Parameters beside the patch embedding that put tokens of their own before the patches.
@@ -72,17 +71,12 @@ class _Eye:
         found[2, :, down : 2 * down, :across] = -0.5
         return found
 
-    @contextmanager
-    def _reading(self, shape: Shape, refusal: type[TokenlightError]) -> Iterator[None]:
-        try:
-            yield
-        except TokenlightError:
-            raise
-        except (ValueError, RuntimeError, TypeError, AttributeError) as refused:
-            raise refusal(
-                f"{type(self.model).__name__} does not read pictures of {shape[2]} × {shape[1]} pixels "
-                f"and {shape[0]} channels: {str(refused).splitlines()[0]}"
-            ) from refused
+    def _reading(
+        self, shape: Shape, refusal: type[TokenlightError]
+    ) -> AbstractContextManager[None]:
+        size = f"{shape[2]} × {shape[1]} pixels and {shape[0]} channels"
+        said = f"{type(self.model).__name__} does not read pictures of {size}: "
+        return refusal.telling(said, ValueError, RuntimeError, TypeError, AttributeError, end="")
 
 
 def _in_place(vectors: Tensor, rows: int, columns: int, ahead: int = 0) -> bool:
@@ -104,11 +98,20 @@ class Patches(_Eye):
         self.ahead = 0  # how many tokens of its own it puts before them; known once it has read
 
     def read(self, image: PatchImage) -> TokenRow:
-        """A picture, cut, as the model will read it."""
+        """The picture as tokens: the model's own, which are special, then patches named ``row,column``."""
         shape = image.pixels.shape
         if shape not in self._special:
             self._special[shape] = self._find(shape, image.rows, image.columns)
-        return patch_row(image, self._special[shape])
+        special, names = self._special[shape], image.names
+        length = len(special) + len(names)
+        return TokenRow.plain(
+            (SEEN,) * length,
+            pieces=(*special, *names),
+            special=(True,) * len(special) + (False,) * len(names),
+            words=(None,) * length,
+            texts=(image.name,),
+            image=image,
+        )
 
     @torch.inference_mode(mode=False)
     def _find(self, shape: Shape, rows: int, columns: int) -> tuple[str, ...]:

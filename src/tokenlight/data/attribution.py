@@ -14,7 +14,7 @@ import numpy as np
 from tokenlight.data import units, validation
 from tokenlight.data.target import Prediction, ResolvedTarget
 from tokenlight.data.tokens import Later, TokenRow
-from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
+from tokenlight.errors import BadInput, DamagedFile, NotFinite
 
 FORMAT = 1  # of the JSON file; raised when a field changes its meaning
 
@@ -237,13 +237,10 @@ class Attribution(Later, Shown):
             )
         validation.refuse_unwritable(values)
         names = [own.name for own in dataclasses.fields(cls)]
-        try:
+        said, end = "this attribution lacks or garbles a field (", "); save it again."
+        troubles = LookupError, TypeError, ValueError, AttributeError, OverflowError
+        with DamagedFile.telling(said, *troubles, end=end):
             made: Attribution = validation.part_of(cls, {name: values[name] for name in names}, "")
-        except TokenlightError:
-            raise
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as broken:
-            what = f"lacks or garbles a field ({type(broken).__name__}: {broken})"
-            raise DamagedFile(f"this attribution {what}; save it again.") from broken
         validation.check(made)
         return made
 

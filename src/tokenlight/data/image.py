@@ -3,15 +3,15 @@
 import base64
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tokenlight.errors import DamagedFile, MissingExtra
+from tokenlight.errors import DamagedFile, MissingExtra, TokenlightError
 
 Fill = Literal["mean", "zero", "blur"]
 HIDDEN, SEEN = 0, 1  # the ids of a patch
@@ -174,25 +174,26 @@ def stored_pixels(values: Mapping[str, Any]) -> int:
         return int(image.width * image.height)
 
 
-@contextmanager
-def _stored(values: Mapping[str, Any]) -> Iterator[Any]:
-    """The stored PNG, its head read and not yet its pixels."""
-    library = pillow("a stored picture")
+def _stored(values: Mapping[str, Any]) -> AbstractContextManager[Any]:
     png = io.BytesIO(base64.b64decode(values["png"], validate=True))
-    try:
-        with library.open(png, formats=["PNG"]) as image:
-            if image.width * image.height > MOST_PIXELS:
-                size = f"{image.width} × {image.height} pixels"
-                raise DamagedFile(f"its picture of {size} is too large: at most {MOST_PIXELS:,}.")
-            yield image
-    except unreadable(library) as broken:
-        raise DamagedFile(f"the picture in this file cannot be read: {broken}.") from broken
+    return opened_file("the picture in this file", png, ("PNG",), DamagedFile, MOST_PIXELS)
 
 
-def unreadable(library: Any) -> tuple[type[Exception], ...]:
-    """What Pillow says of a broken file, or of a small one that claims to be a huge picture."""
-    bomb, warned = library.DecompressionBombError, library.DecompressionBombWarning
-    return OSError, SyntaxError, ValueError, bomb, warned
+@contextmanager
+def opened_file(
+    name: str, file: Any, formats: Sequence[str], refusal: type[TokenlightError], most: int | None
+) -> Iterator[Any]:
+    """A picture's file, its head read and not yet its pixels, of which there may be ``most``."""
+    library = pillow("reading an image")
+    # Some files are small, and claim to be huge pictures.
+    bombs = library.DecompressionBombError, library.DecompressionBombWarning
+    said = f"{name} cannot be read as an image: "
+    told = refusal.telling(said, OSError, SyntaxError, ValueError, *bombs)
+    with told, library.open(file, formats=formats) as image:
+        if most is not None and image.width * image.height > most:
+            said = f"{name} has {image.width} × {image.height} pixels, more than the {most:,}"
+            raise refusal(f"{said} that are read; make it smaller.")
+        yield image
 
 
 def _blurred(pixels: np.ndarray, sigma: float) -> np.ndarray:

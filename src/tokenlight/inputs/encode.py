@@ -5,6 +5,7 @@ it; and tokenizers 0.23.1 and 0.23.2 lose what comes after the second window (th
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -69,10 +70,8 @@ def encoded_together(texts: Sequence[Any], tokenizer: Any) -> list[Encoding]:
         return found
     parts: dict[int, tuple[str, ...]] = {}
     for place, text in enumerate(texts):
-        try:
+        with suppress(BadInput):
             parts[place] = _parts(text)
-        except BadInput:
-            continue
     for count in {*map(len, parts.values())}:
         group = [place for place, own in parts.items() if len(own) == count]
         columns = zip(*(parts[place] for place in group), strict=True)

@@ -7,15 +7,14 @@ that replaces tokens replaces patches too.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from tokenlight.data.image import SEEN, Fill, PatchImage, Scale, pillow, unreadable
-from tokenlight.data.tokens import TokenRow
+from tokenlight.data.image import Fill, PatchImage, Scale, opened_file, pillow
 from tokenlight.errors import BadInput, one_of
 
 # What is read from a file: others, such as EPS, may start a program to be drawn.
@@ -102,19 +101,12 @@ def read(source: Any) -> tuple[Any, str]:
     if not isinstance(source, str | os.PathLike):
         image = source if isinstance(source, library.Image) else library.fromarray(_array(source))
         return image.convert("RGB"), ""
-    place = Path(source)
-    try:
-        from PIL import ImageOps
+    from PIL import ImageOps
 
-        with library.open(place, formats=FORMATS) as image:
-            most = library.MAX_IMAGE_PIXELS or image.width * image.height
-            if image.width * image.height > most:
-                said = f"{place.name} has {image.width} × {image.height} pixels, more than the {most:,}"
-                raise BadInput(f"{said} that are read; make it smaller.")
-            # A camera notes how it was held; the model is to see what a person sees.
-            return ImageOps.exif_transpose(image).convert("RGB"), place.name
-    except unreadable(library) as broken:
-        raise BadInput(f"{place.name} cannot be read as an image: {broken}.") from broken
+    place = Path(source)
+    with opened_file(place.name, place, FORMATS, BadInput, library.MAX_IMAGE_PIXELS) as image:
+        # A camera notes how it was held; the model is to see what a person sees.
+        return ImageOps.exif_transpose(image).convert("RGB"), place.name
 
 
 def _array(source: Any) -> np.ndarray:
@@ -139,11 +131,10 @@ def processed(processor: Any, image: Any, usual: str, **beside: Any) -> Any:
             "this Explainer has no image processor, which says how images are resized and normalised; build "
             f"it with Explainer(model, {usual}), or give Picture.from_pixels(…)."
         )
-    try:
+    said = f"{type(processor).__name__} refuses this image: "
+    troubles = ImportError, OSError, ValueError, TypeError, RuntimeError, IndexError
+    with BadInput.telling(said, *troubles, end=""):
         return processor(images=image, **beside, return_tensors="pt")
-    except (ImportError, OSError, ValueError, TypeError, RuntimeError, IndexError) as refused:
-        reason = str(refused).strip().partition("\n")[0]
-        raise BadInput(f"{type(processor).__name__} refuses this image: {reason}") from refused
 
 
 def seen(found: Mapping[str, Any], reader: Any, image: Any, name: str = "") -> PatchImage:
@@ -175,17 +166,3 @@ def seen(found: Mapping[str, Any], reader: Any, image: Any, name: str = "") -> P
     scale = Scale.of(mean, std, len(values))
     scale = Scale(tuple(m / whole for m in scale.mean), tuple(s / whole for s in scale.std))
     return PatchImage(values, scale, name=name, size=image.size)
-
-
-def patch_row(image: PatchImage, special: Sequence[str]) -> TokenRow:
-    """The picture as tokens: the model's own ``special`` ones, then patches named ``row,column``."""
-    names = image.names
-    length = len(special) + len(names)
-    return TokenRow.plain(
-        (SEEN,) * length,
-        pieces=(*special, *names),
-        special=(True,) * len(special) + (False,) * len(names),
-        words=(None,) * length,
-        texts=(image.name,),
-        image=image,
-    )

@@ -188,10 +188,9 @@ def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
         written = {"type": "text", "text": message["content"]}
         message["content"] = [written] if number else [{"type": "image"}, written]
     how = {"add_generation_prompt": bool(chat.answer), "chat_template": chat.template}
-    try:
+    # Templates raise whatever their author wrote.
+    with BadInput.telling("the model's chat template refuses this chat: ", Exception):
         text = str(tokenizer.apply_chat_template(messages, tokenize=False, **how))
-    except Exception as refused:  # templates raise whatever their author wrote
-        raise BadInput(f"the model's chat template refuses this chat: {refused}.") from refused
     return located(text, (one for message in chat.messages for one in _said(message)))
 
 

@@ -71,18 +71,13 @@ def _einsum(equation: str, *operands: Any) -> Read:
     return Call(On.MATMUL, tuple(given), (left, right, out), tuple(given))
 
 
-def _add(input: Any, other: Any, *, alpha: float = 1) -> Read:
+def _pair(both: On, with_constant: On, input: Any, other: Any, *, alpha: float = 1) -> Read:
+    """A sum or product of two activations, or of one and a constant."""
     if active(input) and active(other):
-        return Call(On.ADD, (input, other)) if alpha == 1 else None
+        factors = (input, other) if both is On.GATE else ()
+        return Call(both, (input, other), None, factors) if alpha == 1 else None
     term, constant = (input, other) if active(input) else (other, input)
-    return Call(On.SHIFT, (term, _tensor(constant)))
-
-
-def _multiply(input: Any, other: Any) -> Call:
-    if active(input) and active(other):
-        return Call(On.GATE, (input, other), None, (input, other))
-    term, factor = (input, other) if active(input) else (other, input)
-    return Call(On.SCALE, (term, _tensor(factor)))
+    return Call(with_constant, (term, _tensor(constant)))
 
 
 def _divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Read:
@@ -152,8 +147,8 @@ READERS: dict[str, Callable[..., Read]] = {
         ("addmm", _addmm),
         ("einsum", _einsum),
         ("matmul __matmul__ bmm mm", _matmul),
-        ("add __add__ __radd__ sub subtract __sub__", _add),
-        ("mul multiply __mul__ __rmul__", _multiply),
+        ("add __add__ __radd__ sub subtract __sub__", partial(_pair, On.ADD, On.SHIFT)),
+        ("mul multiply __mul__ __rmul__", partial(_pair, On.GATE, On.SCALE)),
         ("div divide true_divide __truediv__ __div__", _divide),
         ("neg negative __neg__ __rsub__", lambda x, *_: Call(On.SCALE, (x, None))),
         ("softmax", _softmax),
