@@ -81,7 +81,8 @@ def bare(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 LONG = 12.0  # seconds; such a call is timed once
-WARM = 5  # calls before: a GPU records a pass when its shape has come three times
+# Calls before, and seconds that they may take: a GPU records a pass when its shape has come three times.
+WARM, WARMED = 5, 6.0
 
 
 def timed(
@@ -108,8 +109,9 @@ def timed(
     base = fresh()
     times = [once()]
     if times[0] < LONG:  # else it is not for warming up
-        for _ in range(warm if times[0] < 1 else 1):
-            once()
+        warmed = 0.0
+        for _ in range(warm):
+            warmed += once() if warmed < WARMED else 0.0
         base, times = fresh(), []
     since = time.perf_counter()
     while times[:1] < [LONG] and (

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 SHORT = 512  # tokens: a row of scores stays in registers
-KEYS = 1 << 17  # bytes: the keys of a head stay in shared memory
+KEYS = 1 << 16  # bytes: the keys of a head stay in shared memory
 # Numbers that follow from the length of a text: a kernel for short ones is not compiled again for another.
 LENGTHS = ("n", "sn", "size", "mb", "mh", "mq")
 LOG2E = tl.constexpr(1.4426950408889634)
