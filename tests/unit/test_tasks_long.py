@@ -199,7 +199,7 @@ class TestParts:
 class TestTrust:
     def test_what_was_read_in_windows_is_tested_in_the_same_windows(self):
         """Each window without the tokens taken, one pass each; the class by their mean logits."""
-        watched = Watched(EXPLAINER, FOUND)
+        watched = Watched(EXPLAINER, FOUND, {})
         taken = watched.places[::7]
         limit = EXPLAINER.max_tokens
         logits = {0: [], 1: []}

@@ -331,7 +331,7 @@ class TestWindows:
 
     def test_trust_takes_words_from_the_window_that_answers_and_from_no_other(self):
         found = BERT.explain(self.asked, "attcat", "in town", long="stride")
-        watched = Watched(BERT, found)
+        watched = Watched(BERT, found, {})
         [used] = [w for w in found.extras["windows"] if w["weight"] == 1.0]
         context = [i for i in watched.places if found.row.segments[i] == 1]
         assert (context[0], context[-1]) == (used["first"], used["last"])

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, field_valida
 from pydantic.dataclasses import dataclass
 
 from tokenlight import registry
-from tokenlight.errors import BadInput, shown
+from tokenlight.errors import shown
 
 LAYERS = "layers"  # in `each`: every layer of the model, the embedding first
 # YAML reads 2024 as a number, which is a fine text; what it does not know is a mistake.
@@ -75,10 +75,7 @@ def _with_options(given: dict[str, Any]) -> dict[str, Any]:
     said = str(given.pop("name", "") or "")
     if not said:
         return {"label": "", **given}
-    try:
-        name, options = registry.parse(said)
-    except BadInput as broken:
-        raise ValueError(str(broken)) from broken
+    name, options = registry.parse(said)
     more, preset = given.pop("options", {}), given.pop("preset", None)
     if isinstance(more, dict):
         more = options | more | ({"preset": str(preset)} if preset else {})
@@ -160,6 +157,10 @@ class MetricEntry:
     label: str
     options: dict[str, Any] = field(default_factory=dict)
     data: Texts = ()
+
+    @property
+    def metric(self) -> Any:
+        return registry.build("metrics", self.name, self.options)
 
 
 @entry()

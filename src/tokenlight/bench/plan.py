@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight import registry
 from tokenlight.bench.entries import DataSet, MetricEntry
 from tokenlight.bench.suite import Suite
 from tokenlight.data.tokens import Question
@@ -119,7 +118,7 @@ class Plan:
 
     def metrics_for(self, data: str) -> dict[str, Metric]:
         own = (one for one in self.metrics if not one.data or data in one.data)
-        return {one.label: registry.build("metrics", one.name, one.options) for one in own}
+        return {one.label: one.metric for one in own}
 
 
 def slug(name: str) -> str:

@@ -82,15 +82,13 @@ def together(listed: Sequence[Omission]) -> list[Omission]:
         # A reason without what it says of one text: its numbers, and what it quotes of it.
         shape = re.sub(r"\d+", "#", QUOTED.sub("'…'", one.reason))
         alike.setdefault((one.methods, one.metric, one.partly, shape), []).append(one)
-    found: dict[Any, Omission] = {}
+    found: dict[Omission, tuple[str, ...]] = {}
     for first, *others in alike.values():
         texts = first.texts.union(*(one.texts for one in others))
         reason = f"for example: {first.reason}" if others else first.reason
-        one = replace(first, texts=texts, reason=reason)
-        same = replace(one, methods=())
-        methods = found[same].methods if same in found else ()
-        found[same] = replace(one, methods=(*methods, *one.methods))
-    return list(found.values())
+        same = replace(first, methods=(), texts=texts, reason=reason)
+        found[same] = (*found.get(same, ()), *first.methods)
+    return [replace(one, methods=methods) for one, methods in found.items()]
 
 
 def _among(records: Sequence[Record], refusals: Sequence[Failure]) -> int:

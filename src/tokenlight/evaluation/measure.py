@@ -99,20 +99,15 @@ def by_text(attributions: Sequence[Attribution]) -> list[int]:
     numbers, seen, current = [], set[Any](), -1
     previous: Any = None
     for attribution in attributions:
-        whole, made = _whole(attribution), (label_of(attribution), _asked(attribution))
+        row, made = attribution.row, (label_of(attribution), _asked(attribution))
+        # What a model writes is explained token by token, each by the row before it.
+        written = row.names[-1:] == (WRITTEN,)
+        whole: Any = (row.texts, row.names) if written else row.fingerprint
         if whole != previous or made in seen:
             current, seen, previous = current + 1, set(), whole
         seen.add(made)
         numbers.append(current)
     return numbers
-
-
-def _whole(attribution: Attribution) -> Any:
-    """Equal for explanations of one text; what a model writes is explained token by token, each by
-    the row before it."""
-    row = attribution.row
-    written = row.names[-1:] == (WRITTEN,)
-    return (row.texts, row.names) if written else row.fingerprint
 
 
 def _asked(attribution: Attribution) -> tuple[object, ...]:

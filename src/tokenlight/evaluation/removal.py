@@ -36,11 +36,8 @@ class Watched:
     its logits are their weighted mean, as those of the explanation were.
     """
 
-    def __init__(
-        self, explainer: Explainer, attribution: Attribution, said: Said | None = None
-    ) -> None:
-        self.live, self.target = explainer.live, attribution.target
-        self.said = {} if said is None else said
+    def __init__(self, explainer: Explainer, attribution: Attribution, said: Said) -> None:
+        self.live, self.target, self.said = explainer.live, attribution.target, said
         stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
         self.original = Original(attribution.row, stand_ins)
         self.taken = self.original.taken
@@ -51,10 +48,8 @@ class Watched:
 
     def left(self, removals: Sequence[np.ndarray]) -> np.ndarray:
         """The probability that is left after each removal."""
-        texts = [
-            [self.taken(np.concatenate([gone, outside])) for _, outside in self.windows]
-            for gone in removals
-        ]
+        outside = [places for _, places in self.windows]
+        texts = [[self.taken(np.concatenate([gone, own])) for own in outside] for gone in removals]
         keys = [[variant.key for variant in text] for text in texts]
         asked = dict(zip(chain(*keys), chain(*texts), strict=True))
         new = {key: asked[key] for key in asked if key not in self.said}
@@ -87,9 +82,7 @@ class Chance:
     Where few orders or choices exist, all of them are tried.
     """
 
-    def __init__(
-        self, watched: Watched, generator: np.random.Generator, sizes: Sizes = SIZES
-    ) -> None:
+    def __init__(self, watched: Watched, draw: np.random.Generator, sizes: Sizes = SIZES) -> None:
         orders, choices, top = sizes
         self.watched, self.places = watched, watched.places
         groups = (np.array(group) for group in word_groups(watched.original.row))
@@ -99,14 +92,14 @@ class Chance:
         self.every_order = factorial(len(self.places)) <= orders + 1
         every: Iterable[Any] = permutations(self.places)
         if not self.every_order:
-            every = (generator.permutation(self.places) for _ in range(orders))
+            every = (draw.permutation(self.places) for _ in range(orders))
         self.orders = [np.array(order, dtype=int) for order in every]
         words = len(self.words)
         self.top = min(top, max(1, words // 2))
         self.every_choice = comb(words, self.top) <= choices
         every = combinations(range(words), self.top)
         if not self.every_choice:
-            every = (generator.choice(words, self.top, replace=False) for _ in range(choices))
+            every = (draw.choice(words, self.top, replace=False) for _ in range(choices))
         self.choices = [tuple(sorted(map(int, choice))) for choice in every]
         steps = [order[:count] for order in self.orders for count in self.counts]
         left = watched.left([np.empty(0, int), *steps, *map(self.of_words, self.choices)])
@@ -204,9 +197,8 @@ class RemovalTest:
         if image is not None and image.places:  # beside a text
             thing, things = "patch or word", "patches and words"
         if found["moved"] < UNMOVED:
-            nothing = (
-                f"no choice of {things} moves {what} by {UNMOVED}, so there is nothing to test"
-            )
+            unmoved = f"no choice of {things} moves {what} by {UNMOVED}"
+            nothing = f"{unmoved}, so there is nothing to test"
         elif found["ties"]:
             nothing = f"all {things} have the same score, so the explanation ranks nothing"
         if nothing:

@@ -1,6 +1,6 @@
 """Trust: can one explanation be believed? Its removal test against chance, and its health."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from tokenlight.evaluation.measure import PASSES, refuse_other_model
 from tokenlight.evaluation.removal import CHOICES, ORDERS, TOP, RemovalTest
 from tokenlight.explainer import Explainer
 
-Check = tuple[str, str, str]  # what is checked; good, doubtful or bad; in words
+Check = tuple[str, str]  # good, doubtful or bad; in words
 LEAK = 1e-3  # of the relevance may be lost or made before it is said
 
 
@@ -71,39 +71,37 @@ def _trusted(test: RemovalTest, attribution: Attribution, repeat: bool) -> Attri
 def health(explainer: Explainer, attribution: Attribution, *, repeat: bool) -> list[dict[str, str]]:
     """Checks as {check, state, says}: conservation (where the method claims it), batch invariance
     (``repeat``: explained once more beside a longer text), truncation, ties."""
-    names = ("check", "state", "says")
-    return [dict(zip(names, one, strict=True)) for one in _checks(explainer, attribution, repeat)]
-
-
-def _checks(explainer: Explainer, attribution: Attribution, repeat: bool) -> Iterator[Check]:
+    found: dict[str, Check | None] = {}
     kept: Any = attribution.extras.get("conservation")
     if isinstance(kept, list) and kept:
         worst = max(kept, key=lambda share: abs(share - 1))
         lost = f"relevance kept to {worst:.3f}, biases and the softmax take or add the rest"
         good = abs(worst - 1) <= LEAK
-        yield "conservation", *(("good", "relevance conserved") if good else ("doubtful", lost))
+        found["conservation"] = ("good", "relevance conserved") if good else ("doubtful", lost)
     if repeat:
-        yield from _batch(explainer, attribution)
+        found["batch"] = _batch(explainer, attribution)
     cut, whole = attribution.row.cut, attribution.row.cut + len(attribution)
     lost = f"{cut} of {whole} tokens cut off"
-    yield "truncation", *(("doubtful", lost) if cut else ("good", "nothing cut off"))
+    found["truncation"] = ("doubtful", lost) if cut else ("good", "nothing cut off")
     # Tokens that share their score with another: their order among themselves is arbitrary.
     scores = attribution.scores[~np.array(attribution.row.special, dtype=bool)]
     _, sizes = np.unique(scores, return_counts=True)
     tied = int(sizes[sizes > 1].sum())
+    said = f"{tied} of {len(scores)} tokens tie with another"
+    found["ties"] = ("doubtful", said) if tied else ("good", "no ties")
     if tied and len(sizes) == 1:
-        yield "ties", "bad", "all scores are equal"
-    else:
-        said = f"{tied} of {len(scores)} tokens tie with another"
-        yield "ties", *(("doubtful", said) if tied else ("good", "no ties"))
+        found["ties"] = ("bad", "all scores are equal")
+    made = ((check, *one) for check, one in found.items() if one is not None)
+    return [{"check": check, "state": state, "says": says} for check, state, says in made]
 
 
-def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[Check]:
-    """Explain the text beside a longer one: padding and neighbours must not move its scores."""
+def _batch(explainer: Explainer, attribution: Attribution) -> Check | None:
+    """Explain the text beside a longer one: padding and neighbours must not move its scores. None where
+    it cannot be asked again, or only at length."""
     known = registry.has("methods", attribution.method)
     apart = {"windows", *PASSES} & {*attribution.extras}  # of rows that no one pass reads
     if not known or attribution.steps or apart or registry.find("methods", attribution.method).slow:
-        return
+        return None
     row, asked = attribution.row, attribution.target
     try:
         again, _ = explainer.explain(
@@ -114,15 +112,13 @@ def _batch(explainer: Explainer, attribution: Attribution) -> Iterator[Check]:
             progress=False,
         )
     except TokenlightError as refused:
-        yield "batch", "doubtful", f"could not be repeated ({refused})"
-        return
+        return "doubtful", f"could not be repeated ({refused})"
     largest = float(np.abs(attribution.scores).max()) or 1.0
     gap = float(np.abs(again.scores - attribution.scores).max()) / largest
     half = explainer.live.dtype in (torch.float16, torch.bfloat16)
     if gap <= (5e-2 if half else 1e-4):
-        yield "batch", "good", "same alone and in a batch"
-    else:
-        yield "batch", "bad", f"changes by {100 * gap:.2g} % beside another text"
+        return "good", "same alone and in a batch"
+    return "bad", f"changes by {100 * gap:.2g} % beside another text"
 
 
 def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:

@@ -38,9 +38,7 @@ class LogitContributions(Method):
     def _added(self, tape: Tape) -> list[Tensor]:
         """What each token's value adds to the target in each block: ``batch token``, bottom first."""
         direction, found = tape.hidden_gradient[-1], list[Tensor]()  # d
-        blocks = list(
-            zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
-        )
+        blocks = [*zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)]
         for number, (maps, values, mixing) in reversed(list(enumerate(blocks))):
             after, last = mixing.norm is not None, number == len(blocks) - 1
             if mixing.last_norm is None and (after or last):

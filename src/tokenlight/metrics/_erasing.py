@@ -1,6 +1,5 @@
 """Taking ranked tokens, or whole sources, out of a text, and the probability that is left of a target."""
 
-import abc
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 
@@ -17,18 +16,6 @@ from tokenlight.metrics._ranking import Order, ranked_among, shares_to_counts
 Perturb = Literal["delete", "pad", "mask"]
 Watched = Literal["explained", "predicted", "label"]
 SMALLEST = 1e-12  # a probability below is taken as this before its logarithm
-
-
-def erased(
-    original: Original, positions: np.ndarray, how: Perturb, *, unattended: bool = False
-) -> Variant:
-    """The text without ``positions``: deleted (patches of a picture, which would lose its grid, are
-    hidden), or replaced by [PAD] or [MASK]. A replacement is attended to like any token, unless
-    ``unattended``."""
-    if how == "delete":
-        return original.taken(positions)
-    by = original.stand_ins.pad if how == "pad" else original.stand_ins.mask
-    return original.hidden(positions, by) if unattended else original.replaced(positions, by)
 
 
 class ErasingMetric(Metric, base=True):
@@ -65,14 +52,27 @@ class ErasingMetric(Metric, base=True):
         """What is taken out at the steps that count this many tokens of ``order``."""
         return [order[count:] if self.shows else order[:count] for count in counts]
 
-    @abc.abstractmethod
+    def counts(self, tokens: int) -> Iterable[int]:
+        """How many of the ranked tokens each step counts."""
+        return shares_to_counts(self.points, tokens)
+
     def removed(self, case: Case) -> Iterable[np.ndarray]:
         """The positions that are gone from each changed text."""
+        order = self.ranked(case)
+        return self.gone(order, self.counts(len(order)))
+
+    def erased(self, original: Original, gone: np.ndarray) -> Variant:
+        """The text without some positions: deleted (patches of a picture, which would lose its grid, are
+        hidden), or replaced by [PAD] or [MASK], which is attended to unless ``mask_pad_attention``."""
+        if self.perturb == "delete":
+            return original.taken(gone)
+        by = original.stand_ins.pad if self.perturb == "pad" else original.stand_ins.mask
+        hides = getattr(self, "mask_pad_attention", False)
+        return original.hidden(gone, by) if hides else original.replaced(gone, by)
 
     def variants(self, case: Case) -> list[Variant]:
-        original, hides = case.original, getattr(self, "mask_pad_attention", False)
-        texts = (erased(original, g, self.perturb, unattended=hides) for g in self.removed(case))
-        return [original.unchanged(), *texts]
+        texts = (self.erased(case.original, gone) for gone in self.removed(case))
+        return [case.original.unchanged(), *texts]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         whole, *changed = chances(case, answers, getattr(self, "target", "explained"))
@@ -98,10 +98,6 @@ class AreaMetric(ErasingMetric, base=True):
     @property
     def points(self) -> tuple[float, ...]:
         return tuple(step / self.steps for step in range(self.steps + 1))
-
-    def removed(self, case: Case) -> list[np.ndarray]:
-        order = self.ranked(case)
-        return self.gone(order, shares_to_counts(self.points, len(order)))
 
     def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:  # noqa: ARG002 - not a fall
         return changed

@@ -146,8 +146,8 @@ class Metric(Registered, abc.ABC):
         return Measured(
             fmean(one.value for one in measured),
             tuple(map(fmean, zip(*curves, strict=True))),
-            _means([one.parts for one in measured]),
-            _means([one.detail for one in measured]),
+            {name: fmean(own) for name, own in _by_name([m.parts for m in measured]).items()},
+            {name: fmean(own) for name, own in _by_name([m.detail for m in measured]).items()},
         )
 
     def summarise(
@@ -161,15 +161,11 @@ class Metric(Registered, abc.ABC):
 
         ``frequencies``: in how many of ``documents`` texts each token id stands, as ``counts``.
         """
-        names = sorted({name for one in measured for name in one.parts})
-        parts = {
-            name: mean_interval([m.parts[name] for m in measured if name in m.parts], seed=seed)
-            for name in names
-        }
+        parts = _by_name([one.parts for one in measured])
         return MetricSummary(
             mean_interval([one.value for one in measured], seed=seed),
             curve_intervals([one.curve for one in measured], seed=seed),
-            parts,
+            {name: mean_interval(parts[name], seed=seed) for name in sorted(parts)},
         )
 
     @property
@@ -181,7 +177,7 @@ class Metric(Registered, abc.ABC):
         return spelled(self.name, self.options)
 
 
-def _means(numbers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Each number's mean over those that have it."""
+def _by_name(numbers: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Each number of those that have it."""
     names = dict.fromkeys(name for one in numbers for name in one)
-    return {name: fmean(one[name] for one in numbers if name in one) for name in names}
+    return {name: [one[name] for one in numbers if name in one] for name in names}

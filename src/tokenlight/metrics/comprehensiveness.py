@@ -1,9 +1,6 @@
 """Comprehensiveness: were all the tokens needed to decide among the top-ranked?"""
 
-import numpy as np
-
 from tokenlight.metrics._erasing import ErasingMetric, Perturb
-from tokenlight.metrics._metric import Case
 
 ERASER_BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 
@@ -29,6 +26,5 @@ class Comprehensiveness(ErasingMetric):
     def points(self) -> tuple[float, ...]:
         return self.bins
 
-    def removed(self, case: Case) -> list[np.ndarray]:
-        order = self.ranked(case)
-        return self.gone(order, (max(1, round(share * len(order))) for share in self.bins))
+    def counts(self, tokens: int) -> list[int]:
+        return [max(1, round(share * tokens)) for share in self.bins]

@@ -1,12 +1,12 @@
 """Normalised AOPC: where an explanation stands between the worst and the best order of tokens."""
 
-from collections.abc import Generator
+from itertools import product
 
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._erasing import ErasingMetric, Perturb, chances, erased
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Search, Variant
+from tokenlight.metrics._erasing import ErasingMetric, Perturb, chances
+from tokenlight.metrics._metric import Answers, Case, Count, Measured, Search
 
 LEAST = 1e-6  # a range of AOPC below it is rounding
 
@@ -33,9 +33,8 @@ class NormalisedAopc(ErasingMetric):
     asides = ("lowest", "highest")
     searches = True
 
-    def removed(self, case: Case) -> list[np.ndarray]:
-        order = self.ranked(case)
-        return self.gone(order, range(1, len(order) + 1))
+    def counts(self, tokens: int) -> range:
+        return range(1, tokens + 1)
 
     def search(self, case: Case) -> Search:
         places = self.ranked(case)
@@ -43,32 +42,25 @@ class NormalisedAopc(ErasingMetric):
             cost = "finding the best of their orders costs the square of that"
             left_out = f"longest={self.longest} leaves it out"
             raise BadInput(f"the text has {len(places)} tokens, and {cost}; {left_out}.")
-        low = yield from self._best(case, places, -1.0)
-        high = yield from self._best(case, places, 1.0)
-        return low, high
-
-    def _best(
-        self, case: Case, places: np.ndarray, sign: float
-    ) -> Generator[list[Variant], Answers, float]:
-        """The highest (``sign`` 1) or lowest (−1) AOPC found; sets of tokens in place of orders, each
-        with the largest sum of falls on the way to it."""
         answers = yield [case.original.unchanged()]
-        whole = chances(case, answers)[0]
-        beam: dict[frozenset[int], float] = {frozenset(): 0.0}
-        for _ in places:
-            grown: dict[frozenset[int], float] = {}
-            for gone, total in beam.items():
-                for place in map(int, places):
+        whole, ends = chances(case, answers)[0], list[float]()
+        for sign in (-1.0, 1.0):  # the lowest AOPC, then the highest
+            # Sets of tokens in place of orders, each with the largest sum of falls on the way to it.
+            beam: dict[frozenset[int], float] = {frozenset(): 0.0}
+            for _ in places:
+                grown: dict[frozenset[int], float] = {}
+                for (gone, total), place in product(beam.items(), places.tolist()):
                     if place not in gone:
                         larger = gone | {place}
                         grown[larger] = max(grown.get(larger, -np.inf), total)
-            sets = (np.array(sorted(gone)) for gone in grown)
-            answers = yield [erased(case.original, gone, self.perturb) for gone in sets]
-            falls = sign * (whole - chances(case, answers))
-            totals = {gone: s + f for (gone, s), f in zip(grown.items(), falls, strict=True)}
-            best = sorted(totals, key=lambda gone: -totals[gone])[: self.beam]
-            beam = {gone: float(totals[gone]) for gone in best}
-        return sign * max(beam.values()) / max(1, len(places))
+                sets = (np.array(sorted(gone)) for gone in grown)
+                answers = yield [self.erased(case.original, gone) for gone in sets]
+                falls = sign * (whole - chances(case, answers))
+                totals = {gone: s + f for (gone, s), f in zip(grown.items(), falls, strict=True)}
+                best = sorted(totals, key=totals.__getitem__, reverse=True)[: self.beam]
+                beam = {gone: float(totals[gone]) for gone in best}
+            ends.append(sign * max(beam.values()) / max(1, len(places)))
+        return ends[0], ends[1]
 
     def measure(self, case: Case, answers: Answers) -> Measured:
         assert case.bounds is not None, "naopc is measured between the ends that its search found"

@@ -36,12 +36,10 @@ CONTENT = (
 )  # fmt: skip
 FETCHED = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
 # Fields, with their least and most: beyond it, building the model takes hours or cannot end.
-SIZES = (
-    r"(hidden|intermediate|vocab)_size|d_model|n_embd|dim|(n|num_attention|num_key_value)_heads?"
-)
 RANGES = (
     (r"(n|num|num_hidden|encoder|decoder)_layers?", 1, 1000),
-    (SIZES, 1, 1 << 24),
+    (r"(n|num_attention|num_key_value)_heads?", 1, 1 << 24),
+    (r"(hidden|intermediate|vocab)_size|d_model|n_embd|dim", 1, 1 << 24),
     ("num_labels", 1, 1 << 20),
     ("pad_token_id", 0, 1 << 24),
     ("chunk_size_feed_forward", 0, 1),  # more cuts the tokens into parts that must come out even

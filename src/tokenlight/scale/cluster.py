@@ -8,20 +8,18 @@ import json
 import os
 import socket
 import warnings
-from collections.abc import Generator, Sequence
+from importlib import import_module
 from logging import getLogger
 from typing import Any
 
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.scale.engine import TRIES, Engine, Outcome, TaskWorker, Work, lost
+from tokenlight.scale.engine import TRIES, Engine, Outcome, Outcomes, Tasks, TaskWorker, Work, lost
 
 MOST_BLOCKS = 10_000  # of Ray's own; with more tasks than that, each holds several
 
 
-def results(
-    engine: Engine, job: Work, tasks: Sequence[Any], device: str
-) -> Generator[Outcome, None, None]:
-    """The outcome of each task, as they come in; closing the iterator ends the actors."""
+def results(engine: Engine, job: Work, tasks: Tasks, device: str) -> Outcomes:
+    """The outcome of each task, as they come in."""
     ray, gpus = _ray(), engine.gpus_per_worker if device.startswith("cuda") else 0.0
     began = _connect(ray, engine.crew, gpus, engine.address)
     try:
@@ -57,13 +55,9 @@ def _ray() -> Any:
     # No figures about the user are sent anywhere; asked before Ray is imported.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-        import ray.data
-    except ImportError as missing:
-        raise MissingExtra.naming("ray", "ray", "--engine ray") from missing
+    MissingExtra.importing("ray.data", "ray", "--engine ray")
     getLogger("ray.data").setLevel("CRITICAL")
-    return ray
+    return import_module("ray")
 
 
 def _reachable(address: str) -> None:

@@ -70,6 +70,10 @@ class Outcome:
     hopeless: bool = False
 
 
+Tasks = Sequence[Any]
+Outcomes = Generator[Outcome, None, None]  # closing it ends the workers
+
+
 def lost(task: int, how: str) -> Outcome:
     """Of a task that was given up."""
     told = f"its worker died {TRIES} times ({how}); most often the memory does not suffice"
@@ -79,7 +83,7 @@ def lost(task: int, how: str) -> Outcome:
 class TaskWorker:
     """Holds a job, and with it the model. What goes wrong is told, not raised."""
 
-    def __init__(self, job: Work, tasks: Sequence[Any], device: str) -> None:
+    def __init__(self, job: Work, tasks: Tasks, device: str) -> None:
         torch.set_num_threads(1)  # sums of floats depend on how they are cut: one thread, one way
         self.job, self.tasks, self.device = job, tasks, device
         self.make: Callable[[Any], Mapping[str, Any]] | None = None
@@ -130,10 +134,8 @@ class Engine:
         allowed = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(allowed(0)) if allowed else os.cpu_count() or 1
 
-    def results(
-        self, job: Work, tasks: Sequence[Any], device: str
-    ) -> Generator[Outcome, None, None]:
-        """The outcome of each task, as they come in; closing the iterator ends the workers."""
+    def results(self, job: Work, tasks: Tasks, device: str) -> Outcomes:
+        """The outcome of each task, as they come in."""
         if self.kind == "ray":
             from tokenlight.scale import cluster
 
@@ -141,9 +143,7 @@ class Engine:
         return local_results(job, tasks, workers=self.crew, device=device)
 
 
-def outcomes(
-    engine: Engine, job: Work, tasks: Sequence[Any], where: tuple[str, object]
-) -> Generator[Outcome, None, None]:
+def outcomes(engine: Engine, job: Work, tasks: Tasks, where: tuple[str, object]) -> Outcomes:
     """What becomes of the tasks of a run, ``where``: on a device, into a folder; what stops it is raised.
     An interrupt may come anywhere: closing ends the workers before it goes on its way."""
     device, folder = where
@@ -156,10 +156,8 @@ def outcomes(
             yield outcome
 
 
-def local_results(
-    job: Work, tasks: Sequence[Any], *, workers: int, device: str
-) -> Generator[Outcome, None, None]:
-    """The outcome of each task, as they come in; closing the iterator ends all workers."""
+def local_results(job: Work, tasks: Tasks, *, workers: int, device: str) -> Outcomes:
+    """The outcome of each task, as they come in."""
     waiting = deque(range(len(tasks)))
     tries: dict[int, int] = {}
     gpus = max(1, torch.cuda.device_count()) if device == "cuda" else 0  # every GPU in turn
@@ -182,7 +180,7 @@ def local_results(
                 if tries[task] < TRIES:
                     waiting.appendleft(task)
                 else:
-                    code = worker.exit or 0
+                    code = worker.process.exitcode or 0
                     yield lost(task, f"signal {-code}" if code < 0 else f"exit code {code}")
                 crew[crew.index(worker)] = _Process(job, tasks, worker.device)
     finally:
@@ -202,12 +200,11 @@ def _context() -> Any:
 class _Process:
     """A process that does one task at a time."""
 
-    def __init__(self, job: Work, tasks: Sequence[Any], device: str) -> None:
+    def __init__(self, job: Work, tasks: Tasks, device: str) -> None:
         context = _context()
         self.device = device
         self.pipe, theirs = context.Pipe()
         self.task: int | None = None
-        self.exit: int | None = None
         given = theirs, job, tasks, device
         self.process = context.Process(target=_serve, args=given, daemon=True)
         self.process.start()
@@ -226,7 +223,6 @@ class _Process:
             found: Outcome = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            self.exit = self.process.exitcode
             return None
         return found
 
@@ -240,7 +236,7 @@ class _Process:
         self.pipe.close()
 
 
-def _serve(pipe: Any, job: Work, tasks: Sequence[Any], device: str) -> None:
+def _serve(pipe: Any, job: Work, tasks: Tasks, device: str) -> None:
     """A worker's life. Ctrl-C reaches the whole terminal; the runner alone answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

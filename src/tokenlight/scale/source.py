@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, meant
 from tokenlight.files.columns import Columns
@@ -80,9 +80,7 @@ class TextFiles:
     limit: int | None
 
     @classmethod
-    def found(
-        cls, source: str, text: str | None, keep: Sequence[str], limit: int | None
-    ) -> "TextFiles":
+    def found(cls, source: str, text: str | None, keep: Sequence[str], limit: int | None) -> Self:
         """Gone through once, before any worker begins: what is wrong with the files is told then."""
         MissingExtra.check(["pyarrow"], "bench", "explaining into a folder")
         import pyarrow
@@ -170,7 +168,17 @@ class Reader:
             raise BadInput(
                 f"{source.file.path} was changed while the job ran; put it back as it was, or begin anew."
             )
-        return self._made(block, source, parts)
+        import pyarrow
+
+        names = self.texts.kept.names
+        if source.is_parquet:
+            table = pyarrow.Table.from_batches(parts)
+            texts = [name for name in self.texts.columns if name in table.column_names]
+            rows = list(enumerate(table.select(texts).to_pylist(), block.first + 1))
+        else:
+            rows = [row for part in parts for row in part]
+            table = _kept(rows, names)
+        return rows, table.select(names).cast(self.texts.kept)
 
     def _parts(self, block: Block, source: Source) -> Iterator[Any]:
         if block.source != self.source or block.first < self.at:
@@ -189,16 +197,3 @@ class Reader:
             if taken > skipped:
                 yield self.left[skipped:taken]
             self.at, self.left = self.at + taken, self.left[taken:]
-
-    def _made(self, block: Block, source: Source, parts: list[Any]) -> tuple[list[Any], Any]:
-        import pyarrow
-
-        names = self.texts.kept.names
-        if source.is_parquet:
-            table = pyarrow.Table.from_batches(parts)
-            texts = [name for name in self.texts.columns if name in table.column_names]
-            rows = list(enumerate(table.select(texts).to_pylist(), block.first + 1))
-        else:
-            rows = [row for part in parts for row in part]
-            table = _kept(rows, names)
-        return rows, table.select(names).cast(self.texts.kept)

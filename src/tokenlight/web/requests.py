@@ -79,11 +79,9 @@ class TextAsked(Fields):
     @model_validator(mode="after")
     def _one_input(self) -> "TextAsked":
         if self.fields not in INPUTS:
-            ways = (
-                "text, text and pair, question and context, question and documents (and answer), or"
-            )
+            ways = "text, text and pair, question and context, question and documents (and answer)"
             got = " and ".join(self.fields) or "none of them"
-            raise ValueError(f"give {ways} prompt; got {got}")
+            raise ValueError(f"give {ways}, or prompt; got {got}")
         return self
 
 

@@ -83,16 +83,14 @@ def _words(attribution: Attribution) -> list[dict[str, Any]]:
     return found
 
 
-def download(
-    attributions: Sequence[Attribution], form: Format, figure: Figure, words: bool
-) -> bytes:
-    """The attributions as one file."""
-    given = [merge_words(a) if words and not a.steps else a for a in attributions]
+def download(kept: Sequence[Attribution], form: Format, figure: Figure, words: bool) -> bytes:
+    """Kept attributions as one file."""
+    given = [merge_words(a) if words and not a.steps else a for a in kept]
     if form == "json":
         values = [a.to_dict() for a in given]
         return json_text(values if len(values) > 1 else values[0]).encode("utf-8")
     if form == "html":
-        return page(list(attributions), words=words).encode("utf-8")
+        return page(kept, words=words).encode("utf-8")
     drawing = bars(given) if figure == "bars" else _layers(given)
     return file_of(drawing, form, 150)
 

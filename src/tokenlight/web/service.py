@@ -113,9 +113,8 @@ class Service:
         """Score the tokens of a text by one method or several."""
         started = time.perf_counter()
         served, made = await self._explained(asked)
-        entries = await asyncio.to_thread(
-            lambda: [self.kept.put(a, served.name) for a in made.attributions]
-        )
+        keep = partial(self.kept.put, model=served.name)
+        entries = await asyncio.to_thread(lambda: [*map(keep, made.attributions)])
         untested = []
         for entry in entries if asked.trust else ():
             try:
@@ -265,12 +264,10 @@ class Service:
             raise closing()
         return worker
 
-    async def _done(
-        self, tokens: float, work: Callable[..., Any], served: Served, *given: Any
-    ) -> Any:
-        """What ``work`` on so many tokens comes to, in its turn."""
-        lane = Lane.SHORT if tokens <= self.limits.short_tokens else Lane.LONG
-        return await self._answer(self._worker(served).work(lane, partial(work, served, *given)))
+    async def _done(self, size: float, work: Callable[..., Any], served: Served, *more: Any) -> Any:
+        """What ``work`` on ``size`` tokens comes to, in its turn."""
+        lane = Lane.SHORT if size <= self.limits.short_tokens else Lane.LONG
+        return await self._answer(self._worker(served).work(lane, partial(work, served, *more)))
 
     async def _answer(self, job: QueuedJob) -> Any:
         seconds = self.limits.answer_seconds

@@ -4,7 +4,7 @@ a few texts, the attention of a head, and which methods work on it at all."""
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -183,7 +183,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
     each = [ExplainAsked.model_validate({**text.model_dump(), **how}) for text in asked.asked]
     texts = [Wanted.of(text, served) for text in each]
     names = {one: spelled(own.name, own.options) for one, own in texts[0].methods.items()}
-    _check_size(served, texts, metrics.values(), limits.evaluated_passes)
+    _check_size(served, texts, [*metrics.values()], limits.evaluated_passes)
     records: list[Record] = []
     refused: list[dict[str, Any]] = []
     for number, text in enumerate(texts):
@@ -211,9 +211,7 @@ def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict
     }
 
 
-def _check_size(
-    served: Served, texts: Sequence[Wanted], metrics: Collection[Metric], most: int
-) -> None:
+def _check_size(served: Served, texts: Sequence[Wanted], metrics: list[Metric], most: int) -> None:
     """Count every explanation, the further ones that a metric needs, and its changed texts."""
     changed = sum(len(metric.points) + 1 for metric in metrics if metric.asks)
     live = served.explainer.live

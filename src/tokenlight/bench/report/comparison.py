@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Self
 
-from tokenlight import registry
 from tokenlight.bench.plan import Cell
 from tokenlight.bench.report.values import Panel, Score
 from tokenlight.bench.store import RunFolder
@@ -163,8 +162,7 @@ class SuiteReport:
         labels = {cell.method for cell in members}
         own = [row for row in scores if row["metric"] == metric and row["method"] in labels]
         found = [row for row in own if row["mean"] is not None]
-        mean, sd = published(self.suite, (members[0].model, members[0].data), name, metric)
-        printed = Score(published=mean, published_sd=sd)
+        printed = published(self.suite, (members[0].model, members[0].data), name, metric)
         if not found:
             why = next((cell.reason for cell in members if cell.reason), "")
             reason = f"not run: {why}" if why else NOTHING if own else "not finished"
@@ -181,22 +179,15 @@ class SuiteReport:
 
 def directions(suite: Suite) -> dict[str, str]:
     """Metric label to which way is better with its options."""
-    return {
-        one.label: registry.build("metrics", one.name, one.options).direction
-        for one in suite.metrics
-    }
+    return {one.label: one.metric.direction for one in suite.metrics}
 
 
-def published(
-    suite: Suite, pair: tuple[str, str], method: str, metric: str
-) -> tuple[float | None, float | None]:
+def published(suite: Suite, pair: tuple[str, str], method: str, metric: str) -> Score:
     """The printed mean and standard deviation; a second reading of a metric has the first's."""
-    model, data = pair
-    readings = suite.report.readings
-    for cell in (f"{model}/{data}", data):
-        number = suite.published.get(cell, {}).get(method, {}).get(readings.get(metric, metric))
-        if isinstance(number, dict):
-            return float(number["mean"]), float(number["sd"]) if "sd" in number else None
+    reading = suite.report.readings.get(metric, metric)
+    for cell in ("/".join(pair), pair[1]):
+        number = suite.published.get(cell, {}).get(method, {}).get(reading)
         if number is not None:
-            return float(number), None
-    return None, None
+            printed = number if isinstance(number, dict) else {"mean": number}
+            return Score(published=printed["mean"], published_sd=printed.get("sd"))
+    return Score()

@@ -6,7 +6,6 @@ from itertools import cycle
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tokenlight import registry
 from tokenlight.bench.entries import FigureWish
 from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.values import Panel
@@ -63,7 +62,7 @@ class Artist:
             yield FigureWish("bars", title, (one.label,))
         for one in report.suite.metrics:
             measured = any(one.label in panel.metrics for panel in report.ran)
-            if measured and registry.build("metrics", one.name, one.options).points:
+            if measured and one.metric.points:
                 yield FigureWish("curves", f"{one.label} point by point", (one.label,))
 
     def _panels(self, wish: FigureWish) -> Iterator[tuple[Panel, str, str]]:
@@ -195,10 +194,9 @@ class Artist:
         drawn = {}
         for panel, metric, _ in self._panels(wish):
             entry = next(one for one in self.report.suite.metrics if one.label == metric)
-            idf = registry.build("metrics", entry.name, entry.options).idf
             for method in filter(wish.takes, panel.rows):
                 rows = self.report.run.rows(model=panel.model, data=panel.data, method=method)
-                weights = class_weights(rows, metric, idf).items()
+                weights = class_weights(rows, metric, entry.metric.idf).items()
                 for (label, own), colour in zip(weights, cycle(charts.CLOUD_COLOURS), strict=False):
                     if any(weight > 0 for weight in own.values()):
                         cloud = charts.small(charts.cloud(own, colour=colour))

@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenlight import registry
 from tokenlight.bench.entries import MetricEntry
 from tokenlight.bench.report.comparison import NOTHING, SuiteReport
 from tokenlight.bench.report.values import Panel
@@ -53,8 +52,7 @@ def _doubts(report: SuiteReport) -> list[str]:
     """Rows that panels lack, and whether the order depends on what replaces a removed token."""
     lacking: dict[str, list[str]] = {}
     orders = []
-    metrics = report.suite.metrics
-    built = {one.label: registry.build("metrics", one.name, one.options) for one in metrics}
+    built = {one.label: one.metric for one in report.suite.metrics}
     for panel in report.ran:
         own = {label: metric for label, metric in built.items() if label in panel.metrics}
         means: dict[str, dict[str, float]] = {label: {} for label in own}

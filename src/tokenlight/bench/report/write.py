@@ -143,10 +143,8 @@ def md(text: str) -> Markup:
 
 def md_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
     """Heads and rows as a table of Markdown."""
-    first, *others = (
-        "| " + " | ".join(md(str(cell)) for cell in row) + " |" for row in (heads, *rows)
-    )
-    return Markup("\n".join([first, "|" + "---|" * len(heads), *others, ""]))
+    lines = [f"| {' | '.join(md(str(cell)) for cell in row)} |" for row in (heads, *rows)]
+    return Markup("\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:], ""]))
 
 
 def tex(text: str) -> Markup:
