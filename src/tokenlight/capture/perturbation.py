@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tokenlight.capture.live import LiveModel, source_of
 from tokenlight.capture.packing import kind_of, packs
 from tokenlight.capture.transfer import sent
 from tokenlight.capture.turns import pause
-from tokenlight.data.image import HIDDEN, PatchImage
+from tokenlight.data.image import HIDDEN
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong
 
@@ -31,7 +32,6 @@ AHEAD = {"cpu": 0, "cuda": 1}
 # no faster, since their activations leave the cache.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 Packs = list[tuple[list[int], Tensor]]  # which rows, and their logits, not yet fetched
-ASKED = ("at", "anchor", "image", "source", "answer", "asked")  # of a row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,38 +51,33 @@ class Fading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """One changed text, as the model will read it; every array has one entry a token. ``places``: where
-    the tokens stood in the original; None where none has moved."""
+    """One changed text, as the model will read it; every array has one entry a token. ``row``: the text
+    that was changed; ``places``: where the tokens stood in it, None where none has moved."""
 
+    row: TokenRow
     ids: np.ndarray
     attention: np.ndarray
     token_types: np.ndarray | None
+    at: int | None  # the token whose output is asked for; None: the last
+    asked: tuple[int, ...]  # or the tokens whose labels are foretold together
+    source: int | None  # how many of the tokens an encoder reads
     places: np.ndarray | None = None
-    at: int | None = None  # the token whose output is asked for; None: the last
-    anchor: tuple[float, ...] | None = None  # what the text's vector is compared with
-    image: PatchImage | None = None  # the picture whose patches the tokens are
-    source: int | None = None  # how many of the tokens an encoder reads
-    answer: tuple[int, ...] = ()  # ids foretold together behind the last tokens
     fading: Fading | None = None  # what is left of the embeddings
-    asked: tuple[int, ...] = ()  # or labels, at these tokens
+
+    # What no change of tokens changes.
+    anchor, image, answer = (
+        property(attrgetter(f"row.{n}")) for n in ("anchor", "image", "answer")
+    )
 
     @classmethod
     def of(cls, row: TokenRow) -> "Variant":
         """A text as it is, its attention too."""
         types = None if row.token_types is None else np.array(row.token_types, dtype=np.int8)
         ids, attention = np.array(row.ids, dtype=np.int32), np.array(row.attention, dtype=np.int8)
-        return cls(ids, attention, types, **asked_of(row))
+        return cls(row, ids, attention, types, row.at, row.asked, row.source)
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @property
-    def row(self) -> TokenRow:
-        """Its tokens, with no answer to foretell."""
-        types = None if self.token_types is None else tuple(self.token_types.tolist())
-        seen = tuple(self.attention.tolist())
-        own = asked_of(self) | {"answer": (), "asked": ()}
-        return TokenRow.plain(self.ids.tolist(), attention=seen, token_types=types, **own)
 
     @property
     def key(self) -> Hashable:
@@ -100,11 +95,6 @@ class Variant:
             return position
         found = np.flatnonzero(self.places == position)
         return int(found[0]) if len(found) else None
-
-
-def asked_of(row: TokenRow | Variant) -> dict[str, Any]:
-    """What a row tells the model beside its tokens."""
-    return {name: getattr(row, name) for name in ASKED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +263,7 @@ def _launched(live: LiveModel, rows: list[Variant], budget: int) -> tuple[Packs,
         most = f"this model reads at most {live.max_tokens}"
         raise TextTooLong(f"a changed text has {longest} tokens but {most}.")
     live.check_ids(int(ids.min()), int(ids.max()))
-    live.verify(rows[0].row, maps=False)  # is it proof against padding?
+    live.verify(replace(rows[0].row, asked=()), maps=False)  # is it proof against padding?
     lengths, kinds = [len(row) for row in rows], [kind_of(row) for row in rows]
     # Without any id to pad with, each row goes alone: it needs none.
     alone = live.patches is None and live.filler(rows) is None
