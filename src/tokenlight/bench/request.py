@@ -23,6 +23,7 @@ from tokenlight.scale.engine import load
 from tokenlight.version import VERSION, version_of
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")  # what computes the numbers
+Examples = Sequence[Example]
 
 
 def plan(suite: Suite, request: Request) -> tuple[Plan, list[str]]:
@@ -150,9 +151,7 @@ class _Planning:
         labels = () if given else own.labels
         return replace(own, hub=place, lm=lm or own.lm, heads=heads, labels=labels), stands_in
 
-    def _add(
-        self, model: Model, data: DataSet, examples: Sequence[Example], *, stands_in: bool
-    ) -> None:
+    def _add(self, model: Model, data: DataSet, examples: Examples, *, stands_in: bool) -> None:
         """The cells of a model on a data set; what a stand-in cannot do costs its cells only."""
         layers, refused, troubles = None, "" if model.hub else "no local model", list[str]()
         if model.hub and examples:
@@ -198,9 +197,7 @@ class _Planning:
             self.loaded[place] = load(place, self.request.device)
         return self.loaded[place]
 
-    def _examined(
-        self, model: Model, data: DataSet, examples: Sequence[Example]
-    ) -> tuple[int | None, str]:
+    def _examined(self, model: Model, data: DataSet, examples: Examples) -> tuple[int | None, str]:
         """How many layers a model has, and why it fits neither the examples nor a metric."""
         examples = plans.relabelled(examples, model.labels, data)
         explainer = self._explainer(model.hub)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -157,18 +158,16 @@ def compare(
     changed = [i for i in focus if flipped[i] or focus[i] < MOVED]
     order = sorted(changed, key=lambda i: (not flipped[i], focus[i]))
     shown = order[: max(5, min(sum(flipped), 20))]
-    numbers: dict[str, Sequence[float]] = {
-        "flips": flipped,
-        "focus": list(focus.values()),
-        "before": [x for x, _ in both],
-        "after": [y for _, y in both],
-        "change": [y - x for x, y in both],
-    }
+    over = partial(mean_interval, seed=seed)
     return Comparison(
         ours[0].method,
         len(texts),
         left_out,
-        **{name: mean_interval(values, seed=seed) for name, values in numbers.items()},
+        flips=over(flipped),
+        focus=over([*focus.values()]),
+        before=over([x for x, _ in both]),
+        after=over([y for _, y in both]),
+        change=over([y - x for x, y in both]),
         moved=tuple(_piece(*pairs[i], focus[i]) for i in shown),
     )
 

@@ -41,10 +41,17 @@ class Watched:
         stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
         self.original = Original(attribution.row, stand_ins)
         self.taken = self.original.taken
-        windows: Any = attribution.extras.get("windows")
-        self.windows = _windows(attribution, windows) if windows else [(1.0, np.empty(0, int))]
-        unread = set.intersection(*(set(outside.tolist()) for _, outside in self.windows))
-        self.places = np.array([i for i in self.original.rankable if i not in unread], dtype=int)
+        row, places = attribution.row, np.arange(len(attribution))
+        whole = {"weight": 1.0, "first": 0, "last": len(row)}
+        windows: Any = attribution.extras.get("windows") or [whole]
+        # Special tokens and the first of two texts stand in every window.
+        last = max(segment or 0 for segment in row.segments)
+        moving = np.array([segment == last for segment in row.segments]) & ~np.array(row.special)
+        counted = [one for one in windows if one["weight"]]
+        outside = [moving & ((places < one["first"]) | (places > one["last"])) for one in counted]
+        weights = (float(one["weight"]) for one in counted)
+        self.windows = list(zip(weights, map(np.flatnonzero, outside), strict=True))
+        self.places = np.setdiff1d(self.original.rankable, np.flatnonzero(np.all(outside, axis=0)))
 
     def left(self, removals: Sequence[np.ndarray]) -> np.ndarray:
         """The probability that is left after each removal."""
@@ -60,20 +67,6 @@ class Watched:
             logits = sum(weight * self.said[key] for (weight, _), key in weighed)
             found.append(chance(self.live.head, self.target, text[0], np.asarray(logits)))
         return np.array(found)
-
-
-def _windows(attribution: Attribution, given: Sequence[Any]) -> list[tuple[float, np.ndarray]]:
-    """Each window that counts: its weight, and the tokens outside it. Special tokens and the first of
-    two texts stand in every window."""
-    row = attribution.row
-    last = max(segment or 0 for segment in row.segments)
-    moving = np.array([segment == last for segment in row.segments]) & ~np.array(row.special)
-    places = np.arange(len(row))
-    found = []
-    for one in (one for one in given if one["weight"]):
-        outside = moving & ((places < one["first"]) | (places > one["last"]))
-        found.append((float(one["weight"]), np.flatnonzero(outside)))
-    return found
 
 
 class Chance:

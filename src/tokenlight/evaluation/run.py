@@ -32,6 +32,7 @@ from tokenlight.progress import progress as progress_bar
 from tokenlight.registry import spelled
 
 T = TypeVar("T")
+Examples = Sequence[Example]
 # Others who share the device come and go: seconds before a text without room is tried again.
 PAUSES = (5.0, 20.0)
 TRUTH = "label"  # as a target: each text's true label, each question's true answer
@@ -53,7 +54,7 @@ class Experiment:
 
 def evaluate_file(
     explainer: Explainer,
-    examples: Sequence[Example],
+    examples: Examples,
     job: Experiment,
     folder: Path,
     *,
@@ -120,7 +121,7 @@ def _kept(place: Path, belonging: Mapping[str, Any]) -> list[Any] | None:
 
 def _shard(
     explainer: Explainer,
-    shard: Sequence[Example],
+    shard: Examples,
     job: Experiment,
     metrics: dict[str, Any],
     first: int,
@@ -133,9 +134,7 @@ def _shard(
         yield {"record": {**record.to_dict(), "text": record.text + first}}
 
 
-def _fingerprint(
-    explainer: Explainer, examples: Sequence[Example], job: Experiment
-) -> dict[str, str]:
+def _fingerprint(explainer: Explainer, examples: Examples, job: Experiment) -> dict[str, str]:
     head = explainer.live.head
     how = {"target": "predicted", "long": "error", **job.how}
     seed = how.pop("seed", job.seed)
@@ -167,12 +166,12 @@ def _fingerprint(
 
 
 def explained(
-    explainer: Explainer, examples: Sequence[Example], job: Experiment
+    explainer: Explainer, examples: Examples, job: Experiment
 ) -> tuple[dict[int, list[Attribution]], list[Failure]]:
     """Explanations of each text by its number, and what was refused."""
     how = {"seed": job.seed, "progress": False, **job.how}
 
-    def work(methods: Sequence[MethodLike], some: Sequence[Example]) -> list[list[Attribution]]:
+    def work(methods: Sequence[MethodLike], some: Examples) -> list[list[Attribution]]:
         own = [example.truth for example in some]
         asked = how | {"target": own} if how.get("target") == TRUTH else how
         # Texts with what is known of them, which their explanations keep.
@@ -180,13 +179,12 @@ def explained(
 
     together = partial(work, job.methods)
     # No exception is kept: what it holds on to is let go before its text is tried again.
-    kept = [
-        None if isinstance(one, Exception) else one
-        for one in half_by_half(together, list(examples), Exception)
-    ]
-    made = {i: one or [] for i, one in enumerate(kept)}
+    made = {
+        i: [] if isinstance(one, Exception) else one
+        for i, one in enumerate(half_by_half(together, list(examples), Exception))
+    }
     refused: list[Failure] = []
-    for i in (i for i, one in enumerate(kept) if not one):
+    for i in [i for i, one in made.items() if not one]:
         for method in job.methods:
             try:
                 (own,) = given_room(partial(work, [method], [examples[i]]))
@@ -224,7 +222,7 @@ def text_by_text(
 
 def measured(
     explainer: Explainer,
-    examples: Sequence[Example],
+    examples: Examples,
     made: Mapping[int, list[Attribution]],
     metrics: Mapping[str, Metric],
     *,

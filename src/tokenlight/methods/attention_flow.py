@@ -43,7 +43,6 @@ class AttentionFlow(Method):
 def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     """Maximum flow from ``sources`` at the top to each input token; ``maps``: ``layer query key``."""
     sparse = MissingExtra.importing("scipy.sparse", "baselines", "attention_flow")
-    csgraph = MissingExtra.importing("scipy.sparse.csgraph", "baselines", "attention_flow")
     layers, n, _ = maps.shape
     source = n * (layers + 1)  # node of token i above block l: l * n + i, inputs are 0 … n-1
     steps = maps + np.eye(n)
@@ -55,5 +54,5 @@ def _flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     # SciPy before 1.15 finds no flow in a graph whose places are 64 bits wide.
     edges = starts.astype(np.int32), ends.astype(np.int32)
     graph = sparse.csr_array((capacities.astype(np.int32), edges), shape=(source + 1, source + 1))
-    values = [csgraph.maximum_flow(graph, source, token).flow_value for token in range(n)]
-    return np.array(values) / UNITS
+    flows = (sparse.csgraph.maximum_flow(graph, source, token) for token in range(n))
+    return np.array([flow.flow_value for flow in flows]) / UNITS

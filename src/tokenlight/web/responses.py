@@ -91,15 +91,12 @@ def download(kept: Sequence[Attribution], form: Format, figure: Figure, words: b
         return json_text(values if len(values) > 1 else values[0]).encode("utf-8")
     if form == "html":
         return page(kept, words=words).encode("utf-8")
-    drawing = bars(given) if figure == "bars" else _layers(given)
-    return file_of(drawing, form, 150)
-
-
-def _layers(given: Sequence[Attribution]) -> Any:
+    if figure == "bars":
+        return file_of(bars(given), form, 150)
     if len(given) != 1:
         raise BadInput("a heat map of layers shows one explanation; give one id.")
     size = () if given[0].layers is None else given[0].layers.shape
     if sum(size) > MOST_NAMES:
         said = f"a heat map of {' × '.join(map(str, size))} layers and tokens is more than a figure"
         raise BadInput(f"{said} can show; together at most {MOST_NAMES:,}.")
-    return heat_map(given[0])
+    return file_of(heat_map(given[0]), form, 150)
