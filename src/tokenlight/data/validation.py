@@ -94,10 +94,8 @@ def _laws(found: Any) -> Iterator[tuple[str, bool]]:
     yield "row.asked", own.issuperset(row.asked)
     yield "row.image", image is None or len({*places}) == image.rows * image.columns
     yield "row.image", own.issuperset(places)
-    yield (
-        "row.spans",
-        all(_stands(row, *home) for home in zip(row.segments, row.spans, strict=True)),
-    )
+    homes = zip(row.segments, row.spans, strict=True)
+    yield "row.spans", all(_stands(row, *home) for home in homes)
     yield "prediction.probabilities", len(chances) in (0, len(said.labels))
     yield "prediction.probabilities", all(0 <= chance <= 1 for chance in chances)
     yield "prediction.index", said.index in (said.ids or range(len(said.labels)))

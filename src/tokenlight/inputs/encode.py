@@ -7,7 +7,6 @@ it; and tokenizers 0.23.1 and 0.23.2 lose what comes after the second window (th
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tokenlight.data.tokenizer import apart
@@ -119,40 +118,32 @@ def laid_row(
 ) -> TokenRow:
     """Each token laid over its segment of ``texts``; without one, special. ``typed``: with segment ids."""
     ids = tuple(piece.ids)
+
+    def places() -> dict[str, Any]:
+        """What tokens are, and where each stands in its text, the marks on its letters with it."""
+        homes, laid = segments, piece.offsets if offsets is None else offsets
+        if homes is None:
+            # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
+            flags = zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
+            homes = tuple(None if flag else segment for flag, segment in flags)
+        spans = [None if home is None else span for home, span in zip(homes, laid, strict=True)]
+        for number, text in enumerate(texts):
+            if not text.isascii():
+                own = [place for place, home in enumerate(homes) if home == number]
+                for place, span in zip(own, with_marks(text, [laid[i] for i in own]), strict=True):
+                    spans[place] = span
+        return {
+            "pieces": tuple(piece.tokens),
+            "special": tuple(home is None for home in homes),
+            "spans": tuple(spans),
+            "segments": homes,
+            "words": number_words(texts, homes, spans, piece.word_ids),
+        }
+
+    types = tuple(piece.type_ids) if typed else None
     return TokenRow.later(
-        partial(_places, piece, texts, segments, offsets),
-        ids=ids,
-        attention=(1,) * len(ids),
-        token_types=tuple(piece.type_ids) if typed else None,
-        texts=texts,
+        places, ids=ids, attention=(1,) * len(ids), token_types=types, texts=texts
     )
-
-
-def _places(
-    piece: Encoding,
-    texts: tuple[str, ...],
-    segments: tuple[int | None, ...] | None,
-    given: Sequence[Span] | None,
-) -> dict[str, Any]:
-    """What tokens are, and where each stands in its text, the marks on its letters with it."""
-    if segments is None:
-        # A token the tokenizer adds itself (say [CLS]) belongs to no segment, whatever its offsets say.
-        flags = zip(piece.special_tokens_mask, piece.sequence_ids, strict=True)
-        segments = tuple(None if flag else segment for flag, segment in flags)
-    offsets = piece.offsets if given is None else given
-    spans = [None if s is None else span for s, span in zip(segments, offsets, strict=True)]
-    for number, text in enumerate(texts):
-        if not text.isascii():
-            own = [place for place, segment in enumerate(segments) if segment == number]
-            for place, span in zip(own, with_marks(text, [offsets[i] for i in own]), strict=True):
-                spans[place] = span
-    return {
-        "pieces": tuple(piece.tokens),
-        "special": tuple(segment is None for segment in segments),
-        "spans": tuple(spans),
-        "segments": segments,
-        "words": number_words(texts, segments, spans, piece.word_ids),
-    }
 
 
 def encode_windows(
