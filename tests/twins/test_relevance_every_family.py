@@ -16,7 +16,7 @@ from tests.unit.test_language_models import built
 from tests.unit.test_relevance_models import REFUSED as WITHOUT_RULES
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance import epsilon
+from tokenlight.relevance import attnlrp
 
 METHODS = {"attnlrp": False, "cp_lrp": True}  # whether attention maps are constants
 # What the gradient cannot be followed through, and why.
@@ -118,7 +118,7 @@ def assert_the_twin_agrees(model, pick, target, by_rules):
 
 @pytest.fixture(autouse=True)
 def no_epsilon(monkeypatch):
-    monkeypatch.setattr(epsilon, "EPSILON", 1e-13)
+    monkeypatch.setattr(attnlrp, "EPSILON", 1e-13)
 
 
 @pytest.mark.parametrize("family", FOLLOWED)

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenlight.relevance import epsilon, rules
-from tokenlight.relevance.epsilon import EPSILON, epsilon_divide
+from tokenlight.relevance import attnlrp, rules
+from tokenlight.relevance.attnlrp import EPSILON, epsilon_divide
 from tokenlight.relevance.rules import RuleCase, safe_divide
 
 SIZES = st.integers(1, 4)
@@ -127,7 +127,7 @@ def test_epsilon_leaves_the_bias_its_part(seed, rows, ins, outs):
             y = sum(x[r, i] * w[j, i] for i in range(ins)) + b[j]
             for i in range(ins):
                 twin[r, i] += x[r, i] * w[j, i] * ed(relevance[r, j], y)
-    close(answer(epsilon.epsilon, relevance, given_case)[0], twin)
+    close(answer(attnlrp.epsilon, relevance, given_case)[0], twin)
 
 
 def add_twin(a, b, relevance):
@@ -284,11 +284,11 @@ def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
 def test_constant_attention_gives_all_to_the_values(seed, rows, inner, columns):
     x, y, relevance = numbers(seed, (rows, inner), (inner, columns), (rows, columns))
     twin = product_twin(x, y, relevance, ed)[1]
-    none, values = answer(epsilon.second_only_product, relevance, case(x @ y, x, y))
+    none, values = answer(attnlrp.second_only_product, relevance, case(x @ y, x, y))
     assert none is None
     close(values, twin)
     written = case(x @ y, x, y, detail=("ij", "jp", "ip"))
-    none, values = answer(epsilon.second_only_product, relevance, written)
+    none, values = answer(attnlrp.second_only_product, relevance, written)
     assert none is None
     close(values, twin)
 
@@ -313,10 +313,10 @@ def test_what_passes_relevance_passes_all_of_it(seed, rows, width):
 def test_a_constant_term_keeps_what_it_brought(seed, rows, width):
     x, constant, relevance = numbers(seed, (rows, width), width, (rows, width))
     y = x + constant
-    found = answer(epsilon.epsilon_shifted, relevance, case(y, x, constant, active=[0]))[0]
+    found = answer(attnlrp.epsilon_shifted, relevance, case(y, x, constant, active=[0]))[0]
     twin = np.vectorize(lambda term, r, s: term * ed(r, s))(x, relevance, y)
     close(found, np.where(constant == 0, relevance, twin))
-    number = answer(epsilon.epsilon_shifted, relevance, case(x + 1, x, None, active=[0]))[0]
+    number = answer(attnlrp.epsilon_shifted, relevance, case(x + 1, x, None, active=[0]))[0]
     close(number, np.vectorize(lambda term, r: term * ed(r, term + 1))(x, relevance))
 
 
@@ -341,7 +341,7 @@ def test_the_softmax_is_expanded_to_first_order(seed, rows, width, masks):
                 twin[r, i] = x[r, i] * (relevance[r, i] - s[r, i] * math.fsum(relevance[r]))
     if masks and width == 1:
         return  # a row with nothing but a masked key
-    close(answer(epsilon.softmax_taylor, relevance, case(s, x, detail=-1))[0], twin)
+    close(answer(attnlrp.softmax_taylor, relevance, case(s, x, detail=-1))[0], twin)
 
 
 @given(SEEDS, SIZES, st.integers(2, 5), st.booleans())
@@ -358,12 +358,12 @@ def test_a_norm_with_constant_deviation_is_linear(seed, rows, width, weighted):
                 slope = gamma[j] / deviation[r] * ((i == j) - 1 / width)
                 twin[r, i] += x[r, i] * slope * ed(relevance[r, j], output[r, j])
     given_case = case(output, x, gamma if weighted else None, beta, detail=(True, 1e-5), active=[0])
-    close(answer(epsilon.norm_linear, relevance, given_case)[0], twin)
+    close(answer(attnlrp.norm_linear, relevance, given_case)[0], twin)
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_norm_without_a_mean_passes_relevance(seed, rows, width):
     x, relevance = numbers(seed, (rows, width), (rows, width))
     given_case = case(x, x, None, None, detail=(False, 0.0))
-    found = answer(epsilon.norm_linear, relevance, given_case)[0]
+    found = answer(attnlrp.norm_linear, relevance, given_case)[0]
     np.testing.assert_array_equal(found, relevance)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tests.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
-from tokenlight.relevance import epsilon
+from tokenlight.relevance import attnlrp
 
 ROWS = [[2, 9, 11, 13, 7, 22, 30, 41, 3], [2, 17, 8, 25, 3]]
 
@@ -67,7 +67,7 @@ def twin(model, ids, label, *, constant_maps):
 def test_relevance_is_input_times_the_gradient_of_the_papers(
     monkeypatch, method, constant_maps, row, label
 ):
-    monkeypatch.setattr(epsilon, "EPSILON", 1e-13)  # the gradient does without
+    monkeypatch.setattr(attnlrp, "EPSILON", 1e-13)  # the gradient does without
     model = tiny_bert()
     found = Explainer(model).explain(Tokens.from_ids([row]), method, target=label)
     expected = twin(model, row, label, constant_maps=constant_maps)

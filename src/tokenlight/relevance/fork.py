@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tokenlight.errors import UnsupportedModel
+from tokenlight.relevance.attnlrp import constants
 from tokenlight.relevance.rules import Operation, Parts, RuleCase, RuleSet, stabilised
-from tokenlight.relevance.slopes import constants
 
 # Operations that only move numbers: autograd's own backward carries relevance through them.
 _STRUCTURAL = {

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tokenlight.relevance import epsilon, rules, slopes
+from tokenlight.relevance import attnlrp, rules
 from tokenlight.relevance.rules import Operation as On
 from tokenlight.relevance.rules import Rule, RuleSet, Split
 
@@ -31,14 +31,14 @@ MASK_LRP_GPT2 = RuleSet(
 )
 
 # Achtibat et al., ICML 2024; Ali et al., ICML 2022 ("conservative propagation").
-_slopes: dict[On, Rule] = {On.ACTIVATION: slopes.activation_slope, On.NORM: slopes.norm_slope}
+_slopes: dict[On, Rule] = {On.ACTIVATION: attnlrp.activation_slope, On.NORM: attnlrp.norm_slope}
 _splits: dict[On, Split] = {
     # As much to each activation; of a quotient, all to the numerator.
     **dict.fromkeys((On.MATMUL, On.GATE), lambda active: (1 / sum(active),) * len(active)),
     On.QUOTIENT: lambda active: (1.0, *(0.0 for _ in active[1:])),
-    On.ATTENTION: slopes.attention_parts,
+    On.ATTENTION: attnlrp.attention_parts,
 }
-_constant = dict.fromkeys((On.MATMUL, On.ATTENTION), slopes.last_alone)
+_constant = dict.fromkeys((On.MATMUL, On.ATTENTION), attnlrp.last_alone)
 ATTNLRP = RuleSet("attnlrp", _slopes, rewrites_gradients=True, splits=_splits)
 CP_LRP = RuleSet("cp_lrp", _slopes, rewrites_gradients=True, splits=_splits | _constant)
 # Attention maps are constants, all else is the model's own gradient.
@@ -46,14 +46,14 @@ ATTENTION_CONSTANT = RuleSet("attention_constant", {}, rewrites_gradients=True, 
 
 # The two rule by rule, with epsilon in every denominator.
 _by_epsilon: dict[On, Rule] = _chefer | {
-    **dict.fromkeys((On.LINEAR, On.CONV1D), epsilon.epsilon),
-    On.MATMUL: partial(rules.halved_product, divide=epsilon.epsilon_divide),
-    On.ADD: partial(rules.proportional_add, divide=epsilon.epsilon_divide),
-    On.TOTAL: partial(rules.proportional_total, divide=epsilon.epsilon_divide),
-    On.SHIFT: epsilon.epsilon_shifted,
-    On.SOFTMAX: epsilon.softmax_taylor,
-    On.NORM: epsilon.norm_linear,
+    **dict.fromkeys((On.LINEAR, On.CONV1D), attnlrp.epsilon),
+    On.MATMUL: partial(rules.halved_product, divide=attnlrp.epsilon_divide),
+    On.ADD: partial(rules.proportional_add, divide=attnlrp.epsilon_divide),
+    On.TOTAL: partial(rules.proportional_total, divide=attnlrp.epsilon_divide),
+    On.SHIFT: attnlrp.epsilon_shifted,
+    On.SOFTMAX: attnlrp.softmax_taylor,
+    On.NORM: attnlrp.norm_linear,
 }
-_by_values: dict[On, Rule] = {On.MATMUL: epsilon.second_only_product, On.SOFTMAX: rules.passed}
+_by_values: dict[On, Rule] = {On.MATMUL: attnlrp.second_only_product, On.SOFTMAX: rules.passed}
 ATTNLRP_RULES = RuleSet("attnlrp by rules", _by_epsilon, starts_at_value=True)
 CP_LRP_RULES = RuleSet("cp_lrp by rules", _by_epsilon | _by_values, starts_at_value=True)
