@@ -59,7 +59,7 @@ def main() -> None:
     model = llama("Llama tiny", given.device, torch.float32)
     explainer = Explainer(model, tokenizer(), name="Llama tiny")
     context, tokens = asked()
-    text = context.laid()[0]
+    text = context.laid().text
     ids = torch.tensor([explainer.tokenizer(text)["input_ids"]], device=given.device)
     assert ids.shape[1] == tokens
     write = partial(

@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 import transformers
-from one_pass_cost import bare, facts
+from machine import facts
+from one_pass_cost import bare
 
 from tokenlight import Explainer, Tokens
 

@@ -91,7 +91,7 @@ def measured(size: str, device: str, texts: int, rounds: int) -> dict[str, float
     bare = raw(live, unique, budget)
 
     def engine() -> None:
-        for _ in stream_logits(live, unique, progress=False):
+        for _ in stream_logits(live, unique):
             pass
 
     for work in (bare, engine):

@@ -28,7 +28,8 @@ import transformers
 from tokenlight import Explainer, SpanTarget
 from tokenlight.data.postprocess import absolute
 from tokenlight.evaluation.measure import Record, measure, short_names
-from tokenlight.evaluation.results import Evaluation, built, read_spans
+from tokenlight.evaluation.preflight import read_spans
+from tokenlight.evaluation.results import Evaluation, built
 from tokenlight.files.tables import Example, read
 from tokenlight.files.write import write_text
 from tokenlight.metrics._interval import mean_interval

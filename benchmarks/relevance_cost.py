@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import transformers
-from one_pass_cost import facts
+from machine import facts
 
 from tokenlight import Explainer, Tokens
 from tokenlight.capture.recording import record

@@ -265,7 +265,8 @@ def graded_rows(
             if row["moved"] < UNMOVED:
                 yield name, row["length"], grade.UNTESTED, numbers
             else:
-                given = graded(*numbers[:3], row["length"], limits)
+                order, words, special = numbers[:3]
+                given = graded(order, words, special, row["length"], limits)
                 yield name, row["length"], given[0], numbers
 
 
